@@ -1,0 +1,53 @@
+# One command each, the same here and in CI. Every target does its own set-up.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test check unit e2e bench golden docs lock setup clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Plimsoll needs Python 3.11 or newer ($(PYTHON) is older): make PYTHON=python3.11"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP)  ## start the bundled server, drive it for 30 s, print the verdict, leave runs/demo-*/report.html
+	$(BIN)/plimsoll run demo
+
+test: check unit e2e  ## everything CI runs
+
+check: $(STAMP)  ## style, types, generated docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m slo.metrics_doc --check
+	$(BIN)/python -m harness.cli_doc --check
+
+unit: $(STAMP)  ## fast tests: no network, no sleep
+	$(BIN)/python -m pytest -q tests --ignore=tests/e2e --ignore=tests/bench
+
+e2e: $(STAMP)  ## real processes and sockets, in real time
+	$(BIN)/python -m pytest -q tests/e2e
+
+bench: $(STAMP)  ## the hot path, beside its baseline
+	$(BIN)/python -m tests.bench
+
+golden: $(STAMP)  ## rewrite golden files, printing the differences
+	$(BIN)/python -m pytest -q tests --ignore=tests/e2e --update-golden
+
+docs: $(STAMP)  ## regenerate the generated parts of docs/
+	$(BIN)/python -m slo.metrics_doc --write
+	$(BIN)/python -m harness.cli_doc --write
+
+lock: $(STAMP)  ## pin again after pyproject.toml changed
+	$(BIN)/pip-compile --quiet --extra server --extra dev --strip-extras --allow-unsafe --no-header --no-emit-index-url \
+	  --no-emit-trusted-host --no-emit-find-links --resolver=backtracking -o requirements.lock pyproject.toml
+	sed -i "s/^torch==\(.*\)+cpu$$/torch==\1/" requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache

@@ -1,0 +1,77 @@
+"""The seam between the issuer and the world: what a protocol client must do, and how one is found.
+
+A client file in ``harness/clients/`` exports ``PROTOCOLS``, a tuple of ``ProtocolSpec``. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from harness.exchange import Exchange
+from scenarios.payload import Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to send, resolved: ``headers`` may hold secrets, so a Target is never written anywhere.
+
+    ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
+    validated by ``ProtocolSpec.check``.
+    """
+
+    url: str
+    protocol: str
+    model: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    timeout_ns: int = 60_000_000_000
+    connect_timeout_ns: int = 10_000_000_000
+    tls_verify: bool = True
+    ca_file: str | None = None
+    max_connections: int | None = None
+    send_request_id: bool = True
+
+
+class Client(Protocol):
+    """Sends exchanges. One per worker. All calls come from the loop's own thread."""
+
+    def encode(self, payload: Payload) -> Any:
+        """The request as this client wants it, ready to write. Cold: called before t0. Raises ``HarnessFault``."""
+        ...
+
+    async def open(self, connections: int) -> None:
+        """Open up to ``connections`` connections ahead of t0. Failures are not errors: ``send`` will try again."""
+        ...
+
+    def send(self, exchange: Exchange, request_id: bytes) -> None:
+        """Send now and return at once. Stamps the exchange and calls ``exchange.on_done(exchange)`` exactly once.
+
+        Hot. Must not call ``on_done`` before it has returned, except when it fails at once.
+        """
+        ...
+
+    def settle(self, exchange: Exchange) -> None:
+        """Take the finished response apart (JSON, tokens, usage). Off the clock; fills token fields and status."""
+        ...
+
+    def cancel(self, exchange: Exchange, status: int, error: str) -> None:
+        """Give an exchange up: close its connection, set status and error, call ``on_done``."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolSpec:
+    """One protocol by name. ``check(options)`` returns every error as text (empty: fine), before any load."""
+
+    name: str
+    summary: str
+    build: Callable[[Target, Any], Client]  # (target, clock) -> client
+    check: Callable[[Mapping[str, Any]], list[str]]
+    streaming: bool
+    needs_url: bool = True

@@ -1,0 +1,227 @@
+"""The coordinator: check the target, start n workers, agree t0, supervise, gather, seal.
+
+A local run is shard 0 of 1 of the same plan that forty processes would share. Nothing here is timed; the workers hold
+the clocks. Whatever happens after t0 (Ctrl-C, a killed worker, a full disk, a dead endpoint), what was measured is
+sealed and reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness import bundled as bundled_server
+from harness import manifest as manifest_file
+from harness.client import Target
+from harness.crew import Crew, Member
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from harness.http_pool import locate
+from harness.plugins import protocols
+from harness.progress import Progress, Snapshot
+from harness.rundir import RunDirectory, Sealed, seal
+from scenarios.plan import Plan
+from scenarios.spec import Scenario
+from slo.records import Status
+from slo.validity import GeneratorFacts
+
+#: From the last "ready" to t0 (or to the first warm-up query): time for the message to reach every worker.
+LEAD_NS = 150_000_000
+#: After Ctrl-C, how long answers in flight are waited for.
+GRACE_NS = 5_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run, fully checked: nothing in here can be wrong any more."""
+
+    scenario: Scenario
+    base: Path
+    target: Target
+    directory: RunDirectory
+    command: Sequence[str]
+    bundled: Sequence[str] | None = None
+    max_outstanding: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run left behind: the sealed directory, and whether the user interrupted it."""
+
+    sealed: Sealed
+    interrupted: bool
+
+
+def split_workers(plan: Plan, wanted: int) -> int:
+    """As many workers as the plan can use: a closed loop has no more than its slots."""
+    if plan.cyclic:
+        return max(1, min(wanted, plan.max_in_flight or 1))
+    return max(1, min(wanted, plan.n_samples))
+
+
+async def preflight(target: Target) -> None:
+    """One connection, opened and closed, before anything else. Raises HarnessFault (exit 5) if there is none."""
+    endpoint = await locate(target)
+    try:
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(endpoint.host, endpoint.port, ssl=endpoint.tls), target.connect_timeout_ns / 1e9
+        )
+    except (OSError, TimeoutError) as error:
+        reason = str(error) or f"no answer within {target.connect_timeout_ns / 1e9:g} s"
+        raise HarnessFault(
+            f"target.url: cannot connect to {manifest_file.public_url(target.url)} ({reason}). Nothing was sent. Is the server "
+            "running, and is the address right?",
+            ExitCode.UNREACHABLE,
+        ) from None
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+class Coordinator:
+    """Runs one job."""
+
+    def __init__(self, job: Job, progress: Callable[[Snapshot], None], notice: Callable[[str], None]) -> None:
+        self._job = job
+        self._notice = notice
+        self._crew = Crew(self._on_status)
+        self._progress = Progress(progress)
+        self._interrupts = 0
+        self._t0_ns = 0
+
+    async def run(self) -> Outcome:
+        """Run the job to its sealed directory.
+
+        Raises HarnessFault before t0 (bad target, bad payloads); after t0 nothing is raised for what went wrong.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt)
+        server = None
+        try:
+            target = self._job.target
+            if self._job.bundled is not None:
+                self._notice("starting the bundled reference server ...")
+                server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
+                target = _aim(target, server)
+            if protocols()[target.protocol].needs_url:
+                await preflight(target)
+            sealed = await self._measure(target, server)
+        finally:
+            if server is not None:
+                await bundled_server.stop(server.process)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+        return Outcome(sealed, bool(self._interrupts))
+
+    async def _measure(self, target: Target, server: bundled_server.Bundled | None) -> Sealed:
+        job = self._job
+        scenario = job.scenario
+        n_samples = len(scenario.source_object())
+        plan = scenario.build(n_samples)
+        shards = split_workers(plan, scenario.workers)
+        run_id = secrets.token_hex(5)
+        specs = [self._spec(target, run_id, index, shards) for index in range(shards)]
+        with job.directory.worker_log.open("wb") as log:
+            await self._crew.start(specs, log)
+            if self._interrupts:
+                await self._crew.kill()
+                raise HarnessFault("interrupted before the first query: nothing was sent", ExitCode.INTERRUPTED)
+            self._t0_ns = time.monotonic_ns() + LEAD_NS + scenario.warmup_ns
+            t0_wall_ns = time.time_ns() + self._t0_ns - time.monotonic_ns()
+            self._progress.begin(plan, scenario, self._t0_ns)
+            self._crew.tell({"type": "go", "t0_ns": self._t0_ns})
+            await self._crew.finished()
+        self._progress.end()
+        manifest = manifest_file.build(
+            run_id=run_id,
+            started_at=datetime.fromtimestamp(t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
+            t0_wall_ns=t0_wall_ns,
+            t0_monotonic_ns=self._t0_ns,
+            command=job.command,
+            scenario=scenario.to_mapping(),
+            target_url=target.url,
+            bundled=server.facts if server is not None else None,
+            fingerprint=plan.fingerprint(),
+            workers=shards,
+        )
+        return seal(job.directory, manifest, scenario, plan, self._crew.members, self._facts(plan, shards))
+
+    def _spec(self, target: Target, run_id: str, index: int, shards: int) -> dict[str, Any]:
+        scenario = self._job.scenario
+        return {
+            "type": "spec",
+            "scenario": scenario.to_mapping(),
+            "where": scenario.name,
+            "base": str(self._job.base),
+            "target": {**asdict(target), "options": dict(target.options)},
+            "run_id": run_id,
+            "shard": index,
+            "shards": shards,
+            "segments": str(self._job.directory.segments),
+            "drain_ns": scenario.drain_ns,
+            "max_outstanding": max(1, self._job.max_outstanding // shards),
+        }
+
+    def _on_status(self, member: Member, message: Mapping[str, Any]) -> None:
+        self._progress.update(member.index, message)
+
+    def _interrupt(self) -> None:
+        self._interrupts += 1
+        if not self._t0_ns:
+            self._notice("interrupted: stopping before the first query ...")
+            for member in self._crew.members:
+                member.process.terminate()
+            return
+        if self._interrupts == 1:
+            self._notice("interrupted: no more queries; waiting up to 5 s for answers in flight (Ctrl-C again: at once)")
+            self._crew.tell({"type": "stop"})
+            asyncio.get_running_loop().call_later(GRACE_NS / 1e9, self._drop)
+        else:
+            self._drop()
+
+    def _drop(self) -> None:
+        self._crew.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "interrupted by the user"})
+
+    def _facts(self, plan: Plan, shards: int) -> GeneratorFacts:
+        members = self._crew.members
+        done = [member.done for member in members if member.done is not None]
+        faults = [f"worker {member.index} {member.death}" for member in members if member.death]
+        faults += [text for report in done for text in report["faults"]]
+        stop = self._job.scenario.stop
+        ended = max((int(report["ended_ns"]) for report in done), default=0)
+        return GeneratorFacts(
+            open_loop=plan.open_loop,
+            process=self._job.scenario.arrival_name,
+            planned=0 if plan.cyclic else plan.n_samples,
+            planned_queries=0 if plan.cyclic else plan.n_queries,
+            min_queries=stop.min_queries,
+            min_duration_ns=stop.min_duration_ns,
+            elapsed_ns=ended,
+            loop_stall_p99_ns=max((report["stalls"]["p99_ns"] for report in done), default=0),
+            loop_stall_max_ns=max((report["stalls"]["max_ns"] for report in done), default=0),
+            loop_stall_count=sum(report["stalls"]["count"] for report in done),
+            worker_cpu=tuple(report["cpu"] for report in done),
+            aborted=next((report["aborted"] for report in done if report["aborted"]), None),
+            worker_faults=tuple(faults),
+            interrupted=bool(self._interrupts),
+            max_duration_hit=any(report["max_duration_hit"] for report in done),
+            clock_steps=sum(report["client"].get("clock_steps", 0) for report in done),
+            disk_faults=tuple(text for report in done for text in report["disk_faults"]),
+            n_workers=shards,
+        )
+
+
+def _aim(target: Target, server: bundled_server.Bundled) -> Target:
+    fields = {name: getattr(target, name) for name in Target.__dataclass_fields__}
+    fields["url"] = server.url
+    fields["model"] = target.model or server.models[0]
+    return Target(**fields)

@@ -1,0 +1,99 @@
+"""Exchange: one sample's stopwatch, the only mutable value in Plimsoll. Clients stamp it; the recorder copies it out.
+
+Hot world: ints and slots, no methods that do work. Times are absolute monotonic nanoseconds while the exchange
+lives; the recorder makes them relative to t0. -1 means "did not happen".
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+
+class Exchange:
+    """One sample on the wire.
+
+    While the exchange is on, a client only appends: response bytes to ``body``, and for each read one pair
+    (``mark_ns``, ``mark_end``): ``body[:mark_end[i]]`` had arrived by ``mark_ns[i]``. After it is over, off the
+    clock, the client's ``settle`` takes the body apart and fills the token fields.
+
+    ``request`` is what the client's ``encode`` made of the payload; ``stamp`` starts at 0 (kernel) and is set to 1
+    by the first read that the kernel did not stamp. ``on_done`` is called exactly once, by the client.
+    """
+
+    __slots__ = (
+        "body",
+        "bytes_in",
+        "bytes_out",
+        "chunk_ns",
+        "code",
+        "connect_ns",
+        "context",
+        "done_ns",
+        "due_ns",
+        "error",
+        "first_answer_ns",
+        "first_byte_ns",
+        "first_token_ns",
+        "headers",
+        "headers_ns",
+        "last_token_ns",
+        "mark_end",
+        "mark_ns",
+        "media_ns",
+        "n_chunks",
+        "n_in",
+        "n_out",
+        "on_done",
+        "on_wire",
+        "payload_ix",
+        "phase",
+        "query_id",
+        "ready_ns",
+        "request",
+        "request_id",
+        "sample_ix",
+        "sent_ns",
+        "server_timing",
+        "stamp",
+        "status",
+        "tokens_from",
+    )
+
+    def __init__(self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, request: Any) -> None:
+        self.query_id = query_id
+        self.sample_ix = sample_ix
+        self.payload_ix = payload_ix
+        self.due_ns = due_ns
+        self.request = request
+        self.ready_ns = -1
+        self.sent_ns = -1
+        self.headers_ns = -1
+        self.first_byte_ns = -1
+        self.first_token_ns = -1
+        self.first_answer_ns = -1
+        self.last_token_ns = -1
+        self.done_ns = -1
+        self.connect_ns = -1
+        self.n_in = -1
+        self.n_out = -1
+        self.n_chunks = 0
+        self.media_ns = -1
+        self.bytes_out = 0
+        self.bytes_in = 0
+        self.code = -1
+        self.status = 8  # slo.records.Status.UNFINISHED until somebody says otherwise
+        self.stamp = 0
+        self.phase = 0
+        self.tokens_from = 0
+        self.error: str | None = None
+        self.server_timing: str | None = None
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body = bytearray()
+        self.mark_ns = array("q")
+        self.mark_end = array("q")
+        self.chunk_ns = array("q")
+        self.on_done: Any = None
+        self.context: Any = None
+        self.request_id = b""
+        self.on_wire = False

@@ -1,0 +1,360 @@
+"""The HTTP/1.1 client: a pool of stamped connections to one origin, one request in flight on each.
+
+Hot world. Keep-alive connections are taken last-in first-out; a new one is opened whenever none is idle (an open loop
+never waits for another request's answer) up to ``max_connections``, then requests queue here and the wait counts in
+their latency. What a response means is the dialect's business, after the exchange.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from harness.client import Target
+from harness.clock import Clock, WallMap
+from harness.dialect import Dialect
+from harness.errors import HarnessFault
+from harness.exchange import Exchange
+from harness.exit_codes import ExitCode
+from harness.stream import Endpoint, Readers, Stream, resolve, tls_context
+from harness.wire.http1 import ResponseReader, WireError
+from scenarios.payload import Payload
+from slo.records import Status
+
+_OK, _TIMEOUT, _CONNECT = int(Status.OK), int(Status.TIMEOUT), int(Status.CONNECT)
+_PROTOCOL, _UNFINISHED = int(Status.PROTOCOL), int(Status.UNFINISHED)
+#: A reused connection that dies unanswered within this time was closed by the server as we wrote: not its failure.
+STALE_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request ready to write: ``prefix + request id + suffix``."""
+
+    prefix: bytes
+    suffix: bytes
+    n_in: int
+    media_ns: int
+    head: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """scheme://host:port of a URL."""
+
+    host: str
+    port: int
+    tls: bool
+    authority: str
+
+
+def origin_of(url: str) -> Origin:
+    """The origin of an http or https URL. Raises HarnessFault for anything else."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise HarnessFault(f"target.url: {url!r} is not an http or https URL. Write it as http://host:port")
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        raise HarnessFault(f"target.url: the port of {url!r} is not a number from 1 to 65535") from None
+    host = parts.hostname
+    name = f"[{host}]" if ":" in host else host
+    default = 443 if parts.scheme == "https" else 80
+    return Origin(host, port, parts.scheme == "https", name if port == default else f"{name}:{port}")
+
+
+async def locate(target: Target) -> Endpoint:
+    """Resolve a target's origin and load its TLS settings.
+
+    Raises HarnessFault: exit code 5 if the name has no address, 2 for a bad URL or CA file.
+    """
+    origin = origin_of(target.url)
+    context = None
+    if origin.tls:
+        try:
+            context = tls_context(target.tls_verify, target.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise HarnessFault(f"target.ca_file: cannot load {target.ca_file!r}: {error}") from None
+    try:
+        return await resolve(origin.host, origin.port, context)
+    except OSError as error:
+        raise HarnessFault(
+            f"target.url: the host {origin.host!r} has no address ({error.strerror or error}). Check the name",
+            ExitCode.UNREACHABLE,
+        ) from None
+
+
+class Connection:
+    """One keep-alive connection: a stream, a response reader and the exchange that is on it, if any."""
+
+    __slots__ = ("_client", "_reader", "_stream", "deadline_ns", "exchange", "opening_ns", "reused")
+
+    def __init__(self, client: HttpClient, exchange: Exchange | None, now_ns: int) -> None:
+        self._client = client
+        self._reader = ResponseReader()
+        self._stream = Stream(client.readers, client.endpoint, self)
+        self.exchange = exchange
+        self.opening_ns = now_ns
+        self.deadline_ns = now_ns + client.target.connect_timeout_ns
+        self.reused = False
+
+    def connect(self) -> None:
+        self._stream.connect()
+
+    def begin(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        exchange.context = self
+        prepared = exchange.request
+        self._reader.start(exchange, prepared.head)
+        data = b"".join((prepared.prefix, exchange.request_id, prepared.suffix))
+        exchange.bytes_out = len(data)
+        stamp = self._stream.write(data)
+        if exchange.sent_ns < 0:
+            exchange.sent_ns = stamp
+
+    def on_open(self, t_ns: int) -> None:
+        self._client.connecting -= 1
+        exchange = self.exchange
+        if exchange is None:
+            self._client.idle_again(self)
+            return
+        exchange.connect_ns = t_ns - self.opening_ns
+        self.begin(exchange)
+
+    def on_data(self, data: memoryview | bytes, t_ns: int, kernel: bool) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            self._client.forget(self)  # bytes that answer nothing: this connection can't be trusted
+            return
+        if not kernel:
+            exchange.stamp = 1
+        try:
+            complete = self._reader.feed(data, t_ns)
+        except WireError as error:
+            self._give_up(exchange, _PROTOCOL, str(error), t_ns)
+            return
+        if complete:
+            self._complete(exchange, t_ns)
+
+    def _complete(self, exchange: Exchange, t_ns: int) -> None:
+        self.exchange = None
+        exchange.context = None
+        exchange.done_ns = t_ns
+        exchange.status = _OK
+        if self._reader.keep_alive and not self._stream.unsent and self._stream.connected:
+            self.reused = True
+            self._client.idle_again(self)
+        else:
+            self._client.forget(self)
+        self._client.finished(exchange)
+
+    def on_lost(self, reason: str, t_ns: int, connected: bool) -> None:
+        client = self._client
+        if not connected:
+            client.connecting -= 1
+        exchange = self.exchange
+        if exchange is None:
+            client.forget(self)
+            return
+        if not connected:
+            self._give_up(exchange, _CONNECT, reason or "the connection was closed", t_ns)
+        elif not reason and self._reader.eof():
+            self._complete(exchange, t_ns)
+        elif self.reused and exchange.first_byte_ns < 0 and t_ns - exchange.sent_ns < STALE_NS:
+            self.exchange = None
+            client.forget(self)
+            client.retry(exchange)
+        else:
+            where = "in the middle of the response" if exchange.first_byte_ns >= 0 else "before any answer"
+            text = f"connection closed {where}" + (f": {reason}" if reason else "")
+            self._give_up(exchange, _PROTOCOL, text, t_ns)
+
+    def _give_up(self, exchange: Exchange, status: int, text: str, t_ns: int) -> None:
+        self.exchange = None
+        exchange.context = None
+        exchange.status = status
+        exchange.error = text
+        exchange.done_ns = t_ns
+        self._client.forget(self)
+        self._client.finished(exchange)
+
+    def close(self) -> None:
+        self._stream.close()
+        self._reader.close()
+
+    @property
+    def connected(self) -> bool:
+        return self._stream.connected
+
+
+class HttpClient:
+    """Sends prepared requests to one origin and stamps what comes back. See ``harness.client.Client``."""
+
+    def __init__(self, target: Target, clock: Clock, dialect: Dialect) -> None:
+        self.target = target
+        self._clock = clock
+        self._dialect = dialect
+        self._authority = origin_of(target.url).authority.encode()
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._waiting: deque[Exchange] = deque()
+        self._flying: dict[Exchange, int] = {}
+        self._sweeping = False
+        self._limit = target.max_connections or (1 << 30)
+        self.connecting = 0
+        self.opened = 0
+        self.retried = 0
+        self.readers: Readers
+        self.endpoint: Endpoint
+
+    def encode(self, payload: Payload) -> Prepared:
+        request = self._dialect.encode(payload)
+        method = request.head.split(b" ", 1)[0]
+        length = b"" if not request.body and method in (b"GET", b"HEAD", b"DELETE") else b"%d" % len(request.body)
+        framing = b"content-length: %s\r\n" % length if length else b""
+        prefix = request.head + b"host: " + self._authority + b"\r\n" + framing
+        if self.target.send_request_id:
+            prefix += b"x-request-id: "
+            suffix = b"\r\n\r\n" + request.body
+        else:
+            suffix = b"\r\n" + request.body
+        return Prepared(prefix, suffix, request.n_in, request.media_ns, method == b"HEAD")
+
+    async def open(self, connections: int) -> None:
+        """Resolve the host and open ``connections`` connections; wait for them at most the connect timeout."""
+        loop = asyncio.get_running_loop()
+        self.readers = Readers(loop, WallMap())
+        self.endpoint = await locate(self.target)
+        for _ in range(min(connections, self._limit)):
+            self._connect(None)
+        give_up_ns = self._clock.now_ns() + self.target.connect_timeout_ns
+        while self.connecting and self._clock.now_ns() < give_up_ns:
+            await asyncio.sleep(0.001)
+
+    def send(self, exchange: Exchange, request_id: bytes) -> None:
+        exchange.request_id = request_id if self.target.send_request_id else b""
+        exchange.on_wire = True
+        deadline = exchange.ready_ns + self.target.timeout_ns
+        self._flying[exchange] = deadline
+        if not self._sweeping:
+            self._sweeping = True
+            self._clock.wake_at(deadline, self._sweep)
+        idle = self._idle
+        if idle:
+            idle.pop().begin(exchange)
+        elif len(self._all) < self._limit:
+            self._connect(exchange)
+        else:
+            self._waiting.append(exchange)
+
+    def settle(self, exchange: Exchange) -> None:
+        self._dialect.settle(exchange)
+
+    def cancel(self, exchange: Exchange, status: int, error: str) -> None:
+        if not exchange.on_wire:
+            return
+        connection = exchange.context
+        if connection is not None:
+            connection.exchange = None
+            exchange.context = None
+            if not connection.connected:
+                self.connecting -= 1
+            self.forget(connection)
+        exchange.status = status
+        exchange.error = error
+        exchange.done_ns = self._clock.now_ns()
+        self.finished(exchange)
+
+    async def close(self) -> None:
+        for connection in list(self._all):
+            connection.close()
+        self._all.clear()
+        self._idle.clear()
+        await asyncio.sleep(0)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters for generator.json."""
+        readers = self.readers
+        return {
+            "connections_opened": self.opened,
+            "retried_on_stale_connection": self.retried,
+            "kernel_reads": readers.kernel_reads,
+            "user_reads": readers.user_reads,
+            "clock_steps": readers.wall.steps,
+            "stamps_refused": readers.wall.refused,
+        }
+
+    # -- between the client and its connections -----------------------------------------------------------------
+
+    def _connect(self, exchange: Exchange | None) -> None:
+        connection = Connection(self, exchange, self._clock.now_ns())
+        if exchange is not None:
+            exchange.context = connection
+        self._all.add(connection)
+        self.opened += 1
+        self.connecting += 1
+        connection.connect()
+        self._clock.wake_at(connection.deadline_ns, lambda: self._connect_timed_out(connection))
+
+    def _connect_timed_out(self, connection: Connection) -> None:
+        if connection in self._all and not connection.connected:
+            seconds = self.target.connect_timeout_ns / 1e9
+            connection.on_lost(f"no connection after {seconds:g} s (connect timeout)", self._clock.now_ns(), False)
+
+    def idle_again(self, connection: Connection) -> None:
+        """A connection is free: the longest waiting request takes it."""
+        waiting = self._waiting
+        while waiting:
+            exchange = waiting.popleft()
+            if exchange.on_wire:
+                connection.begin(exchange)
+                return
+        self._idle.append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is over. A waiting request gets a new one."""
+        connection.close()
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        waiting = self._waiting
+        while waiting:
+            exchange = waiting.popleft()
+            if exchange.on_wire:
+                self._connect(exchange)
+                return
+
+    def retry(self, exchange: Exchange) -> None:
+        """The server had closed a kept-alive connection as we wrote to it: once more, on a fresh one."""
+        self.retried += 1
+        self._connect(exchange)
+
+    def finished(self, exchange: Exchange) -> None:
+        """Hand an exchange back, exactly once."""
+        if exchange.on_wire:
+            exchange.on_wire = False
+            del self._flying[exchange]
+            exchange.on_done(exchange)
+
+    def _sweep(self) -> None:
+        now = self._clock.now_ns()
+        late: list[Exchange] = []
+        next_ns = 0
+        for exchange, deadline in self._flying.items():
+            if deadline > now:
+                next_ns = deadline
+                break
+            late.append(exchange)
+        text = f"no complete response after {self.target.timeout_ns / 1e9:g} s (timeout)"
+        for exchange in late:
+            self.cancel(exchange, _TIMEOUT, text)
+        if next_ns:
+            self._clock.wake_at(next_ns, self._sweep)
+        elif self._flying:
+            self._clock.wake_at(next(iter(self._flying.values())), self._sweep)
+        else:
+            self._sweeping = False

@@ -1,0 +1,46 @@
+"""Options: a protocol's own settings, checked against a pydantic model, every error at once.
+
+Types are strict (``"no"`` is not a boolean) and unknown names are refused, with the known ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.errors import HarnessFault
+
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def problems(model: type[BaseModel], options: Mapping[str, Any]) -> list[str]:
+    """Every error in ``options`` as ``target.options.NAME: what. next step``; empty when they fit the model."""
+    try:
+        model.model_validate(dict(options))
+    except ValidationError as invalid:
+        return [_text(dict(error), sorted(model.model_fields)) for error in invalid.errors()]
+    return []
+
+
+def accept(model: type[_Model], options: Mapping[str, Any]) -> _Model:
+    """The options as the model. Raises HarnessFault with every error."""
+    errors = problems(model, options)
+    if errors:
+        raise HarnessFault(errors)
+    return model.model_validate(dict(options))
+
+
+def _text(error: dict[str, Any], known: list[str]) -> str:
+    where = ".".join(["target.options", *map(str, error["loc"])])
+    if error["type"] == "extra_forbidden":
+        near = get_close_matches(str(error["loc"][-1]), known, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        return f"{where}: unknown option. {hint}known ones: {', '.join(known)}"
+    what = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        return f"{where}: {what}"
+    return f"{where}: {what[:1].lower()}{what[1:]}. correct the value {error['input']!r}"

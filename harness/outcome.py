@@ -1,0 +1,125 @@
+"""Outcome: what a finished HTTP response says about success, and where that is written on an exchange.
+
+Shared by every HTTP dialect. It works off the clock and never raises, whatever the bytes. A response that the
+transport gave up keeps the transport's status, except that a server's own word (an error status, an error event)
+explains a broken connection better than the break does.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+import orjson
+
+from harness.exchange import Exchange
+from harness.secrets import redact
+from harness.wire.sse import IntArray
+from harness.wire.tokens import Fault
+from slo.records import Status, TokensFrom
+
+OK, HTTP, PROTOCOL, REFUSED = int(Status.OK), int(Status.HTTP), int(Status.PROTOCOL), int(Status.REFUSED)
+#: Characters of an error body that are kept.
+EXCERPT = 300
+_SHED = frozenset({429, 503})
+
+
+def header(exchange: Exchange, name: bytes) -> str | None:
+    """All values of a header, joined by commas (RFC 9110 section 5.3); ``name`` in lower case. None: absent."""
+    values = [value for key, value in exchange.headers if key == name]
+    return b", ".join(values).decode("latin-1") if values else None
+
+
+def media_type(exchange: Exchange) -> str:
+    """The content-type without its parameters, in lower case; "" if there is none."""
+    return (header(exchange, b"content-type") or "").split(";", 1)[0].strip().lower()
+
+
+def excerpt(body: bytes | bytearray) -> str:
+    """The first 300 characters of a body, white space collapsed, unprintable characters as ``?``."""
+    text = " ".join(bytes(body[: 8 * EXCERPT]).decode("utf-8", "replace").split())[:EXCERPT]
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def fail(exchange: Exchange, status: int, error: str, secrets: Iterable[str] = ()) -> None:
+    """Record a failure seen in the response. Only a success, or a broken connection (for what the server itself
+    said: HTTP, REFUSED), is overwritten; a time-out or a cancellation stays what it was."""
+    if exchange.status == OK or (exchange.status == PROTOCOL and status in (HTTP, REFUSED)):
+        exchange.status = status
+        exchange.error = redact(error, secrets)
+
+
+def fail_by(exchange: Exchange, fault: Fault, secrets: Iterable[str] = ()) -> None:
+    """Record the server's own error report: REFUSED when it shed the load, else HTTP."""
+    text = " ".join(fault.message[: 8 * EXCERPT].split())[:EXCERPT]
+    fail(exchange, REFUSED if fault.overloaded else HTTP, text, secrets)
+
+
+def judge_code(exchange: Exchange, secrets: Iterable[str] = (), success: Collection[int] = range(200, 300)) -> bool:
+    """Judge the status line; true if the body is worth reading. Also keeps the server-timing header."""
+    exchange.server_timing = header(exchange, b"server-timing")
+    code = exchange.code
+    if code < 0:
+        fail(exchange, PROTOCOL, "the response has no status line", secrets)
+        return False
+    if code in success:
+        return True
+    text = f"HTTP {code}: {excerpt(exchange.body)}" if exchange.body else f"HTTP {code}"
+    location = header(exchange, b"location")
+    if 300 <= code < 400 and location:
+        text = f"HTTP {code} to {location[:EXCERPT]}: redirects are not followed. give that URL as the target"
+    fail(exchange, REFUSED if code in _SHED else HTTP, text, secrets)
+    return False
+
+
+def readable(exchange: Exchange, secrets: Iterable[str] = ()) -> bool:
+    """False, and a failure, if the body is compressed although ``accept-encoding: identity`` was sent."""
+    encoding = (header(exchange, b"content-encoding") or "identity").strip().lower()
+    if encoding == "identity":
+        return True
+    fail(exchange, PROTOCOL, f"the body is {encoding[:40]!r} encoded although identity was asked for", secrets)
+    return False
+
+
+def load_object(exchange: Exchange, secrets: Iterable[str] = ()) -> dict[str, Any] | None:
+    """The body as a JSON object, or None and a failure. A body that is not there or not JSON is PROTOCOL."""
+    if not readable(exchange, secrets):
+        return None
+    try:
+        value = orjson.loads(exchange.body)
+    except orjson.JSONDecodeError:
+        what = f"not JSON: {excerpt(exchange.body)}" if exchange.body else "empty"
+        fail(exchange, PROTOCOL, f"the body is {what}", secrets)
+        return None
+    if isinstance(value, dict):
+        return value
+    fail(exchange, PROTOCOL, f"the body is not a JSON object: {excerpt(exchange.body)}", secrets)
+    return None
+
+
+def stamp_chunks(exchange: Exchange, times: IntArray, output: list[int], first_answer: int) -> None:
+    """Fill the chunk fields: ``times`` int64[n] ns of all events, ``output`` the indices of those with output."""
+    chosen = times if len(output) == len(times) else times[np.asarray(output, dtype=np.int64)]
+    exchange.chunk_ns = array("q", chosen.tobytes())
+    exchange.n_chunks = len(chosen)
+    exchange.first_token_ns = int(chosen[0]) if len(chosen) else -1
+    exchange.last_token_ns = int(chosen[-1]) if len(chosen) else -1
+    exchange.first_answer_ns = int(times[first_answer]) if first_answer >= 0 else -1
+
+
+def count_tokens(exchange: Exchange, n_in: int, n_out: int, ended: bool) -> None:
+    """Fill the token counts: the server's where it gives them, else the number of output chunks.
+
+    A usage of 0 for a stream that brought output is not believed. ``ended``: a stream without output that came to
+    its end had 0 tokens; one that was cut has an unknown number.
+    """
+    if n_in >= 0:
+        exchange.n_in = n_in
+    if n_out > 0 or (n_out == 0 and exchange.n_chunks == 0):
+        exchange.n_out = n_out
+        exchange.tokens_from = int(TokensFrom.USAGE)
+    elif exchange.n_chunks or ended:
+        exchange.n_out = exchange.n_chunks
+        exchange.tokens_from = int(TokensFrom.CHUNKS)

@@ -1,0 +1,309 @@
+"""Exchanges become columns, columns become segments on disk, segments become Records.
+
+The worker's side: ``Recorder`` settles finished exchanges when the loop has nothing more urgent to do, appends one
+value a column, and hands full segments to a writer thread, which renames each into place when it is whole. A segment
+that can't be written (full disk) goes to a second folder, and says so; rows are never dropped. The coordinator's
+side: ``read_segments``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import traceback
+import zipfile
+from array import array
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.clock import Clock
+from harness.exchange import Exchange
+from slo.records import COLUMNS, Records, Status
+
+SEGMENT_ROWS = 20_000
+SEGMENT_NS = 1_000_000_000
+#: One slice of settling: short, so that the loop sees its sockets again.
+SLICE_NS = 1_000_000
+#: Settling stops this long before the next due time.
+MARGIN_NS = 300_000
+#: With this many exchanges unsettled, memory comes first.
+BACKLOG = 20_000
+
+_FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))
+_RELATIVE = frozenset(
+    name for name in _FIELDS if name.endswith("_ns") and name not in ("connect_ns", "media_ns")
+)
+_OK = int(Status.OK)
+
+
+class Columns:
+    """Rows under construction. Times are stored absolute and made relative when the segment is cut."""
+
+    __slots__ = ("chunk_ends", "chunks", "error", "errors", "timing", "timings", "values")
+
+    def __init__(self) -> None:
+        self.values = {name: array("q") for name in _FIELDS}
+        self.error = array("q")
+        self.timing = array("q")
+        self.errors: dict[str, int] = {}
+        self.timings: dict[str, int] = {}
+        self.chunks = array("q")
+        self.chunk_ends = array("q")
+
+    def __len__(self) -> int:
+        return len(self.error)
+
+    def append(self, exchange: Exchange) -> None:
+        for name, column in self.values.items():
+            column.append(getattr(exchange, name))
+        self.error.append(_intern(self.errors, exchange.error))
+        self.timing.append(_intern(self.timings, exchange.server_timing))
+        self.chunks.extend(exchange.chunk_ns)
+        self.chunk_ends.append(len(self.chunks))
+
+    def to_records(self, t0_ns: int, worker: int) -> Records:
+        n = len(self)
+        columns: dict[str, npt.NDArray[np.generic]] = {}
+        for name, column in self.values.items():
+            values = np.frombuffer(column, dtype=np.int64).copy() if n else np.empty(0, np.int64)
+            if name in _RELATIVE:
+                values[values >= 0] -= t0_ns
+            columns[name] = values.astype(COLUMNS[name], copy=False)
+        columns["worker"] = np.full(n, worker, dtype=COLUMNS["worker"])
+        columns["error"] = np.array(self.error, dtype=COLUMNS["error"])
+        columns["server_timing"] = np.array(self.timing, dtype=COLUMNS["server_timing"])
+        offsets = np.concatenate(([0], np.array(self.chunk_ends, dtype=np.int64))).astype(np.int64)
+        chunks = np.array(self.chunks, dtype=np.int64) - t0_ns
+        return Records(columns, chunks, offsets, tuple(self.errors), tuple(self.timings))
+
+
+def _intern(table: dict[str, int], text: str | None) -> int:
+    return -1 if text is None else table.setdefault(text, len(table))
+
+
+class SegmentWriter:
+    """A thread that writes segments and renames each into place; ``faults`` says what went wrong."""
+
+    def __init__(self, folder: Path, worker: int) -> None:
+        self._folder = folder
+        self._worker = worker
+        self._queue: SimpleQueue[Records | None] = SimpleQueue()
+        self._spill: Path | None = None
+        self._count = 0
+        self.faults: list[str] = []
+        self.unwritten: list[Records] = []
+        self.folders = [str(folder)]
+        self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
+        self._thread.start()
+
+    def put(self, records: Records) -> None:
+        self._queue.put(records)
+
+    def close(self) -> None:
+        """Write what is queued and stop."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (records := self._queue.get()) is not None:
+            name = f"w{self._worker:03d}-{self._count:06d}.npz"
+            self._count += 1
+            try:
+                write_segment(self._folder / name, records)
+            except OSError as error:
+                self._write_elsewhere(name, records, error)
+
+    def _write_elsewhere(self, name: str, records: Records, error: OSError) -> None:
+        try:
+            if self._spill is None:
+                self._spill = Path(tempfile.mkdtemp(prefix="plimsoll-spill-"))
+                self.folders.append(str(self._spill))
+                self.faults.append(
+                    f"segments could not be written to {self._folder} ({error.strerror or error}); from then on they went to "
+                    f"{self._spill}. Free some space there before the next run"
+                )
+            write_segment(self._spill / name, records)
+        except OSError as second:
+            self.unwritten.append(records)  # the worker hands these to the coordinator over its pipe
+            self.faults.append(
+                f"segment {name} with {len(records)} rows could not be written to {self._folder} "
+                f"({error.strerror or error}) nor to the temporary folder ({second.strerror or second}); they were kept "
+                "in memory"
+            )
+
+
+def write_segment(path: Path, records: Records) -> None:
+    """Write one segment beside its name, then rename: a segment exists whole or not at all. Raises OSError."""
+    partial = path.with_suffix(".partial")
+    try:
+        with partial.open("wb") as file:
+            dump_segment(file, records)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def dump_segment(file: IO[bytes], records: Records) -> None:
+    """Write one segment's bytes."""
+    tables = json.dumps({"errors": list(records.errors), "timings": list(records.timings)}).encode()
+    arrays: dict[str, Any] = {f"c_{name}": values for name, values in records.columns.items()}
+    arrays["chunk_ns"] = records.chunk_ns
+    arrays["chunk_offsets"] = records.chunk_offsets
+    arrays["tables"] = np.frombuffer(tables, dtype=np.uint8)
+    np.savez(file, **arrays)
+
+
+def read_segment(file: Path | IO[bytes]) -> Records:
+    """Read one segment back. Raises OSError, ValueError, KeyError or zipfile.BadZipFile if it is damaged."""
+    with np.load(file, allow_pickle=False) as data:
+        tables = json.loads(data["tables"].tobytes())
+        columns = {name: data[f"c_{name}"] for name in COLUMNS}
+        return Records(
+            columns, data["chunk_ns"], data["chunk_offsets"], tuple(tables["errors"]), tuple(tables["timings"])
+        )
+
+
+def read_segments(folders: list[Path]) -> tuple[list[Records], list[str]]:
+    """All segments in these folders, in worker and time order, and a message for each that can't be read."""
+    parts, faults = [], []
+    paths = [path for folder in folders if folder.is_dir() for path in folder.glob("w*.npz")]
+    for path in sorted(paths, key=lambda path: path.name):
+        try:
+            parts.append(read_segment(path))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            faults.append(f"segment {path} is unreadable ({error}): its rows are missing")
+    return parts, faults
+
+
+class Recorder:
+    """Settles and keeps every finished exchange of one worker.
+
+    ``settle`` is the client's; ``next_due_ns()`` says how long there is before the next appointment. ``take_fresh``
+    gives the rows since it was last asked (for live progress).
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        settle: Callable[[Exchange], None],
+        next_due_ns: Callable[[], int],
+        put: Callable[[Records], None],
+        worker: int,
+    ) -> None:
+        self._clock = clock
+        self._settle = settle
+        self._next_due_ns = next_due_ns
+        self._put = put
+        self._worker = worker
+        self._pending: deque[Exchange] = deque()
+        self._scheduled = False
+        self._columns = Columns()
+        self._cut_ns = 0
+        self.t0_ns = 0
+        self.rows = 0
+        self.failed = 0
+        self.faults: list[str] = []
+        self.fresh: list[tuple[int, int, int]] = []
+
+    def finished(self, exchange: Exchange) -> None:
+        """Hot: keep a finished exchange; its response is taken apart later."""
+        self._pending.append(exchange)
+        if not self._scheduled:
+            self._scheduled = True
+            self._clock.wake_at(0, self._work)
+
+    def _work(self) -> None:
+        now = self._clock.now_ns()
+        until = now + SLICE_NS
+        pending = self._pending
+        due = self._next_due_ns()
+        while pending:
+            if now > due - MARGIN_NS and len(pending) < BACKLOG:
+                self._clock.wake_at(due + 1, self._work)
+                return
+            self._keep(pending.popleft())
+            now = self._clock.now_ns()
+            if now > until:
+                break
+        if len(self._columns) >= SEGMENT_ROWS or (len(self._columns) and now - self._cut_ns > SEGMENT_NS):
+            self._cut(now)
+        if pending:
+            self._clock.wake_at(0, self._work)
+        else:
+            self._scheduled = False
+
+    def _keep(self, exchange: Exchange) -> None:
+        try:
+            self._settle(exchange)
+        except Exception:  # noqa: BLE001 - a bug in a client must cost its parsing, not the measured row
+            text = traceback.format_exc(limit=3)
+            exchange.status = int(Status.PROTOCOL)
+            exchange.error = f"Plimsoll could not take the response apart (a bug): {text.splitlines()[-1]}"
+            if len(self.faults) < 5:
+                self.faults.append(f"settling query {exchange.query_id} failed: {text}")
+        self.rows += 1
+        if exchange.status != _OK:
+            self.failed += 1
+        if exchange.phase == 0:
+            ttft = exchange.first_token_ns - exchange.due_ns if exchange.first_token_ns >= 0 else -1
+            tpot = -1
+            if exchange.n_out > 1 and exchange.last_token_ns >= 0:
+                tpot = (exchange.last_token_ns - exchange.first_token_ns) // (exchange.n_out - 1)
+            latency = exchange.done_ns - exchange.due_ns if exchange.status == _OK else -1
+            self.fresh.append((ttft, tpot, latency))
+        self._columns.append(exchange)
+
+    def _cut(self, now_ns: int) -> None:
+        self._cut_ns = now_ns
+        self._put(self._columns.to_records(self.t0_ns, self._worker))
+        self._columns = Columns()
+
+    def take_fresh(self) -> list[tuple[int, int, int]]:
+        """(ttft, tpot, latency) in ns of the rows settled since the last call; -1 where there is none."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
+
+    @property
+    def backlog(self) -> int:
+        """Exchanges that wait to be settled."""
+        return len(self._pending)
+
+    def flush(self) -> None:
+        """Settle and cut everything, however long it takes: the run is over."""
+        while self._pending:
+            self._keep(self._pending.popleft())
+        if len(self._columns):
+            self._cut(self._clock.now_ns())
+
+
+def spread(values: list[int]) -> dict[str, Any]:
+    """A coarse mergeable histogram for live display: {bin: count}, 32 bins an octave (2.2 % wide)."""
+    if not values:
+        return {}
+    bins = np.floor(np.log2(np.maximum(np.array(values, dtype=np.float64), 1.0)) * 32).astype(np.int64)
+    keys, counts = np.unique(bins, return_counts=True)
+    return {str(key): int(count) for key, count in zip(keys.tolist(), counts.tolist(), strict=True)}
+
+
+def spread_quantile(histogram: dict[str, int], p: float) -> float:
+    """The quantile of a merged live histogram, in ns (the middle of its bin); nan if it is empty."""
+    total = sum(histogram.values())
+    if not total:
+        return float("nan")
+    left = p * total
+    for key in sorted(histogram, key=int):
+        left -= histogram[key]
+        if left <= 0:
+            return float(2.0 ** ((int(key) + 0.5) / 32))
+    return float("nan")

@@ -1,0 +1,202 @@
+"""The run directory: where a run's files are, how it is sealed, how it is opened again.
+
+Sealing turns the workers' segments into ``requests.parquet`` and ``chunks.parquet``, adds a row for every planned sample
+that no worker accounts for, and writes what makes the run repeatable. Verdicts and reports can be recomputed from a sealed
+directory for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from harness.crew import Member
+from harness.errors import HarnessFault
+from harness.recorder import read_segments
+from scenarios.plan import Plan
+from scenarios.spec import Scenario
+from slo import records as rec
+from slo.records import Records, Status
+from slo.validity import GeneratorFacts
+
+GENERATOR_SCHEMA = "plimsoll.generator/1"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths of one run directory."""
+
+    path: Path
+
+    @property
+    def segments(self) -> Path:
+        return self.path / "segments"
+
+    @property
+    def server_log(self) -> Path:
+        return self.path / "server.log"
+
+    @property
+    def worker_log(self) -> Path:
+        return self.path / "worker.log"
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A sealed run, as it is on disk (``notes`` are for the user: what had to be done differently)."""
+
+    directory: RunDirectory
+    manifest: Mapping[str, Any]
+    scenario: Mapping[str, Any]
+    records: Records
+    facts: GeneratorFacts
+    notes: tuple[str, ...] = ()
+
+
+def create(path: Path) -> RunDirectory:
+    """Make an empty run directory. Raises HarnessFault if the path is taken or can't be written."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise HarnessFault(f"--out: {path} is not empty. Name a new folder, or delete that one")
+        (path / "segments").mkdir()
+    except OSError as error:
+        raise HarnessFault(f"--out: cannot make {path} ({error.strerror}). Name a folder that you may write") from None
+    return RunDirectory(path)
+
+
+def seal(
+    directory: RunDirectory,
+    manifest: Mapping[str, Any],
+    scenario: Scenario,
+    plan: Plan,
+    members: Sequence[Member],
+    facts: GeneratorFacts,
+) -> Sealed:
+    """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where."""
+    folders = [directory.segments]
+    for member in members:
+        folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
+    parts, unreadable = read_segments(folders)
+    parts += [records for member in members for records in member.segments]
+    measured = rec.concat(parts)
+    missing = _missing(plan, members, measured)
+    records = rec.concat([measured, missing]) if len(missing) else measured
+    order = np.lexsort((records["sample_ix"], records["query_id"], -records["phase"]))
+    records = records.take(order)
+    n_queries = len(np.unique(records["query_id"][records["phase"] == 0]))
+    facts = replace(
+        facts,
+        planned=facts.planned or int((records["phase"] == 0).sum()),
+        planned_queries=facts.planned_queries or n_queries,
+        disk_faults=(*facts.disk_faults, *unreadable),
+    )
+    sealed = Sealed(directory, manifest, scenario.to_mapping(), records, facts)
+    client_stats = [(member.done or {}).get("client", {}) for member in members]
+    try:
+        _write(sealed, plan, client_stats)
+    except OSError as error:
+        second = RunDirectory(Path(tempfile.mkdtemp(prefix="plimsoll-run-")))
+        note = f"the run could not be sealed in {directory.path} ({error.strerror}); it is in {second.path}"
+        facts = replace(facts, disk_faults=(*facts.disk_faults, note))
+        sealed = replace(sealed, directory=second, facts=facts, notes=(note,))
+        _write(sealed, plan, client_stats)
+    for folder in folders if not unreadable else []:
+        shutil.rmtree(folder, ignore_errors=True)
+    return sealed
+
+
+def _missing(plan: Plan, members: Sequence[Member], measured: Records) -> Records:
+    """Rows for planned samples that no worker recorded: UNSENT, or UNFINISHED if a dead worker may have sent them."""
+    if plan.cyclic:
+        return rec.empty()
+    width = int(plan.sample_ix.max(initial=0)) + 1
+    query = np.repeat(plan.query_id, np.diff(plan.offsets))
+    have = measured["phase"] == 0
+    seen = measured["query_id"][have] * width + measured["sample_ix"][have]
+    left = ~np.isin(query * width + plan.sample_ix, seen)
+    n = int(left.sum())
+    dead = np.array([member.done is None for member in members], dtype=bool)
+    shards = len(members)
+    owner = (query if plan.n_queries > 1 else np.arange(len(query)))[left] % shards
+    lost = dead[owner]
+    due = np.repeat(plan.due_ns, np.diff(plan.offsets))[left]
+    errors = ("not sent before the run ended", "its worker died before it was recorded")
+    return rec.from_columns(
+        n,
+        query_id=query[left],
+        sample_ix=plan.sample_ix[left],
+        payload_ix=plan.payload_ix[left],
+        due_ns=due,
+        status=np.where(lost, int(Status.UNFINISHED), int(Status.UNSENT)),
+        worker=owner,
+        error=lost.astype(np.int64),
+        errors=errors if n else (),
+    )
+
+
+def request_ids(run_id: str, records: Records) -> list[str]:
+    """The ``x-request-id`` of every row: ``<run>-<query_id>-<sample_ix>``; warm-up rows have a ``w`` after the run."""
+    rows = zip(
+        records["query_id"].tolist(), records["sample_ix"].tolist(), records["phase"].tolist(), strict=True
+    )
+    return [f"{run_id}{'w' if phase else ''}-{query}-{sample}" for query, sample, phase in rows]
+
+
+def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]) -> None:
+    import pyarrow.parquet as pq
+
+    directory = sealed.directory
+    ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
+    requests, chunks = rec.to_tables(sealed.records, ids)
+    pq.write_table(requests, directory.file("requests.parquet"), compression="zstd")
+    pq.write_table(chunks, directory.file("chunks.parquet"), compression="zstd")
+    np.savez_compressed(
+        directory.file("plan.npz"),
+        due_ns=plan.due_ns,
+        query_id=plan.query_id,
+        offsets=plan.offsets,
+        sample_ix=plan.sample_ix,
+        payload_ix=plan.payload_ix,
+        after=plan.after,
+    )
+    generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
+    write_json(directory.file("generator.json"), generator)
+    directory.file("scenario.yaml").write_text(
+        yaml.safe_dump(dict(sealed.scenario), sort_keys=False, allow_unicode=True), encoding="utf-8"
+    )
+    write_json(directory.file("manifest.json"), sealed.manifest)  # last: a directory with a manifest is whole
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON on disk, whole or not at all. Raises OSError."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    partial.rename(path)
+
+
+def open_sealed(path: Path) -> Sealed:
+    """Open a sealed run directory. Raises HarnessFault naming what is missing or unreadable."""
+    directory = RunDirectory(path)
+    if not directory.file("manifest.json").is_file():
+        raise HarnessFault(f"{path}: not a run directory (no manifest.json). Give the folder that `plimsoll run` printed")
+    try:
+        manifest = json.loads(directory.file("manifest.json").read_text(encoding="utf-8"))
+        generator = json.loads(directory.file("generator.json").read_text(encoding="utf-8"))
+        scenario = yaml.safe_load(directory.file("scenario.yaml").read_text(encoding="utf-8"))
+        records = rec.load(path)
+        facts = GeneratorFacts.from_json(generator["facts"])
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
+    return Sealed(directory, manifest, scenario, records, facts)

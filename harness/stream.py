@@ -1,0 +1,399 @@
+"""The stamped transport: one non-blocking TCP or TLS connection whose bytes carry the kernel's arrival time.
+
+Each read is one ``recvmsg`` with SO_TIMESTAMPING's software receive stamp: it says when the bytes reached the host,
+however late the event loop is. Where the kernel gives none (or the wall clock stepped under it) the stamp is taken in
+userland and the sink is told so. A read that takes several segments carries the stamp of the last one.
+
+The stream knows no protocol. It calls its sink: ``on_open(t)``, ``on_data(data, t, kernel)``, ``on_lost(text, t)``.
+TLS is done in memory (``ssl.SSLObject``), so that encrypted bytes are stamped at the same place as plain ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+import struct
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.clock import WallMap
+
+_SO_TIMESTAMPING = 37
+_RX_SOFTWARE = 1 << 3
+_REPORT_SOFTWARE = 1 << 4
+_TIMESPEC = struct.Struct("@qq")
+_ANC_SIZE = socket.CMSG_SPACE(48)
+_READ_SIZE = 262_144
+
+_NEXT_STEP = {
+    errno.EADDRNOTAVAIL: "no local port is left for this address: keep connections alive (does the server close them?), "
+    "lower the rate, or widen net.ipv4.ip_local_port_range",
+    errno.EMFILE: "this process is out of file descriptors: raise `ulimit -n` or lower the concurrency",
+    errno.ENFILE: "the host is out of file descriptors",
+}
+
+
+class Sink(Protocol):
+    """Who is told what happens on a stream. All calls come from the loop's thread."""
+
+    def on_open(self, t_ns: int) -> None:
+        """Connected (and the TLS handshake is done)."""
+        ...
+
+    def on_data(self, data: memoryview | bytes, t_ns: int, kernel: bool) -> None:
+        """Bytes arrived. ``data`` is only valid during the call."""
+        ...
+
+    def on_lost(self, reason: str, t_ns: int, connected: bool) -> None:
+        """The connection is over: ``reason`` is "" for an orderly end of stream, else the error. Called once."""
+        ...
+
+
+class _Closed:
+    """The sink of a closed stream: hears nothing, because nothing is said."""
+
+    __slots__ = ()
+
+    def on_open(self, t_ns: int) -> None: ...
+
+    def on_data(self, data: memoryview | bytes, t_ns: int, kernel: bool) -> None: ...
+
+    def on_lost(self, reason: str, t_ns: int, connected: bool) -> None: ...
+
+
+_CLOSED = _Closed()
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A resolved origin: addresses in the resolver's order, and TLS settings or None."""
+
+    host: str
+    port: int
+    addresses: tuple[tuple[int, tuple[object, ...]], ...]
+    tls: ssl.SSLContext | None = None
+
+
+def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
+    """A client context that offers only http/1.1. Raises OSError or ssl.SSLError for a bad ``ca_file``."""
+    context = ssl.create_default_context(cafile=ca_file)
+    context.set_alpn_protocols(["http/1.1"])
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def resolve(host: str, port: int, tls: ssl.SSLContext | None) -> Endpoint:
+    """Look a host up once, before the run. Raises OSError (socket.gaierror) if it has no address."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = tuple(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    return Endpoint(host, port, addresses, tls)
+
+
+def explain(error: OSError) -> str:
+    """An OS error as text that ends in a next step where we know one."""
+    text = os.strerror(error.errno) if error.errno else str(error)
+    step = _NEXT_STEP.get(error.errno or 0)
+    return f"{text}: {step}" if step else text
+
+
+class Readers:
+    """What all streams of one loop share: the loop, the read buffer and the wall-clock map."""
+
+    __slots__ = ("buffer", "kernel_reads", "loop", "stamping", "user_reads", "view", "wall")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wall: WallMap, stamping: bool = True) -> None:
+        self.loop = loop
+        self.wall = wall
+        self.stamping = stamping
+        self.buffer = bytearray(_READ_SIZE)
+        self.view = memoryview(self.buffer)
+        self.kernel_reads = 0
+        self.user_reads = 0
+
+
+class Stream:
+    """One connection. Made closed; ``connect`` starts it; it never reconnects itself."""
+
+    __slots__ = (
+        "_address_ix",
+        "_endpoint",
+        "_fd",
+        "_in",
+        "_last_ns",
+        "_lost",
+        "_out",
+        "_pending",
+        "_readers",
+        "_sink",
+        "_sock",
+        "_tls",
+        "_writing",
+        "connected",
+    )
+
+    def __init__(self, readers: Readers, endpoint: Endpoint, sink: Sink) -> None:
+        self._readers = readers
+        self._endpoint = endpoint
+        self._sink: Sink = sink
+        self._sock: socket.socket | None = None
+        self._fd = -1
+        self._address_ix = 0
+        self._pending = bytearray()
+        self._writing = False
+        self._lost = False
+        self._last_ns = 0
+        self._tls: ssl.SSLObject | None = None
+        self._in: ssl.MemoryBIO | None = None
+        self._out: ssl.MemoryBIO | None = None
+        self.connected = False
+
+    # -- connecting ---------------------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Start connecting to the next address; the sink hears ``on_open`` or ``on_lost``."""
+        family, address = self._endpoint.addresses[self._address_ix]
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        except OSError as error:
+            self._readers.loop.call_soon(self._lose, explain(error))
+            return
+        self._sock, self._fd = sock, sock.fileno()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._readers.stamping:
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _RX_SOFTWARE | _REPORT_SOFTWARE)
+            except OSError:
+                self._readers.stamping = False  # this kernel has none: every stamp is a userland one, and says so
+        self._last_ns = time.monotonic_ns()
+        code = sock.connect_ex(address)
+        if code in (0, errno.EINPROGRESS):
+            self._readers.loop.add_writer(self._fd, self._on_connected)
+        else:
+            self._connect_failed(code)
+
+    def _on_connected(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        self._readers.loop.remove_writer(self._fd)
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._connect_failed(code)
+            return
+        self._readers.loop.add_reader(self._fd, self._on_readable)
+        context = self._endpoint.tls
+        if context is None:
+            self.connected = True
+            self._sink.on_open(time.monotonic_ns())
+            return
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        try:
+            self._tls = context.wrap_bio(self._in, self._out, server_hostname=self._endpoint.host)
+        except (ssl.SSLError, ValueError) as error:
+            self._lose(f"TLS: {error}")
+            return
+        self._handshake()
+
+    def _connect_failed(self, code: int) -> None:
+        self._drop_socket()
+        self._address_ix += 1
+        if self._address_ix < len(self._endpoint.addresses):
+            self.connect()
+            return
+        self._readers.loop.call_soon(self._lose, explain(OSError(code, "")))
+
+    def _handshake(self) -> None:
+        tls = self._tls
+        if tls is None:
+            return
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush_tls()
+            return
+        except ssl.SSLError as error:
+            self._flush_tls()  # the alert
+            self._lose(f"TLS: {error.reason or error}".replace("\n", " "))
+            return
+        self._flush_tls()
+        if self._lost:
+            return
+        chosen = tls.selected_alpn_protocol()
+        if chosen not in (None, "http/1.1"):
+            self._lose(f"TLS: the server chose {chosen!r} by ALPN; only http/1.1 was offered")
+            return
+        self.connected = True
+        self._sink.on_open(time.monotonic_ns())
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> int:
+        """Write, keeping what the kernel doesn't take. Returns the stamp taken just before the first byte went out.
+
+        A failure is reported by ``on_lost``, later, never from inside this call.
+        """
+        if self._tls is not None and self._out is not None:
+            self._tls.write(data)
+            data = self._out.read()
+        now = time.monotonic_ns()
+        self._last_ns = now
+        if self._pending:
+            self._pending += data
+        else:
+            self._send(data)
+        return now
+
+    @property
+    def unsent(self) -> int:
+        """Bytes accepted by ``write`` that the kernel has not taken yet."""
+        return len(self._pending)
+
+    def _send(self, data: bytes | memoryview) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            sent = sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            # The peer may have answered and closed before it took the whole request: what it said is read first.
+            if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+                self._readers.loop.call_soon(self._lose, explain(error))
+            return
+        if sent < len(data):
+            self._pending += memoryview(data)[sent:]
+            if not self._writing:
+                self._writing = True
+                self._readers.loop.add_writer(self._fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            sent = sock.send(memoryview(self._pending)[:_READ_SIZE])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._pending.clear()  # the reason comes with the read side
+            sent = 0
+        del self._pending[:sent]
+        if not self._pending:
+            self._writing = False
+            self._readers.loop.remove_writer(self._fd)
+
+    def _flush_tls(self) -> None:
+        data = self._out.read() if self._out is not None else b""
+        if data:
+            if self._pending:
+                self._pending += data
+            else:
+                self._send(data)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        readers = self._readers
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            n, ancillary, _, _ = sock.recvmsg_into((readers.buffer,), _ANC_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lose(explain(error))
+            return
+        now = time.monotonic_ns()
+        if n == 0:
+            self._end_of_stream(now)
+            return
+        stamp = -1
+        if ancillary:
+            seconds, nanos = _TIMESPEC.unpack_from(ancillary[0][2])
+            if seconds:
+                stamp = readers.wall.to_monotonic(seconds * 1_000_000_000 + nanos, self._last_ns, now)
+        if stamp < 0:
+            kernel = False
+            stamp = now
+            readers.user_reads += 1
+        else:
+            kernel = True
+            readers.kernel_reads += 1
+        self._last_ns = stamp
+        if self._tls is None:
+            self._sink.on_data(readers.view[:n], stamp, kernel)
+        else:
+            self._decrypt(readers.view[:n], stamp, kernel)
+
+    def _decrypt(self, data: memoryview, stamp: int, kernel: bool) -> None:
+        tls = self._tls
+        if tls is None or self._in is None:
+            return
+        self._in.write(data)
+        if not self.connected:
+            self._handshake()
+            if not self.connected:
+                return
+        while not self._lost:
+            try:
+                plain = tls.read(_READ_SIZE)
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:
+                self._end_of_stream(stamp)
+                return
+            except ssl.SSLError as error:
+                self._lose(f"TLS: {error.reason or error}")
+                return
+            if not plain:
+                self._end_of_stream(stamp)
+                return
+            self._sink.on_data(plain, stamp, kernel)
+        self._flush_tls()  # key updates and tickets may want an answer
+
+    def _end_of_stream(self, t_ns: int) -> None:
+        if not self.connected:
+            self._lose("the connection was closed during the TLS handshake")
+            return
+        self._finish("", t_ns)
+
+    # -- ending -------------------------------------------------------------------------------------------------
+
+    def _lose(self, reason: str) -> None:
+        self._finish(reason, time.monotonic_ns())
+
+    def _finish(self, reason: str, t_ns: int) -> None:
+        if self._lost:
+            return
+        was_connected = self.connected
+        sink = self._sink
+        self.close()
+        sink.on_lost(reason, t_ns, was_connected)
+
+    def close(self) -> None:
+        """Close now, silently: the sink hears nothing more."""
+        self._lost = True
+        self.connected = False
+        self._drop_socket()
+        self._pending.clear()
+        self._sink = _CLOSED  # the garbage collector is off while we measure: leave no cycle behind
+
+    def _drop_socket(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        self._sock = None
+        loop = self._readers.loop
+        loop.remove_reader(self._fd)
+        loop.remove_writer(self._fd)
+        self._writing = False
+        sock.close()

@@ -1,0 +1,180 @@
+"""What an OpenAI-style stream said: which events carried output, the usage, how it ended. Pure; it judges nothing.
+
+Output is non-empty generated text of any sort: ``content``, ``refusal``, tool calls (their name or arguments: the
+model wrote both) and ``text`` of the completions API are *answer*; ``reasoning_content`` or ``reasoning`` is output
+but not answer. An event counts once whatever it carries. Role-only, empty and ``choices: []`` events (the usage
+block, Azure's prompt filter results) are no output. Chunks are not tokens; only ``usage`` counts tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+#: The data that ends a stream *starts* with this.
+DONE = b"[DONE]"
+#: Finish reasons by which a server says that it gave the answer up.
+GIVEN_UP = frozenset({"error", "abort"})
+_OVERLOADED = ("overload", "rate_limit", "too many requests")
+_MAX_COUNT = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The server's own word that it failed, under whatever HTTP status. ``overloaded``: it shed the load."""
+
+    message: str
+    overloaded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScan:
+    """What the events of one stream said.
+
+    ``output`` holds the indices of the events that carried output, ``first_answer`` the index of the first that
+    carried answer (-1: none). ``n_in`` and ``n_out`` come from the last usage block (-1: not given). ``bad`` says
+    which event could not be read; reading stops there, as it does at a ``fault``.
+    """
+
+    output: list[int] = field(default_factory=list)
+    first_answer: int = -1
+    n_in: int = -1
+    n_out: int = -1
+    finished: bool = False
+    done: bool = False
+    fault: Fault | None = None
+    bad: str | None = None
+    n_events: int = 0
+
+
+def load(payloads: Sequence[bytes], done: bytes | None = DONE) -> tuple[list[Any], bool, str | None]:
+    """(decoded events, whether the ``done`` marker came, why the event after the last could not be read or None).
+
+    Blank payloads (keep-alives) give an empty object so that indices stay. Nothing after the marker is read.
+    """
+    marked = done is not None and len(payloads) > 0 and payloads[-1].startswith(done)
+    try:
+        # Within 10 % of decoding the whole stream as one array, and events can't run into each other.
+        return list(map(orjson.loads, payloads[:-1] if marked else payloads)), marked, None
+    except orjson.JSONDecodeError:
+        return _load_one_by_one(payloads, done)
+
+
+def _load_one_by_one(payloads: Sequence[bytes], done: bytes | None) -> tuple[list[Any], bool, str | None]:
+    events: list[Any] = []
+    for i, payload in enumerate(payloads):
+        if done is not None and payload.startswith(done):
+            return events, True, None
+        if not payload.strip():
+            events.append({})
+            continue
+        # The event-stream rules replace invalid UTF-8; orjson would refuse it.
+        text = payload.decode("utf-8", "replace")
+        try:
+            events.append(orjson.loads(text))
+        except orjson.JSONDecodeError:
+            return events, False, f"event {i + 1} is not JSON: {' '.join(text[:120].split())!r}"
+    return events, False, None
+
+
+def fault_of(event: dict[str, Any], named_error: bool = False) -> Fault | None:
+    """The error that an object reports, in any of the forms that servers use, or None.
+
+    ``{"error": {"message", "type", "code"}}``, ``{"error": "text", "error_type": ...}``,
+    ``{"object": "error", "message": ...}``, and any object in an event named ``error`` (``named_error``).
+    """
+    error = event.get("error")
+    if not error:
+        if event.get("object") != "error" and not named_error:
+            return None
+        error = event
+    source = error if isinstance(error, dict) else {"message": error, "type": event.get("error_type")}
+    message = source.get("message") or source.get("detail") or source
+    kinds = [source.get(key) for key in ("type", "code", "error_type")]
+    labels = [str(kind) for kind in kinds if isinstance(kind, str | int) and kind != ""]
+    text = message if isinstance(message, str) else _compact(message)
+    overloaded = any(label in ("429", "503") for label in labels) or any(
+        word in f"{text} {' '.join(labels)}".lower() for word in _OVERLOADED
+    )
+    return Fault(f"{text} ({', '.join(labels)})" if labels else text, overloaded)
+
+
+def _compact(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # orjson reads 1024 levels and writes 254
+        return "a deeply nested value"
+
+
+def usage_of(usage: Any) -> tuple[int, int]:
+    """(prompt tokens, completion tokens) of a usage block; -1 for what it doesn't say."""
+    if not isinstance(usage, dict):
+        return -1, -1
+    return (
+        count(usage.get("prompt_tokens", usage.get("input_tokens"))),
+        count(usage.get("completion_tokens", usage.get("output_tokens"))),
+    )
+
+
+def count(value: Any) -> int:
+    """A token count as an int, or -1 for anything that isn't one."""
+    return value if type(value) is int and 0 <= value < _MAX_COUNT else -1
+
+
+def carries(choice: dict[str, Any]) -> int:
+    """0: no output; 1: reasoning only; 2: answer."""
+    delta = choice.get("delta")
+    if type(delta) is not dict:
+        return 2 if choice.get("text") else 0
+    if delta.get("content") or delta.get("refusal"):
+        return 2
+    calls = delta.get("tool_calls")
+    functions = [call.get("function") for call in calls if type(call) is dict] if type(calls) is list else []
+    functions.append(delta.get("function_call"))
+    if any(type(f) is dict and (f.get("arguments") or f.get("name")) for f in functions):
+        return 2
+    return 1 if delta.get("reasoning_content") or delta.get("reasoning") else 0
+
+
+def scan(payloads: Sequence[bytes], names: Sequence[bytes] | None = None) -> TokenScan:
+    """Read a chat or completions stream: the data of its events, and their names if any has one. Never raises."""
+    events, done, bad = load(payloads)
+    output: list[int] = []
+    first_answer = -1
+    usage: Any = None
+    finished = False
+    fault: Fault | None = None
+    for i, event in enumerate(events):
+        if type(event) is not dict:
+            bad = f"event {i + 1} is not a JSON object: {_compact(event)[:120]!r}"
+            break
+        if "error" in event or names is not None or event.get("object") == "error":
+            fault = fault_of(event, names is not None and names[i] == b"error")
+            if fault is not None:
+                break
+        usage = event.get("usage") or usage
+        choices = event.get("choices")
+        if type(choices) is not list:
+            continue
+        kind = 0
+        for choice in choices:
+            if type(choice) is not dict:
+                continue
+            if kind < 2:
+                kind = carries(choice) or kind
+            reason = choice.get("finish_reason")
+            if reason:
+                finished = True
+                if type(reason) is str and reason in GIVEN_UP:
+                    fault = Fault(f"the server gave the answer up: finish_reason {reason!r}")
+        if kind:
+            output.append(i)
+            if kind == 2 and first_answer < 0:
+                first_answer = i
+        if fault is not None:
+            break
+    n_in, n_out = usage_of(usage)
+    return TokenScan(output, first_answer, n_in, n_out, finished, done, fault, bad, len(events))

@@ -1,0 +1,288 @@
+"""One worker process: its spec comes on stdin, segments go to disk, status lines to stdout.
+
+A plain subprocess (``python -m harness.worker``), never ``multiprocessing``. It recomputes the plan, takes its shard,
+encodes every payload, opens connections, freezes the garbage collector, says ``ready`` with the plan's fingerprint,
+waits for t0 and runs. Secrets come over stdin only. If stdin closes, the coordinator is gone and the worker stops.
+
+Messages in: ``spec`` (first line), ``go {t0_ns}``, ``stop``, ``drop {status, error}``. Messages out: ``ready``, ``fault``,
+``status``, ``segment`` (only when no disk would take it), ``done``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import io
+import json
+import os
+import resource
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.client import Client, Target
+from harness.clock import LoopClock
+from harness.errors import HarnessFault
+from harness.issuer import Issuer, Load
+from harness.plugins import protocols
+from harness.recorder import Recorder, SegmentWriter, dump_segment, spread
+from scenarios.spec import ScenarioError, parse
+from slo.records import Status
+
+STATUS_NS = 250_000_000
+#: The stall monitor's period, and how late it must be to count as a stall.
+PULSE_NS = 10_000_000
+STALL_NS = 10_000_000
+
+
+def say(message: Mapping[str, Any]) -> None:
+    """One message to the coordinator."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+class Pulse:
+    """A timer that measures how late the loop runs it: our own stalls, for the validity check."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self._clock = clock
+        self._running = True
+        self.late_ns: list[int] = []
+
+    def start(self) -> None:
+        self._due_ns = self._clock.now_ns() + PULSE_NS
+        self._clock.wake_at(self._due_ns, self._beat)
+
+    def _beat(self) -> None:
+        now = self._clock.now_ns()
+        self.late_ns.append(now - self._due_ns)
+        self._due_ns = now + PULSE_NS
+        if self._running:
+            self._clock.wake_at(self._due_ns, self._beat)
+
+    def stop(self) -> None:
+        self._running = False
+
+    def summary(self) -> dict[str, int]:
+        late = np.sort(np.array(self.late_ns or [0], dtype=np.int64))
+        return {
+            "p99_ns": int(late[max(0, -(-99 * len(late) // 100) - 1)]),
+            "max_ns": int(late[-1]),
+            "count": int((late > STALL_NS).sum()),
+        }
+
+
+class Worker:
+    """Everything one worker owns, from spec to done."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._spec = spec
+        self._index = int(spec["shard"])
+        self._scenario = parse(spec["scenario"], spec["where"], base=Path(spec["base"]))
+        self._faults: list[str] = []
+        self._t0 = asyncio.Event()
+        self._t0_ns = 0
+        self._drop: tuple[int, str] | None = None
+        self._issuer: Issuer | None = None
+        self._stopping = False
+
+    # -- set-up -------------------------------------------------------------------------------------------------
+
+    def _client(self, clock: LoopClock) -> Client:
+        target = Target(**{**self._spec["target"], "headers": tuple(map(tuple, self._spec["target"]["headers"]))})
+        return protocols()[target.protocol].build(target, clock)
+
+    def _load(self, client: Client) -> tuple[Load, str]:
+        scenario = self._scenario
+        source = scenario.source_object()
+        n = len(source)
+        plan = scenario.build(n)
+        warmup = scenario.build_warmup(n)
+        shards = int(self._spec["shards"])
+        mine = plan.shard(self._index, shards)
+        before = warmup.shard(self._index, shards) if warmup is not None and self._warms_up(warmup, shards) else None
+        needed: set[int] = set(np.unique(mine.payload_ix).tolist())
+        if before is not None:
+            needed |= set(np.unique(before.payload_ix).tolist())
+        requests = [client.encode(source.payload(ix)) if ix in needed else None for ix in range(n)]
+        load = Load(mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]))
+        return load, plan.fingerprint()
+
+    def _warms_up(self, warmup: Any, shards: int) -> bool:
+        # A closed warm-up with fewer slots than workers is left to the first ones.
+        return not warmup.cyclic or (warmup.max_in_flight or 1) >= shards or self._index == 0
+
+    def _connections(self, load: Load) -> int:
+        slots = load.plan.max_in_flight
+        if load.plan.open_loop and slots is None:
+            due = load.plan.due_ns
+            span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
+            slots = int(min(64, max(4, len(due) / (span / 1e9) * 0.1)))
+        return min(slots or 1, max(1, load.plan.n_samples))
+
+    # -- the run ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._loop_fault)
+        clock = LoopClock(loop)
+        client = self._client(clock)
+        load, fingerprint = self._load(client)
+        await client.open(self._connections(load))
+        writer = SegmentWriter(Path(self._spec["segments"]), self._index)
+        issuer_ref: list[Issuer] = []
+        recorder = Recorder(
+            clock, client.settle, lambda: issuer_ref[0].next_due_ns(), writer.put, self._index
+        )
+        issuer = Issuer(load, client, clock, recorder.finished)
+        issuer_ref.append(issuer)
+        self._issuer = issuer
+        threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        say({"type": "ready", "fingerprint": fingerprint, "pid": os.getpid()})
+        await self._t0.wait()
+        recorder.t0_ns = self._t0_ns
+        pulse = Pulse(clock)
+        pulse.start()
+        cpu, wall = _cpu_s(), clock.now_ns()
+        issuer.start(self._t0_ns)
+        await self._until_over(issuer, recorder, clock)
+        cpu_share = (_cpu_s() - cpu) / max(1e-9, (clock.now_ns() - wall) / 1e9)
+        pulse.stop()
+        ended_ns = clock.now_ns() - self._t0_ns
+        recorder.flush()
+        writer.close()
+        for records in writer.unwritten:
+            buffer = io.BytesIO()
+            dump_segment(buffer, records)
+            say({"type": "segment", "npz": base64.b64encode(buffer.getvalue()).decode()})
+        self._status(issuer, recorder)
+        stats = getattr(client, "stats", dict)()
+        await client.close()
+        clock.close()
+        say(
+            {
+                "type": "done",
+                "unsent": issuer.unsent(),
+                "aborted": issuer.aborted,
+                "max_duration_hit": issuer.max_duration_hit,
+                "faults": self._faults + recorder.faults,
+                "disk_faults": writer.faults,
+                "folders": writer.folders,
+                "stalls": pulse.summary(),
+                "cpu": cpu_share,
+                "ended_ns": ended_ns,
+                "client": stats,
+                "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            }
+        )
+
+    async def _until_over(self, issuer: Issuer, recorder: Recorder, clock: LoopClock) -> None:
+        said_ns = 0
+        drain_ns = int(self._spec["drain_ns"])
+        drained_by = 0
+        while True:
+            now = clock.now_ns()
+            if now - said_ns > STATUS_NS:
+                said_ns = now
+                self._status(issuer, recorder)
+            if self._stopping:
+                issuer.stop()
+            if self._drop is not None:
+                issuer.give_up(Status(self._drop[0]), self._drop[1])
+            if issuer.issued_all:
+                drained_by = drained_by or now + drain_ns
+                if not issuer.in_flight:
+                    return
+                if now > drained_by:
+                    issuer.give_up(Status.UNFINISHED, f"still in flight {drain_ns / 1e9:g} s after the last query (drain)")
+                    return
+            # Coarse on purpose: nothing that is timed waits here.
+            await asyncio.sleep(0.005 if issuer.issued_all else 0.02)
+
+    def _status(self, issuer: Issuer, recorder: Recorder) -> None:
+        fresh = recorder.take_fresh()
+        say(
+            {
+                "type": "status",
+                "sent": issuer.sent,
+                "done": recorder.rows,
+                "failed": recorder.failed,
+                "in_flight": issuer.in_flight,
+                "ttft": spread([row[0] for row in fresh if row[0] >= 0]),
+                "tpot": spread([row[1] for row in fresh if row[1] >= 0]),
+                "latency": spread([row[2] for row in fresh if row[2] >= 0]),
+            }
+        )
+
+    # -- control ------------------------------------------------------------------------------------------------
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(self._told, json.loads(line))
+        loop.call_soon_threadsafe(self._told, {"type": "orphaned"})
+
+    def _told(self, message: Mapping[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "go":
+            self._t0_ns = int(message["t0_ns"])
+            self._t0.set()
+        elif kind == "stop":
+            self._stopping = True
+        elif kind == "drop":
+            self._stopping = True
+            self._drop = (int(message["status"]), str(message["error"]))
+        elif kind == "orphaned":
+            if not self._t0.is_set():
+                os._exit(1)
+            self._stopping = True
+            self._drop = (int(Status.UNFINISHED), "the coordinator was gone")
+
+    def _loop_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        text = "".join(traceback.format_exception(error)) if error else str(context.get("message"))
+        if len(self._faults) < 5:
+            self._faults.append(f"worker {self._index}: an error in the event loop: {text}")
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def raise_file_limit() -> None:
+    """Use all the file descriptors that we are allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main() -> int:
+    """Entry point of ``python -m harness.worker``."""
+    import uvloop
+
+    raise_file_limit()
+    spec = json.loads(sys.stdin.readline())
+    try:
+        worker = Worker(spec)
+        uvloop.run(worker.run())
+    except HarnessFault as fault:
+        say({"type": "fault", "errors": fault.errors, "code": int(fault.code)})
+        return int(fault.code)
+    except ScenarioError as error:
+        say({"type": "fault", "errors": error.errors, "code": 2})
+        return 2
+    sys.stdout.flush()
+    os._exit(0)  # the listener thread still waits on stdin
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""What one sample asks for, before any protocol has encoded it.
+
+A source makes payloads; a client encodes them to wire bytes, all before t0. Nothing here touches a network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """One sample.
+
+    ``prompt`` or ``messages`` (OpenAI role/content dicts) for text; ``data`` for everything else (tensors,
+    template variables), as the source's documentation says. ``n_in`` is the prompt length in tokens as the
+    source counts it (-1 unknown), ``max_output_tokens`` the requested output length (-1: leave it to the
+    server). ``media_ns`` is the playing time of audio (-1: none).
+    """
+
+    prompt: str | None = None
+    messages: tuple[dict[str, Any], ...] | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    n_in: int = -1
+    max_output_tokens: int = -1
+    media_ns: int = -1
+
+
+class PayloadSource(Protocol):
+    """A finite, seeded library of samples, indexable in any order."""
+
+    def __len__(self) -> int: ...
+
+    def payload(self, index: int) -> Payload:
+        """The sample at ``index`` (0 <= index < len). The same index always gives the same payload."""
+        ...

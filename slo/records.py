@@ -1,0 +1,288 @@
+"""Records: one column per stamp of one sample's exchange. The source of truth of every number printed.
+
+Every request is kept (law 6): failed, timed-out, unfinished and unsent samples have rows too. Times are int64
+nanoseconds on the monotonic clock relative to the run's t0; -1 means "did not happen", never 0. Only a
+warm-up row may hold other negative times, because it came before t0 (``phase`` tells the two apart).
+
+This module holds the schema, and how rows are picked and joined; ``slo.tables`` writes and reads it.
+It computes no metric and judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SCHEMA_VERSION = 1
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+
+class Status(IntEnum):
+    """How one sample's exchange ended."""
+
+    OK = 0
+    HTTP = 1  # a complete response with an error status, or an error inside a 200 stream
+    GRPC = 2
+    TIMEOUT = 3
+    CONNECT = 4  # no connection: refused, unreachable, TLS or DNS failure
+    PROTOCOL = 5  # the bytes broke the protocol, or the stream was cut
+    REFUSED = 6  # load shed: 429 or 503
+    CANCELLED = 7  # we gave it up on purpose
+    UNFINISHED = 8  # still in flight when the drain limit or an interrupt came
+    UNSENT = 9  # planned but never sent
+
+
+class Stamp(IntEnum):
+    """Where a record's arrival times come from. A row is KERNEL only if every one of its reads was."""
+
+    KERNEL = 0
+    USER = 1
+
+
+class Phase(IntEnum):
+    """Warm-up rows are kept and never measured."""
+
+    MEASURE = 0
+    WARMUP = 1
+
+
+class TokensFrom(IntEnum):
+    """What ``n_out`` was counted from."""
+
+    NONE = 0
+    USAGE = 1  # the server's usage block
+    CHUNKS = 2  # number of non-empty content chunks: an estimate
+    TOKENIZER = 3
+
+
+#: name -> numpy dtype of every fixed-width column, in file order.
+COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "query_id": "i8",
+        "sample_ix": "i8",
+        "payload_ix": "i8",
+        "due_ns": "i8",
+        "ready_ns": "i8",  # the issuer took it up; ready - due is the generator's own lateness
+        "sent_ns": "i8",  # first byte handed to the kernel
+        "headers_ns": "i8",  # arrival of the end of the response headers
+        "first_byte_ns": "i8",  # arrival of the first response byte
+        "first_token_ns": "i8",  # first non-empty content or reasoning chunk
+        "first_answer_ns": "i8",  # first non-empty content chunk after any reasoning
+        "last_token_ns": "i8",
+        "done_ns": "i8",  # arrival of the last response byte, or the moment it was given up
+        "connect_ns": "i8",  # duration of the set-up of the connection it opened; -1: reused one
+        "n_in": "i8",
+        "n_out": "i8",
+        "n_chunks": "i8",  # chunks that carried output (the length of chunk_ns)
+        "media_ns": "i8",
+        "bytes_out": "i8",
+        "bytes_in": "i8",
+        "code": "i4",  # HTTP status code, -1 none
+        "status": "i1",
+        "stamp": "i1",
+        "phase": "i1",
+        "tokens_from": "i1",
+        "worker": "i2",
+        "error": "i4",  # index into errors, -1 none
+        "server_timing": "i4",  # index into timings, -1 none
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Columns of equal length n, plus the ragged arrival times of output chunks.
+
+    ``columns[name]`` has the dtype of ``COLUMNS[name]``. Chunk arrivals of row i are
+    ``chunk_ns[chunk_offsets[i]:chunk_offsets[i + 1]]`` (int64 ns relative to t0, non-decreasing).
+    ``errors`` and ``timings`` are string tables that the columns of those names index.
+    """
+
+    columns: Mapping[str, npt.NDArray[np.generic]]
+    chunk_ns: IntArray
+    chunk_offsets: IntArray
+    errors: Sequence[str] = field(default_factory=tuple)
+    timings: Sequence[str] = field(default_factory=tuple)
+
+    def __len__(self) -> int:
+        return len(self.chunk_offsets) - 1
+
+    def __getitem__(self, name: str) -> IntArray:
+        """A column by name, as int64."""
+        return self.columns[name].astype(np.int64, copy=False)
+
+    @property
+    def ok(self) -> BoolArray:
+        """bool[n]: the request succeeded."""
+        return np.asarray(self.columns["status"] == Status.OK)
+
+    @property
+    def in_measure(self) -> BoolArray:
+        """bool[n]: the row belongs to the measured phase, not to the warm-up."""
+        return np.asarray(self.columns["phase"] == Phase.MEASURE)
+
+    def measured(self) -> Records:
+        """The rows of the measured phase."""
+        mask = self.in_measure
+        return self if bool(mask.all()) else self.select(mask)
+
+    def select(self, rows: npt.NDArray[Any]) -> Records:
+        """The given rows with their chunks: ``rows`` is bool[n], or integer positions in any order."""
+        picked = np.asarray(rows)
+        ix = np.flatnonzero(picked) if picked.dtype == np.bool_ else picked.astype(np.int64)
+        lengths = np.diff(self.chunk_offsets)[ix]
+        offsets = offsets_of(lengths)
+        # Position of every kept chunk: its distance from the row's first chunk, plus where that row starts.
+        source = np.arange(offsets[-1]) + np.repeat(self.chunk_offsets[:-1][ix] - offsets[:-1], lengths)
+        return from_arrays(
+            {name: column[ix] for name, column in self.columns.items()},
+            self.chunk_ns[source],
+            offsets,
+            self.errors,
+            self.timings,
+        )
+
+    def table(self, name: str) -> Sequence[str]:
+        """The string table that column ``error`` or ``server_timing`` indexes."""
+        return {"error": self.errors, "server_timing": self.timings}[name]
+
+    def texts(self, name: str) -> list[str | None]:
+        """The strings of column ``error`` or ``server_timing``, None where there is none."""
+        table = self.table(name)
+        return [table[i] if i >= 0 else None for i in self.columns[name].tolist()]
+
+    def validate(self) -> list[str]:
+        """Every way in which the measured rows contradict themselves; empty when they do not."""
+        from slo.contradictions import find
+
+        return find(self)
+
+
+class RecordsError(ValueError):
+    """Files that are not records, or that a newer Plimsoll wrote. The message ends with a next step."""
+
+
+def offsets_of(lengths: npt.NDArray[Any]) -> IntArray:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def from_arrays(
+    columns: Mapping[str, npt.NDArray[Any]],
+    chunk_ns: npt.NDArray[Any],
+    offsets: npt.NDArray[Any],
+    errors: Sequence[str],
+    timings: Sequence[str],
+) -> Records:
+    """Records of private, read-only arrays with the schema's dtypes."""
+    fixed: dict[str, npt.NDArray[np.generic]] = {}
+    for name, dtype in COLUMNS.items():
+        column = np.array(columns[name], dtype=dtype)
+        column.setflags(write=False)
+        fixed[name] = column
+    chunks, bounds = np.array(chunk_ns, np.int64), np.array(offsets, np.int64)
+    chunks.setflags(write=False)
+    bounds.setflags(write=False)
+    return Records(MappingProxyType(fixed), chunks, bounds, tuple(errors), tuple(timings))
+
+
+_ZERO = frozenset(
+    {"sample_ix", "n_chunks", "bytes_out", "bytes_in", "status", "stamp", "phase", "tokens_from", "worker"}
+)
+
+
+def from_columns(
+    n: int | None = None,
+    *,
+    chunks: Sequence[Sequence[int]] | None = None,
+    errors: Sequence[str | None] | None = None,
+    timings: Sequence[str | None] | None = None,
+    **columns: Any,
+) -> Records:
+    """Records from what is known; the rest takes the schema's "did not happen".
+
+    A column is a sequence of length n or one value for every row. Not given: ``query_id`` counts from 0,
+    ``n_chunks`` is the length of each row's ``chunks`` (ns, relative to t0), status is OK, phase MEASURE,
+    counters of bytes 0, everything else -1. ``errors`` and ``timings`` are one text (or None) per row.
+    Raises ValueError for an unknown column or unequal lengths.
+    """
+    unknown = sorted(set(columns) - set(COLUMNS))
+    if unknown:
+        raise ValueError(f"unknown columns {', '.join(unknown)}; known: {', '.join(COLUMNS)}")
+    ragged = [list(row) for row in chunks] if chunks is not None else None
+    sized = [v for v in (ragged, errors, timings, *columns.values()) if v is not None and not np.isscalar(v)]
+    rows = n if n is not None else (len(sized[0]) if sized else 1)
+    full: dict[str, Any] = {name: np.full(rows, 0 if name in _ZERO else -1) for name in COLUMNS}
+    full["query_id"] = np.arange(rows)
+    lengths = np.array([len(row) for row in ragged] if ragged is not None else [0] * rows, np.int64)
+    full["n_chunks"] = lengths
+    full["error"], error_table = _intern(errors, rows)
+    full["server_timing"], timing_table = _intern(timings, rows)
+    for name, value in columns.items():
+        full[name] = np.broadcast_to(np.asarray(value), (rows,)) if np.ndim(value) == 0 else np.asarray(value)
+    bad = sorted(name for name, column in full.items() if len(column) != rows)
+    if bad:
+        raise ValueError(
+            f"columns {', '.join(bad)} have another length than {rows}; give every column the same"
+        )
+    flat = np.array([t for row in ragged or () for t in row], np.int64)
+    return from_arrays(full, flat, offsets_of(lengths), error_table, timing_table)
+
+
+def _intern(texts: Sequence[str | None] | None, rows: int) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Index of each text in the table of distinct texts (order of first appearance); -1 for None."""
+    table: dict[str, int] = {}
+    given = texts if texts is not None else [None] * rows
+    ix = [-1 if text is None else table.setdefault(text, len(table)) for text in given]
+    return np.array(ix, np.int64), tuple(table)
+
+
+def empty() -> Records:
+    """Records of no request."""
+    return from_columns(0)
+
+
+def concat(parts: Sequence[Records]) -> Records:
+    """The rows of all parts, in order; string tables are merged. No parts: empty records."""
+    if not parts:
+        return empty()
+    columns: dict[str, npt.NDArray[Any]] = {
+        name: np.concatenate([part.columns[name] for part in parts]) for name in COLUMNS
+    }
+    tables: dict[str, tuple[str, ...]] = {}
+    for name in ("error", "server_timing"):
+        table: dict[str, int] = {}
+        moved = []
+        for part in parts:
+            # The extra last entry maps -1 (no text) to itself.
+            new = np.array([table.setdefault(text, len(table)) for text in part.table(name)] + [-1], np.int64)
+            moved.append(new[part.columns[name].astype(np.int64)])
+        columns[name], tables[name] = np.concatenate(moved), tuple(table)
+    lengths = np.concatenate([np.diff(part.chunk_offsets) for part in parts])
+    chunks = np.concatenate([part.chunk_ns for part in parts])
+    return from_arrays(columns, chunks, offsets_of(lengths), tables["error"], tables["server_timing"])
+
+
+def to_tables(records: Records, request_ids: Sequence[str]) -> tuple[Any, Any]:
+    """The Arrow tables of ``requests.parquet`` and ``chunks.parquet``: see ``slo.tables``."""
+    from slo import tables
+
+    return tables.to_tables(records, request_ids)
+
+
+def load(run_dir: Path) -> Records:
+    """Read ``requests.parquet`` and ``chunks.parquet`` of a run directory: see ``slo.tables``."""
+    from slo import tables
+
+    return tables.load(run_dir)

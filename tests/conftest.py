@@ -1,0 +1,55 @@
+"""Fixtures and profiles shared by every test.
+
+Hypothesis profiles by the environment variable HYPOTHESIS_PROFILE: ``fast`` (default), ``ci``, ``thorough``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+GOLDEN = Path(__file__).parent / "golden"
+
+_quiet = [HealthCheck.too_slow]
+settings.register_profile("fast", max_examples=40, deadline=None, suppress_health_check=_quiet)
+settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_quiet, derandomize=True)
+settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_quiet)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files and print the difference")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, bytes], None]:
+    """``golden(name, data)``: data must equal tests/golden/<name>; ``--update-golden`` rewrites it instead."""
+
+    def check(name: str, data: bytes) -> None:
+        path = GOLDEN / name
+        old = path.read_bytes() if path.exists() else b""
+        if old == data:
+            return
+        diff = "\n".join(
+            difflib.unified_diff(
+                old.decode(errors="replace").splitlines(),
+                data.decode(errors="replace").splitlines(),
+                f"golden/{name}",
+                "now",
+                lineterm="",
+                n=2,
+            )
+        )
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            print(diff[:10_000])
+            return
+        pytest.fail(f"golden/{name} differs (make golden rewrites it after you have read this):\n{diff[:6000]}")
+
+    return check

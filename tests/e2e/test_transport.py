@@ -1,0 +1,366 @@
+"""The stamped transport and the HTTP pool against servers that do exactly what each test says.
+
+Real sockets, real time; each test is over in well under two seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import uvloop
+
+from harness.client import Target
+from harness.clock import LoopClock
+from harness.dialect import HttpRequest
+from harness.errors import HarnessFault
+from harness.exchange import Exchange
+from harness.exit_codes import ExitCode
+from harness.http_pool import HttpClient
+from scenarios.payload import Payload
+from slo.records import Stamp, Status
+from tests.raw_server import answer, raw_server
+
+pytestmark = pytest.mark.e2e
+
+
+class Plain:
+    """A dialect that sends a fixed request and reads nothing into the answer."""
+
+    accept = b"*/*"
+
+    def __init__(self, body: bytes = b"hello", method: bytes = b"POST") -> None:
+        self._body, self._method = body, method
+
+    def encode(self, payload: Payload) -> HttpRequest:
+        return HttpRequest(self._method + b" /x HTTP/1.1\r\n", self._body)
+
+    def settle(self, exchange: Exchange) -> None:
+        """Nothing to settle."""
+
+
+class Bench:
+    """One client on one loop; ``get`` sends one request and waits for it."""
+
+    def __init__(self, url: str, dialect: Plain, **target: Any) -> None:
+        self.clock = LoopClock(asyncio.get_running_loop())
+        self.client = HttpClient(Target(url, "test", **target), self.clock, dialect)
+        self.request = self.client.encode(Payload())
+
+    async def get(self, due_ns: int | None = None) -> Exchange:
+        done: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
+        exchange = Exchange(0, 0, 0, due_ns or time.monotonic_ns(), self.request)
+        exchange.on_done = done.set_result
+        exchange.ready_ns = self.clock.now_ns()
+        self.client.send(exchange, b"run-0-0")
+        return await asyncio.wait_for(done, 10)
+
+    async def close(self) -> None:
+        await self.client.close()
+        self.clock.close()
+
+
+def play(url_to_test: Callable[[Bench], Awaitable[None]], script: Any, dialect: Plain | None = None, **options: Any) -> None:
+    """Run one test body against one scripted server."""
+    server = {key: options.pop(key) for key in ("tls", "host", "eager") if key in options}
+
+    async def main() -> None:
+        async with raw_server(script, **server) as url:
+            bench = Bench(url, dialect or Plain(), **options)
+            await bench.client.open(0)
+            try:
+                await url_to_test(bench)
+            finally:
+                await bench.close()
+
+    uvloop.run(main())
+
+
+def scripted(*pieces: bytes | float, close: bool = False) -> Any:
+    """A script: bytes are written, floats waited for."""
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        for piece in pieces:
+            if isinstance(piece, float):
+                await asyncio.sleep(piece)
+            else:
+                writer.write(piece)
+                await writer.drain()
+        if close:
+            writer.close()
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("pieces", "close", "body"),
+    [
+        ((b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwor", 0.01, b"ld"), False, b"world"),
+        ((b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n", 0.01, b"2\r\nde\r\n0\r\n\r\n"), False, b"abcde"),
+        ((b"HTTP/1.1 200 OK\r\n\r\nuntil", 0.01, b" close"), True, b"until close"),
+        ((b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", answer(b"z")), False, b"z"),
+        ((b"HTTP/1.1 204 No Content\r\n\r\n",), False, b""),
+        ((b"HTTP/1.0 200 OK\r\n\r\nold",), True, b"old"),
+    ],
+)
+def test_every_framing_of_a_response_is_read(pieces: tuple[Any, ...], close: bool, body: bytes) -> None:
+    async def body_of(bench: Bench) -> None:
+        exchange = await bench.get()
+        assert (exchange.status, exchange.error) == (Status.OK, None)
+        assert bytes(exchange.body) == body
+        assert exchange.sent_ns <= exchange.first_byte_ns <= exchange.headers_ns <= exchange.done_ns
+        again = await bench.get()
+        assert again.status == Status.OK
+
+    play(body_of, scripted(*pieces, close=close))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "status", "text"),
+    [
+        ((b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\ncut",), Status.PROTOCOL, "in the middle of the response"),
+        ((b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n",), Status.PROTOCOL, "in the middle"),
+        ((b"HTTP/1.1 200 OK\r\n",), Status.PROTOCOL, "in the middle"),
+        ((b"SSH-2.0-OpenSSH\r\n",), Status.PROTOCOL, "not HTTP/1.1"),
+        ((), Status.PROTOCOL, "before any answer"),
+    ],
+)
+def test_a_response_cut_or_garbled_is_a_protocol_error_with_its_reason(
+    pieces: tuple[Any, ...], status: Status, text: str
+) -> None:
+    async def body(bench: Bench) -> None:
+        exchange = await bench.get()
+        assert exchange.status == status
+        assert text in (exchange.error or "")
+        assert exchange.done_ns > 0
+
+    play(body, scripted(*pieces, close=True))
+
+
+def test_connections_are_kept_alive_and_reused() -> None:
+    numbers = []
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        numbers.append(number)
+        writer.write(answer())
+
+    async def body(bench: Bench) -> None:
+        first = await bench.get()
+        rest = [await bench.get() for _ in range(5)]
+        assert first.connect_ns > 0
+        assert {exchange.connect_ns for exchange in rest} == {-1}
+        assert set(numbers) == {1}
+
+    play(body, script)
+
+
+def test_a_connection_that_the_server_closes_between_requests_is_replaced_without_an_error() -> None:
+    async def body(bench: Bench) -> None:
+        for _ in range(3):
+            assert (await bench.get()).status == Status.OK
+            await asyncio.sleep(0.01)
+        assert bench.client.opened == 3
+
+    play(body, scripted(answer(), close=True))
+
+
+def test_a_request_that_meets_a_stale_connection_is_sent_once_more() -> None:
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        if number == 1 and getattr(script, "seen", False):
+            writer.close()  # the second request on the first connection is never answered
+            return
+        script.seen = True  # type: ignore[attr-defined]
+        writer.write(answer())
+
+    async def body(bench: Bench) -> None:
+        assert (await bench.get()).status == Status.OK
+        assert (await bench.get()).status == Status.OK
+        assert bench.client.retried == 1
+
+    play(body, script)
+
+
+def test_many_requests_at_once_open_many_connections_and_a_limit_makes_them_wait() -> None:
+    async def body(bench: Bench) -> None:
+        exchanges = await asyncio.gather(*(bench.get() for _ in range(6)))
+        assert bench.client.opened == 2
+        waits = sorted(exchange.done_ns - exchange.ready_ns for exchange in exchanges)
+        assert waits[-1] > 140_000_000  # three rounds of 50 ms
+
+    play(body, scripted(0.05, answer()), max_connections=2)
+
+
+def test_no_answer_in_time_is_a_timeout_that_ends_at_its_deadline() -> None:
+    async def body(bench: Bench) -> None:
+        exchange = await bench.get()
+        assert exchange.status == Status.TIMEOUT
+        assert 0.1e9 <= exchange.done_ns - exchange.ready_ns < 0.4e9
+        assert "0.1 s" in (exchange.error or "")
+
+    play(body, scripted(5.0), timeout_ns=100_000_000)
+
+
+def test_a_refused_connection_is_data_not_an_exception() -> None:
+    async def main() -> None:
+        bench = Bench("http://127.0.0.1:1", Plain())
+        await bench.client.open(3)
+        exchange = await bench.get()
+        assert exchange.status == Status.CONNECT
+        assert "refused" in (exchange.error or "")
+        assert exchange.sent_ns == -1
+        await bench.close()
+
+    uvloop.run(main())
+
+
+def test_a_host_without_an_address_is_our_users_error_with_exit_code_5() -> None:
+    async def main() -> None:
+        bench = Bench("http://no-such-host.invalid:80", Plain())
+        with pytest.raises(HarnessFault, match="no address") as caught:
+            await bench.client.open(1)
+        assert caught.value.code == ExitCode.UNREACHABLE
+        bench.clock.close()
+
+    uvloop.run(main())
+
+
+def test_ipv6_works() -> None:
+    async def body(bench: Bench) -> None:
+        assert (await bench.get()).status == Status.OK
+
+    play(body, scripted(answer()), host="::1")
+
+
+def test_a_large_upload_survives_backpressure_and_arrives_whole() -> None:
+    sizes = []
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        sizes.append(len(request.split(b"\r\n\r\n", 1)[1]))
+        writer.write(answer())
+
+    async def body(bench: Bench) -> None:
+        exchange = await bench.get()
+        assert exchange.status == Status.OK
+        assert sizes == [20_000_000]
+
+    play(body, script, Plain(b"x" * 20_000_000))
+
+
+def test_an_early_answer_to_a_large_upload_is_the_answer() -> None:
+    async def refuse(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        await reader.read(1000)
+        writer.write(answer(b"too large", b"connection: close\r\n", b"413 Payload Too Large"))
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        writer.close()
+
+    async def body(bench: Bench) -> None:
+        exchange = await bench.get()
+        assert (exchange.code, bytes(exchange.body)) == (413, b"too large")
+
+    play(body, refuse, Plain(b"x" * 8_000_000), eager=True)
+
+
+def test_a_large_download_arrives_whole() -> None:
+    async def body(bench: Bench) -> None:
+        exchange = await bench.get()
+        assert len(exchange.body) == 30_000_000
+        assert exchange.mark_end[-1] == 30_000_000
+
+    play(body, scripted(answer(b"y" * 30_000_000)))
+
+
+def test_head_requests_have_no_body_whatever_the_headers_say() -> None:
+    async def body(bench: Bench) -> None:
+        exchange = await bench.get()
+        assert (exchange.status, bytes(exchange.body)) == (Status.OK, b"")
+
+    play(body, scripted(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n"), Plain(b"", b"HEAD"))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, Path]:
+    ca = trustme.CA()
+    path = tmp_path_factory.mktemp("tls") / "ca.pem"
+    ca.cert_pem.write_to_path(str(path))
+    return ca, path
+
+
+def server_context(ca: trustme.CA, name: str = "127.0.0.1", alpn: str | None = "http/1.1") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert(name).configure_cert(context)
+    if alpn:
+        context.set_alpn_protocols([alpn])
+    return context
+
+
+def test_tls_carries_large_bodies_both_ways(authority: tuple[trustme.CA, Path]) -> None:
+    ca, path = authority
+
+    async def body(bench: Bench) -> None:
+        for _ in range(2):
+            exchange = await bench.get()
+            assert (exchange.status, len(exchange.body)) == (Status.OK, 3_000_000)
+            assert exchange.stamp == Stamp.KERNEL
+
+    play(body, scripted(answer(b"z" * 3_000_000)), Plain(b"x" * 3_000_000), tls=server_context(ca), ca_file=str(path))
+
+
+def test_tls_refuses_a_certificate_it_cannot_trust_and_says_why(authority: tuple[trustme.CA, Path]) -> None:
+    ca, path = authority
+
+    async def untrusted(bench: Bench) -> None:
+        exchange = await bench.get()
+        assert exchange.status == Status.CONNECT
+        assert "CERTIFICATE_VERIFY_FAILED" in (exchange.error or "")
+
+    play(untrusted, scripted(answer()), tls=server_context(ca))
+    play(untrusted, scripted(answer()), tls=server_context(ca, "other.example"), ca_file=str(path))
+
+    async def trusted(bench: Bench) -> None:
+        assert (await bench.get()).status == Status.OK
+
+    play(trusted, scripted(answer()), tls=server_context(ca, "other.example"), tls_verify=False)
+
+
+def test_stamps_are_the_kernels_and_ignore_a_late_event_loop() -> None:
+    """The loop is blocked for 60 ms while the answer arrives after about 5: the kernel's stamp says 5."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[int] = loop.create_future()
+        process = await asyncio.create_subprocess_exec(
+            "python3", "-c", _SLOW_ANSWER, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        ready.set_result(int(await process.stdout.readline()))
+        bench = Bench(f"http://127.0.0.1:{ready.result()}", Plain())
+        await bench.client.open(1)
+        for _ in range(5):
+            pending = asyncio.ensure_future(bench.get())
+            await asyncio.sleep(0)
+            time.sleep(0.06)
+            exchange = await pending
+            assert exchange.stamp == Stamp.KERNEL
+            # Generous above: this machine is shared. A userland stamp would say 60 ms or more.
+            assert 4e6 < exchange.done_ns - exchange.sent_ns < 40e6
+        await bench.close()
+        process.terminate()
+        await process.wait()
+
+    uvloop.run(main())
+
+
+_SLOW_ANSWER = """
+import socket, time
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()[1], flush=True)
+c, _ = s.accept()
+while c.recv(65536):
+    time.sleep(0.005); c.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\n\\r\\nok")
+"""
