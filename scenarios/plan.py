@@ -202,17 +202,13 @@ def _check_arrays(plan: Plan) -> None:
             raise ValueError(f"plan.{name} has {getattr(plan, name).ndim} dimensions, not one.")
     for name, expected in (("query_id", n), ("after", n), ("offsets", n + 1)):
         if len(getattr(plan, name)) != expected:
-            raise ValueError(
-                f"plan.{name} has {len(getattr(plan, name))} entries; {n} due times need {expected}."
-            )
+            raise ValueError(f"plan.{name} has {len(getattr(plan, name))} entries; {n} due times need {expected}.")
     if plan.offsets[0] != 0 or (np.diff(plan.offsets) < 1).any():
         raise ValueError("plan.offsets must start at 0 and rise: every query has at least one sample.")
     for name in ("sample_ix", "payload_ix"):
         array = getattr(plan, name)
         if len(array) != plan.offsets[-1]:
-            raise ValueError(
-                f"plan.{name} has {len(array)} entries; plan.offsets ends at {plan.offsets[-1]}."
-            )
+            raise ValueError(f"plan.{name} has {len(array)} entries; plan.offsets ends at {plan.offsets[-1]}.")
         if len(array) and array.min() < 0:
             raise ValueError(f"plan.{name} holds {array.min()}; indices are not negative.")
     if (np.diff(plan.due_ns) < 0).any():
@@ -231,18 +227,12 @@ def _check_scalars(plan: Plan) -> None:
     if not 0 <= plan.seed < 1 << 64:
         raise ValueError(f"plan.seed is {plan.seed}. Give a number from 0 to 2^64 - 1.")
     if plan.max_in_flight is not None and plan.max_in_flight < 1:
-        raise ValueError(
-            f"plan.max_in_flight is {plan.max_in_flight}. Give at least 1, or None for no limit."
-        )
+        raise ValueError(f"plan.max_in_flight is {plan.max_in_flight}. Give at least 1, or None for no limit.")
     if plan.cyclic == plan.open_loop:
-        raise ValueError(
-            "a plan is either an open loop (a list) or a closed loop (cyclic), not both or neither."
-        )
+        raise ValueError("a plan is either an open loop (a list) or a closed loop (cyclic), not both or neither.")
     if plan.cyclic and plan.max_in_flight is None:
         raise ValueError("a closed loop needs plan.max_in_flight: the number of its slots.")
     if plan.cyclic and not plan.n_queries:
         raise ValueError("a closed loop needs at least one row to repeat.")
     if plan.id_step < 1 or not 0 <= plan.first_id < plan.id_step:
-        raise ValueError(
-            f"plan.first_id {plan.first_id} must be at least 0 and below plan.id_step {plan.id_step}."
-        )
+        raise ValueError(f"plan.first_id {plan.first_id} must be at least 0 and below plan.id_step {plan.id_step}.")

@@ -1,0 +1,153 @@
+"""Command-line flags over a scenario file: what each flag changes, and which flags do not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+from scenarios.discovery import kinds, sources
+from scenarios.errors import ScenarioError
+from scenarios.parsing import parse
+from scenarios.scenario import Scenario
+
+
+class Flags(TypedDict, total=False):
+    """Every flag; None (or absent) means not given. Durations are texts (``30s``) or seconds."""
+
+    url: str | None
+    protocol: str | None
+    model: str | None
+    headers: Mapping[str, str] | None
+    headers_file: str | None
+    api_key_env: str | None
+    api_key_file: str | None
+    options: Mapping[str, Any] | None
+    tls_verify: bool | None
+    ca_file: str | None
+    kind: str | None
+    rate: float | None
+    arrival: str | None
+    concurrency: int | None
+    duration: str | float | None
+    queries: int | None
+    max_duration: str | float | None
+    prompt_tokens: int | None
+    output_tokens: int | None
+    seed: int | None
+    workers: int | None
+    warmup: str | float | None
+    timeout: str | float | None
+    connect_timeout: str | float | None
+    drain: str | float | None
+    objectives: Sequence[str] | None
+    name: str | None
+
+
+_TARGET = (
+    "url", "protocol", "model", "headers", "headers_file", "api_key_env", "api_key_file", "options",
+    "tls_verify", "ca_file",
+)  # fmt: skip
+_PLAIN = ("name", "seed", "workers", "warmup", "timeout", "connect_timeout", "drain", "objectives")
+_PARAMS = ("rate", "arrival", "concurrency")
+_SOURCE = ("prompt_tokens", "output_tokens")
+
+
+def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario:
+    """``base`` (or a scenario of defaults) with the given flags over it. Raises ``ScenarioError`` with every
+    problem.
+
+    Without base and kind, ``--concurrency`` means kind concurrency and anything else kind server. Another
+    kind starts from that kind's own params. ``--duration`` alone: at least that long; ``--queries`` alone:
+    that many, and in a closed loop exactly that many; both: both minima. They replace the file's minima and
+    its max_queries, not max_duration. ``headers`` and ``options`` are added to the file's; ``objectives``
+    replace the file's.
+    """
+    given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
+    mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": "command-line"}
+    labels: dict[str, str] = {}
+    errors = _set_kind(mapping, given, labels)
+    errors += _set_source(mapping, given, labels)
+    target = mapping.setdefault("target", {})
+    for key in _TARGET:
+        if key in given:
+            merged = isinstance(given[key], Mapping)
+            target[key] = {**target.get(key, {}), **given[key]} if merged else given[key]
+            labels[f"target.{key}"] = _flag(key)
+    for key in _PLAIN:
+        if key in given:
+            mapping[key] = list(given[key]) if key == "objectives" else given[key]
+            labels[key] = _flag(key)
+    _set_stop(mapping, given, labels)
+    where = base.name if base is not None else "command line"
+    try:
+        scenario = parse(mapping, where, labels=labels)
+    except ScenarioError as error:
+        raise ScenarioError([*errors, *error.errors]) from None
+    if errors:
+        raise ScenarioError(errors)
+    return scenario
+
+
+def _flag(key: str) -> str:
+    return {"objectives": "--slo"}.get(key, "--" + key.replace("_", "-"))
+
+
+def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
+    """Kind and its params. Returns errors about flags that do not fit the kind."""
+    known = kinds()
+    name = given.get("kind") or mapping.get("kind") or ("concurrency" if "concurrency" in given else "server")
+    if name != mapping.get("kind"):
+        mapping["params"] = {}
+    mapping["kind"] = name
+    if "kind" in given:
+        labels["kind"] = "--kind"
+    if name not in known:
+        return []  # parse says so
+    errors = []
+    for key in _PARAMS:
+        if key not in given:
+            continue
+        if key in known[name].params.model_fields:
+            mapping["params"] = {**mapping["params"], key: given[key]}
+            labels[f"params.{key}"] = _flag(key)
+        else:
+            fits = [kind.name for kind in known.values() if key in kind.params.model_fields]
+            own = sorted(set(_PARAMS) & set(known[name].params.model_fields))
+            instead = f" or use {', '.join(map(_flag, own))}" if own else " or leave it out"
+            errors.append(f"{_flag(key)}: kind {name} has no {key}. Add --kind {' or '.join(fits)},{instead}.")
+    return errors
+
+
+def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
+    """Lengths. Returns errors about flags that the source has no use for."""
+    source = mapping.setdefault("source", {"kind": "synthetic_text"})
+    model = sources()[source["kind"]].params
+    errors = []
+    for key in _SOURCE:
+        if key in given and key in model.model_fields:
+            source[key] = given[key]
+            labels[f"source.{key}"] = _flag(key)
+        elif key in given:
+            text = f"{_flag(key)}: source {source['kind']} has no {key}. Leave it out, or use synthetic_text."
+            errors.append(text)
+    return errors
+
+
+def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> None:
+    stop = mapping.setdefault("stop", {})
+    if "max_duration" in given:
+        stop["max_duration"] = given["max_duration"]
+        labels["stop.max_duration"] = "--max-duration"
+    duration, queries = given.get("duration"), given.get("queries")
+    if duration is None and queries is None:
+        return
+    labels |= {
+        "stop.min_duration": "--duration",
+        "stop.min_queries": "--queries",
+        "stop.max_queries": "--queries",
+    }
+    stop["min_duration"] = 0 if duration is None else duration
+    stop["min_queries"] = 1 if queries is None else queries
+    kind = kinds().get(mapping["kind"])
+    exactly = duration is None and kind is not None and not kind.open_loop
+    stop["max_queries"] = queries if exactly else None

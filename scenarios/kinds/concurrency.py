@@ -1,0 +1,44 @@
+"""Concurrency: a fixed number of queries always in flight, like that many users who never think.
+
+A closed loop: a slow answer delays the next question, so stalls hide (coordinated omission). Use ``server``
+to judge latency under a given load; use this to find throughput at a given concurrency.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from scenarios.closed_loop import before_t0, rows_for, single_sample_plan, warmup_stop
+from scenarios.kind import Kind, Warmup
+from scenarios.plan import Plan, Stop
+from scenarios.sampling import Order
+from scenarios.strict import STRICT
+
+
+class ConcurrencyParams(BaseModel):
+    """``concurrency`` queries in flight at any moment."""
+
+    model_config = STRICT
+    concurrency: int = Field(default=8, ge=1, le=100_000, description="Queries in flight at any moment.")
+    order: Order = Field(default="random", description="random: with replacement; permutation: equal use of samples.")
+
+
+def _build(params: ConcurrencyParams, stop: Stop, n_samples: int, seed: int) -> Plan:
+    return single_sample_plan(params.order, stop, n_samples, seed, slots=params.concurrency)
+
+
+def _warmup(params: ConcurrencyParams, warmup: Warmup) -> Plan:
+    return before_t0(_build(params, warmup_stop(warmup), warmup.n_samples, warmup.seed), warmup)
+
+
+KIND = Kind(
+    name="concurrency",
+    summary="Closed loop: a fixed number of queries in flight; the next starts when one ends.",
+    headline="throughput at this concurrency",
+    params=ConcurrencyParams,
+    open_loop=False,
+    build=_build,
+    warmup=_warmup,
+    slots=lambda params: int(params.concurrency),
+    size=lambda params, stop: rows_for(stop, 1),
+)

@@ -1,0 +1,78 @@
+"""Offline: everything is due at once. One query with all samples; MLPerf's scenario for batch throughput."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from scenarios.closed_loop import before_t0, closed_plan
+from scenarios.kind import Kind, Warmup
+from scenarios.plan import Plan, Stop
+from scenarios.sampling import require_samples
+from scenarios.strict import STRICT
+
+#: A warm-up sends at most this many samples.
+WARMUP_SAMPLES = 8
+
+
+class OfflineParams(BaseModel):
+    """How many samples, and how many of them may be on the wire at once.
+
+    Without ``samples`` their number is LoadGen's: max(min_queries, trunc(1.1 * min_duration *
+    expected_rate)), enough to keep an endpoint that does ``expected_rate`` samples per second busy for the
+    minimum duration. Every sample is due at 0 however long it waits for its turn on the wire.
+    """
+
+    model_config = STRICT
+    samples: int | None = Field(default=None, ge=1, description="Samples in the one query; overrides the stop rule.")
+    expected_rate: float = Field(default=1.0, gt=0, le=10_000_000, description="Samples per second you expect.")
+    max_in_flight: int = Field(default=512, ge=1, le=100_000, description="Samples on the wire at once, at most.")
+
+
+def _samples(params: OfflineParams, stop: Stop) -> int:
+    if params.samples is not None:
+        return params.samples
+    expected = Fraction(repr(params.expected_rate)) * Fraction(11, 10) * stop.min_duration_ns / 1_000_000_000
+    return max(stop.min_queries, int(expected), 1)
+
+
+def _build(params: OfflineParams, stop: Stop, n_samples: int, seed: int) -> Plan:
+    require_samples(n_samples)
+    n = _samples(params, stop)
+    return Plan(
+        due_ns=np.zeros(1, dtype=np.int64),
+        query_id=np.zeros(1, dtype=np.int64),
+        offsets=np.asarray([0, n]),
+        sample_ix=np.arange(n),
+        payload_ix=np.arange(n) % n_samples,
+        after=np.full(1, -1),
+        stop=replace(stop, min_queries=1, max_queries=None),  # one query, as LoadGen sets it
+        seed=seed,
+        open_loop=True,
+        max_in_flight=params.max_in_flight,
+    )
+
+
+def _warmup(params: OfflineParams, warmup: Warmup) -> Plan:
+    """A handful of samples, one at a time in each worker."""
+    require_samples(warmup.n_samples)
+    n = max(WARMUP_SAMPLES, warmup.workers)
+    stop = Stop(min_queries=n, min_duration_ns=0, max_queries=n, max_duration_ns=warmup.duration_ns)
+    plan = closed_plan(np.arange(n) % warmup.n_samples, stop, warmup.seed, slots=warmup.workers)
+    return before_t0(plan, warmup)
+
+
+KIND = Kind(
+    name="offline",
+    summary="One query with all samples, all due at the start.",
+    headline="samples (and tokens) per second until the last sample is done",
+    params=OfflineParams,
+    open_loop=True,
+    build=_build,
+    warmup=_warmup,
+    slots=lambda params: int(params.max_in_flight),
+    size=_samples,
+)

@@ -1,0 +1,39 @@
+"""SingleStream: one query at a time, the next when the last is done. MLPerf's one-user scenario."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from scenarios.closed_loop import before_t0, rows_for, single_sample_plan, warmup_stop
+from scenarios.kind import Kind, Warmup
+from scenarios.plan import Plan, Stop
+from scenarios.sampling import Order
+from scenarios.strict import STRICT
+
+
+class SingleStreamParams(BaseModel):
+    """Nothing to set but how samples are chosen."""
+
+    model_config = STRICT
+    order: Order = Field(default="random", description="random: with replacement; permutation: equal use of samples.")
+
+
+def _build(params: SingleStreamParams, stop: Stop, n_samples: int, seed: int) -> Plan:
+    return single_sample_plan(params.order, stop, n_samples, seed, slots=1)
+
+
+def _warmup(params: SingleStreamParams, warmup: Warmup) -> Plan:
+    return before_t0(_build(params, warmup_stop(warmup), warmup.n_samples, warmup.seed), warmup)
+
+
+KIND = Kind(
+    name="single_stream",
+    summary="Closed loop: one query of one sample at a time.",
+    headline="p90 latency (MLPerf: the early-stopping estimate)",
+    params=SingleStreamParams,
+    open_loop=False,
+    build=_build,
+    warmup=_warmup,
+    slots=lambda params: 1,
+    size=lambda params, stop: rows_for(stop, 1),
+)

@@ -1,0 +1,32 @@
+"""File names inside a scenario: relative ones start at the scenario file's own folder.
+
+Nothing is opened here; a missing file is reported when it is needed, with ``missing``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+
+def _resolve(value: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get("folder")
+    path = Path(value).expanduser()
+    return str(path if folder is None or path.is_absolute() else Path(folder) / path)
+
+
+#: A pydantic field that reads a file name and holds it resolved against the validation context's ``folder``.
+FileName = Annotated[str, Field(min_length=1), AfterValidator(_resolve)]
+
+
+def missing(path: Path, where: str) -> str | None:
+    """The error text when ``path`` is not a readable file, else None."""
+    if path.is_dir():
+        return f"{where}: {path} is a folder. Give a file."
+    if not path.exists():
+        near = sorted(p.name for p in path.parent.iterdir() if p.suffix == path.suffix) if path.parent.is_dir() else []
+        hint = f" That folder has: {', '.join(near[:5])}." if near else f" Is {path.parent} the right folder?"
+        return f"{where}: {path} does not exist.{hint} Relative paths start at the scenario file's folder."
+    return None

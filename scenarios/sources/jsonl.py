@@ -1,0 +1,103 @@
+"""JSON Lines: your own samples, one object a line, with ``prompt`` or ``messages`` or ``data``.
+
+``{"prompt": "..."}``, ``{"messages": [{"role": "user", "content": "..."}]}`` or ``{"data": {...}}``, each
+with an optional ``max_output_tokens`` and an ignored ``id``. Every bad line is reported; none is skipped.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from scenarios.errors import ScenarioError
+from scenarios.paths import FileName, missing
+from scenarios.payload import Payload
+from scenarios.payload_list import PayloadList, cap
+from scenarios.source import Source
+from scenarios.strict import STRICT
+
+_KEYS = ("prompt", "messages", "data", "max_output_tokens", "id")
+
+
+class JsonLines(BaseModel):
+    """``output_tokens`` is for the lines that do not say ``max_output_tokens`` themselves."""
+
+    model_config = STRICT
+    kind: Literal["jsonl"] = "jsonl"
+    path: FileName = Field(description="The file; relative to the scenario file's folder.")
+    output_tokens: int | None = Field(default=None, ge=1, le=10_000_000, description="Tokens to ask for by default.")
+    count: int | None = Field(default=None, ge=1, description="Use only the first so many.")
+
+
+def _build(params: JsonLines, seed: int) -> PayloadList:
+    path = Path(params.path)
+    problem = missing(path, "source.path")
+    if problem:
+        raise ScenarioError([problem])
+    payloads: list[Payload] = []
+    errors: list[str] = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if params.count is not None and len(payloads) >= params.count:
+                break
+            if line.strip():
+                try:
+                    payloads.append(_payload(line, params.output_tokens))
+                except ValueError as error:
+                    errors.append(f"{path}:{number}: {error}")
+    if not payloads and not errors:
+        errors = [f"{path}: no samples in it. Write one JSON object a line."]
+    if errors:
+        raise ScenarioError(cap(errors, str(path)))
+    return PayloadList(tuple(payloads))
+
+
+def _payload(line: bytes, output_tokens: int | None) -> Payload:
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error}). Write one complete object a line.") from None
+    if not isinstance(entry, dict):
+        raise ValueError('not an object. Write for example {"prompt": "..."}.')
+    for key in entry:
+        if key not in _KEYS:
+            near = difflib.get_close_matches(str(key), _KEYS, 1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            raise ValueError(f"unknown key {key!r}. {hint}Known keys: {', '.join(_KEYS)}.")
+    given = [key for key in ("prompt", "messages", "data") if key in entry]
+    if len(given) != 1:
+        raise ValueError(f"has {' and '.join(given) or 'no sample'}. Give exactly one of prompt, messages or data.")
+    limit = entry.get("max_output_tokens", output_tokens)
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise ValueError(f"max_output_tokens is {limit!r}. Give a whole number from 1 up.")
+    return _of(given[0], entry[given[0]], -1 if limit is None else limit)
+
+
+def _of(key: str, value: Any, limit: int) -> Payload:
+    if key == "prompt":
+        if not isinstance(value, str) or not value:
+            raise ValueError("prompt is not a text, or is empty. Give some text.")
+        return Payload(prompt=value, max_output_tokens=limit)
+    if key == "messages":
+        if not isinstance(value, list) or not value:
+            raise ValueError('messages is not a list of {"role", "content"} objects. Give at least one.')
+        for i, message in enumerate(value):
+            if not isinstance(message, dict) or not isinstance(message.get("role"), str) or "content" not in message:
+                raise ValueError(f"messages[{i}] is not an object with role and content. Add what is missing.")
+        return Payload(messages=tuple(value), max_output_tokens=limit)
+    if not isinstance(value, dict):
+        raise ValueError("data is not an object. Give the request's fields as an object.")
+    return Payload(data=value, max_output_tokens=limit)
+
+
+SOURCE = Source(
+    name="jsonl",
+    summary="Your own samples: a JSON Lines file of prompts, chats or data.",
+    params=JsonLines,
+    build=_build,
+    sample_file='{"prompt": "What is a load line?", "max_output_tokens": 32}\n',
+)

@@ -1,0 +1,73 @@
+"""Scenario files: the one import others need. ``load``, ``parse``, ``with_flags``, ``json_schema``,
+``library``.
+
+Every problem of a file is reported at once and unknown keys are refused. Nothing here sends anything or reads
+a secret, and objectives are passed on unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from scenarios.document import read_document
+from scenarios.errors import ScenarioError
+from scenarios.flags import Flags, with_flags
+from scenarios.parsing import parse
+from scenarios.problems import unknown
+from scenarios.scenario import Scenario, StopSection, TargetSection
+from scenarios.schema import json_schema
+
+__all__ = [
+    "Flags",
+    "Scenario",
+    "ScenarioError",
+    "StopSection",
+    "TargetSection",
+    "json_schema",
+    "library",
+    "load",
+    "parse",
+    "with_flags",
+]
+
+
+def library() -> Mapping[str, Path]:
+    """The ready-made scenarios by name."""
+    folder = Path(__file__).parent / "library"
+    return MappingProxyType({path.stem: path for path in sorted(folder.glob("*.yaml"))})
+
+
+def load(name_or_path: str | Path) -> Scenario:
+    """The scenario in a file, or the library scenario of that name. Raises ``ScenarioError`` with every
+    problem.
+
+    A text without a folder or ``.yaml`` is a library name first. Relative file names inside start at the
+    file's folder.
+    """
+    path = _find(name_or_path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError([f"{path}: cannot be read ({error}). Give a UTF-8 text file."]) from None
+    where = str(name_or_path)
+    mapping = read_document(text, where)
+    mapping.setdefault("name", path.stem)
+    return parse(mapping, where, folder=path.resolve().parent)
+
+
+def _find(name_or_path: str | Path) -> Path:
+    text, known = str(name_or_path), library()
+    if text in known:
+        return known[text]
+    path = Path(name_or_path).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise ScenarioError([f"{text}: is a folder. Give a scenario file in it."])
+    if isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        raise ScenarioError(
+            [f"{text}: there is no such file. Check the path, or give a library name: {', '.join(known)}."]
+        )
+    raise ScenarioError([f"{text}: {unknown(text, known, 'library scenario')}. Give a name or a file."])
