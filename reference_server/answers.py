@@ -1,0 +1,97 @@
+"""The seam between front-ends and models: a front-end asks, a model plays its answer into the front-end's
+sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from reference_server.truth import TruthRow
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a request says should happen to it. None means: as the server is set. Token positions are -1 for
+    never.
+    """
+
+    ttft_ns: int | None = None
+    itl_ns: int | None = None
+    stall_ns: int = 0
+    stall_at: int = -1
+    tokens_per_event: int = 1
+    error_at: int = -1
+    cut_at: int = -1
+    status: int | None = None
+    omit_usage: bool = False
+    omit_done: bool = False
+
+    @property
+    def needs_timetable(self) -> bool:
+        """Does it ask for timing that only the scripted model can keep?"""
+        given = self.ttft_ns is not None or self.itl_ns is not None or self.tokens_per_event != 1
+        return given or self.stall_ns > 0 or self.stall_at >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One prompt to be continued."""
+
+    prompt: list[int]
+    max_new: int
+    row: TruthRow
+    min_new: int = 0
+    ignore_eos: bool = False
+    script: Script = field(default_factory=Script)
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How an answer ended."""
+
+    reason: str
+    n_new: int
+    n_cached: int = 0
+
+
+class Sink(Protocol):
+    """Where the tokens of an answer go."""
+
+    def token(self, text: str, n_tokens: int, due_ns: int) -> None:
+        """``n_tokens`` more tokens, together ``text``; due at that instant, or -1 where no timetable says so.
+
+        Raises StreamFailure or StreamCut when the script has the answer end here.
+        """
+
+
+class Answer(Protocol):
+    """One answer under way."""
+
+    async def ready(self) -> str:
+        """Return when the header may be sent, with the value of Server-Timing. Raises RequestError."""
+
+    async def play(self, sink: Sink) -> Finish:
+        """Put every token into the sink. Raises StreamFailure, and what the sink raises."""
+
+    def close(self) -> None:
+        """Give up whatever the answer holds; called once, finished or not."""
+
+
+class TextModel(Protocol):
+    """A model that continues prompts."""
+
+    @property
+    def name(self) -> str:
+        """What requests call it."""
+
+    @property
+    def max_context(self) -> int:
+        """Most tokens of a prompt and its continuation together."""
+
+    def ask(self, ask: Ask) -> Answer:
+        """Admit a prompt. Raises RequestError when it is refused."""
+
+    async def embed(self, prompts: Sequence[Sequence[int]], script: Script) -> list[list[float]]:
+        """One unit-length vector per prompt."""

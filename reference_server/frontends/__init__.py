@@ -1,0 +1,1 @@
+"""Front-ends, one file per protocol; each file exports ``FRONTEND``."""

@@ -1,0 +1,227 @@
+"""A decoder-only transformer with seeded weights whose greedy output can't depend on the company it is
+computed in.
+
+RoPE, grouped-query attention, RMSNorm, a gated feed-forward layer, tied embeddings. Matrix kernels choose
+their order of summation by the shape of the batch, and float addition isn't associative, so an ordinary
+implementation gives a sequence slightly different numbers alone and in a batch, and now and then another
+token. Here every sum that a kernel may reorder is a sum of integers small enough that a float32 holds every
+partial sum exactly: weights and activations lie on integer grids, and level x level x length stays below
+2**24. What remains is element-wise arithmetic in add, multiply, divide and square root, which IEEE 754 rounds
+the same way everywhere. Functions that libraries approximate differently in vector lanes and in tails are
+avoided: the sigmoid is the softsign one, and exp(-d) is (1 - d/16)**16. The grids are those of common 6 to 8
+bit inference, the cost that of ordinary float32.
+
+It refuses to be clever: no trained weights, no sampling temperature, no text worth reading.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reference_server.tokenizer import EOS, VOCABULARY
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, queries [N, heads, dim], keys [N, kv_heads, dim], values likewise) -> [N, heads * dim]; all on the
+grid.
+"""
+
+_EXACT = 2**24 - 1
+_GRID = 8.0
+"""Steps per unit of queries, keys and values, whose spread is about one."""
+_GRID_MAX = 31.0
+_DRIFT = 0.05
+_FIRST_PRINTABLE, _LAST_PRINTABLE = 32, 126
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderShape:
+    """The sizes of a decoder; the same code runs one million parameters and eight thousand million."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    feed_forward: int
+    max_context: int = 4096
+    rope_base: float = 10_000.0
+
+    def parameters(self) -> int:
+        """Number of weights."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return VOCABULARY * self.hidden + self.layers * (attention + 3 * self.hidden * self.feed_forward)
+
+    @property
+    def probability_levels(self) -> float:
+        """Steps between 0 and 1 of an attention weight, so that a context of equal weights still adds up
+        exactly.
+        """
+        return float(min(1024, _EXACT // (int(_GRID_MAX) * self.max_context)))
+
+
+PRESETS = {
+    "tiny": DecoderShape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, feed_forward=512),
+    "small": DecoderShape(hidden=384, layers=6, heads=6, kv_heads=2, head_dim=64, feed_forward=1024),
+    "8b": DecoderShape(
+        hidden=4096, layers=32, heads=32, kv_heads=8, head_dim=128, feed_forward=14336, max_context=8192
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """Integer weights [n_in, n_out], what one step of them is worth, and the grid its inputs are put on."""
+
+    weight: Tensor
+    scale: float
+    level: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [N, n_in] times the weights, each row on its own grid."""
+        grid, step = to_grid(x, self.level)
+        return torch.mm(grid, self.weight).mul_(step * self.scale)
+
+    def normed(self, x: Tensor) -> Tensor:
+        """The same for x divided by its root mean square: the row's grid step cancels, so only the integers
+        count.
+        """
+        grid, _ = to_grid(x, self.level)
+        mean_square = (grid * grid).sum(-1, keepdim=True).mul_(1.0 / x.shape[-1])
+        return torch.mm(grid, self.weight).mul_(self.scale / mean_square.sqrt_().clamp_(min=1e-6))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    qkv: _Linear
+    out: _Linear
+    gate_up: _Linear
+    down: _Linear
+
+
+class Decoder:
+    """Weights of one model and the forward pass; keys and values are kept by whoever provides ``attend``."""
+
+    def __init__(self, shape: DecoderShape, *, seed: int, device: str) -> None:
+        self.shape = shape
+        self.device = device
+        generator = torch.Generator().manual_seed(seed)
+        q_kv = shape.head_dim * (shape.heads + 2 * shape.kv_heads)
+        self._layers = [
+            _Layer(
+                qkv=_linear(generator, shape.hidden, q_kv, device),
+                out=_linear(generator, shape.heads * shape.head_dim, shape.hidden, device),
+                gate_up=_linear(generator, shape.hidden, 2 * shape.feed_forward, device),
+                down=_linear(generator, shape.feed_forward, shape.hidden, device),
+            )
+            for _ in range(shape.layers)
+        ]
+        self._unembed = _linear(generator, shape.hidden, VOCABULARY, device)
+        # Tied weights. A small share in the residual stream, or the best next token would be the last one for
+        # ever.
+        self._embedding = (self._unembed.weight.t() * (0.25 / self._unembed.weight.abs().max())).contiguous()
+        # Greedy decoding with random weights falls into a fixed point within a few tokens; a little of the
+        # absolute position keeps it moving, so that answers differ and comparing two of them means something.
+        drift = torch.randn(shape.max_context, shape.hidden, generator=generator).mul_(_DRIFT)
+        self._drift = drift.to(device)
+        self._cos, self._sin = _rope_tables(shape, device)
+        # Equal scores are settled for the lower id: scores are integers, so id fits below them in an int64.
+        ids = torch.arange(VOCABULARY, device=device)
+        self._tie_break = VOCABULARY - 1 - ids
+        self._forbidden = (ids < _FIRST_PRINTABLE) | (ids > _LAST_PRINTABLE) & (ids != EOS)
+
+    def hidden(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Last residual stream [N, hidden] of flattened ``tokens`` [N] at ``positions`` [N]."""
+        shape = self.shape
+        n_q = shape.heads * shape.head_dim
+        n_qk = n_q + shape.kv_heads * shape.head_dim
+        cos, sin = self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+        x = self._embedding[tokens] + self._drift[positions]
+        for index, layer in enumerate(self._layers):
+            qkv = layer.qkv.normed(x)
+            turned = _rotate(qkv[:, :n_qk].view(len(x), -1, shape.head_dim), cos, sin)
+            turned = turned.mul_(_GRID).round_().clamp_(-_GRID_MAX, _GRID_MAX)
+            values = qkv[:, n_qk:].mul(_GRID).round_().clamp_(-_GRID_MAX, _GRID_MAX)
+            mixed = attend(
+                index,
+                turned[:, : shape.heads],
+                turned[:, shape.heads :],
+                values.view(len(x), shape.kv_heads, shape.head_dim),
+            )
+            x = x + layer.out(mixed)
+            gate, up = layer.gate_up.normed(x).chunk(2, dim=-1)
+            # Softsign sigmoid: gate * (1 + gate / (1 + |gate|)) / 2, in place of one built on exp.
+            sigmoid = (gate / gate.abs().add_(1.0)).add_(1.0).mul_(0.5)
+            x = x + layer.down(sigmoid.mul_(gate).mul_(up))
+        return x
+
+    def next_tokens(self, hidden: Tensor, allow_eos: Tensor) -> Tensor:
+        """Greedy choice [N] among printable bytes, and the end of the sequence where ``allow_eos`` [N] is
+        true.
+        """
+        grid, _ = to_grid(hidden, self._unembed.level)
+        scores = torch.mm(grid, self._unembed.weight).to(torch.int64) * VOCABULARY + self._tie_break
+        scores.masked_fill_(self._forbidden, -(2**62))
+        scores[:, EOS].masked_fill_(~allow_eos, -(2**62))
+        return scores.argmax(-1)
+
+    def embed(self, prompt: Sequence[int]) -> Tensor:
+        """Mean of the last residual stream over the prompt, scaled to unit length: [hidden]."""
+        positions = torch.arange(len(prompt), device=self.device)
+        visible = positions.unsqueeze(0) <= positions.unsqueeze(1)
+
+        def attend(_layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = (t.transpose(0, 1).contiguous() for t in (k, v))
+            return attention(self.shape, q.unsqueeze(0), keys, values, visible.unsqueeze(0)).view(len(prompt), -1)
+
+        pooled = self.hidden(torch.tensor(prompt, device=self.device), positions, attend).mean(0)
+        unit: Tensor = pooled / pooled.norm().clamp(min=1e-12)
+        return unit
+
+
+def attention(shape: DecoderShape, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+    """Grouped-query attention on grid values.
+
+    q [B, Q, heads, dim]; k and v [kv_heads * B, T, dim], head-major; visible [B, Q, T] -> [B, Q, heads *
+    dim].
+    """
+    n_batch, n_query, heads, dim = q.shape
+    group = heads // shape.kv_heads
+    stacked = q.view(n_batch, n_query, shape.kv_heads, group, dim).permute(2, 0, 1, 3, 4)
+    stacked = stacked.reshape(shape.kv_heads * n_batch, n_query * group, dim)
+    scores = torch.bmm(stacked, k.transpose(1, 2)).mul_(1.0 / (_GRID * _GRID * math.sqrt(dim)))
+    by_query = scores.view(shape.kv_heads, n_batch, n_query, group, -1)
+    by_query.masked_fill_(~visible.unsqueeze(2), -1e9)
+    weights = (scores - scores.amax(-1, keepdim=True)).mul_(1.0 / 16.0).add_(1.0).clamp_(min=0.0)
+    weights = weights.square_().square_().square_().square_().mul_(shape.probability_levels).round_()
+    mixed = torch.bmm(weights, v).div_(weights.sum(-1, keepdim=True).mul_(_GRID))
+    mixed = mixed.view(shape.kv_heads, n_batch, n_query, group, dim).permute(1, 2, 0, 3, 4)
+    return mixed.reshape(n_batch, n_query, heads * dim)
+
+
+def to_grid(x: Tensor, level: float) -> tuple[Tensor, Tensor]:
+    """Rows of x as integers in [-level, level], and the worth [N, 1] of one step of each row."""
+    largest = x.abs().amax(-1, keepdim=True).clamp_(min=1e-30)
+    return (x * (level / largest)).round_(), largest.mul_(1.0 / level)
+
+
+def _linear(generator: torch.Generator, n_in: int, n_out: int, device: str) -> _Linear:
+    level = float(min(127, math.isqrt(_EXACT // n_in)))
+    weight = torch.randn(n_in, n_out, generator=generator).mul_(level / 4).round_().clamp_(-level, level)
+    return _Linear(weight.to(device), 4.0 / level / math.sqrt(n_in), level)
+
+
+def _rope_tables(shape: DecoderShape, device: str) -> tuple[Tensor, Tensor]:
+    exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
+    angles = torch.arange(shape.max_context, dtype=torch.float64).unsqueeze(1) / shape.rope_base**exponents
+    return angles.cos().float().to(device), angles.sin().float().to(device)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding of x [N, heads, dim]: the two halves of each head are the two coordinates."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)

@@ -1,0 +1,202 @@
+"""The scripted model: every answer keeps its own absolute timetable, so what a client should measure is known
+beforehand.
+
+Event i of an answer is due at ``start + ttft + i * itl``; start is the arrival of the request, or the moment
+it got one of a limited number of slots. There is no batching and no torch. It is the oracle in the tests of a
+load generator, so it never trades exactness for realism.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from reference_server.answers import Ask, Finish, Script, Sink
+from reference_server.errors import RequestError
+from reference_server.timetable import DeadlineWheel, Entry
+
+_WORDS = (
+    " the",
+    " line",
+    " is",
+    " painted",
+    " on",
+    " her",
+    " hull",
+    " load",
+    " no",
+    " ship",
+    " beyond",
+    " it",
+)
+_DIMENSIONS = 64
+
+
+class ScriptedModel:
+    """Known times, known words."""
+
+    def __init__(
+        self,
+        wheel: DeadlineWheel,
+        *,
+        ttft_ns: int,
+        itl_ns: int,
+        seed: int,
+        n_slots: int | None = None,
+        queue_limit: int = 256,
+        max_context: int = 131_072,
+    ) -> None:
+        self.wheel = wheel
+        self.ttft_ns = ttft_ns
+        self.itl_ns = itl_ns
+        self.seed = seed
+        self._max_context = max_context
+        self._n_slots = n_slots
+        self._queue_limit = queue_limit
+        self._n_busy = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def name(self) -> str:
+        """What requests call it."""
+        return "scripted"
+
+    @property
+    def max_context(self) -> int:
+        """Most tokens of a prompt and its continuation together."""
+        return self._max_context
+
+    @property
+    def n_busy(self) -> int:
+        """Answers under way."""
+        return self._n_busy
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests waiting for a slot."""
+        return len(self._waiting)
+
+    def ask(self, ask: Ask) -> ScriptedAnswer:
+        """Admit a prompt. Raises RequestError when it is too long, or when too many wait for a slot."""
+        full = self._n_slots is not None and self._n_busy >= self._n_slots
+        if full and len(self._waiting) >= self._queue_limit:
+            raise RequestError(
+                503,
+                f"the queue is full: {len(self._waiting)} requests wait, the limit is {self._queue_limit}",
+                kind="server_error",
+                code="queue_full",
+                retry_after_s=1,
+            )
+        return ScriptedAnswer(self, ask)
+
+    async def embed(self, prompts: Sequence[Sequence[int]], script: Script) -> list[list[float]]:
+        """Vectors drawn from a generator seeded with the prompt, after the time to first token."""
+        ttft_ns = self.ttft_ns if script.ttft_ns is None else script.ttft_ns
+        due_ns = time.monotonic_ns() + ttft_ns
+        vectors = [self._vector(prompt) for prompt in prompts]
+        await self.wheel.sleep_until(due_ns)
+        return vectors
+
+    async def take_slot(self) -> bool:
+        """Take a slot, in order of arrival; true when there was a wait."""
+        if self._n_slots is None or self._n_busy < self._n_slots:
+            self._n_busy += 1
+            return False
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_slot()  # it was handed over in the moment of giving up
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            raise
+        return True
+
+    def give_slot(self) -> None:
+        """Pass a slot on to the next in line, or leave it free."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._n_busy -= 1
+
+    def _vector(self, prompt: Sequence[int]) -> list[float]:
+        generator = random.Random(f"{self.seed}:{list(prompt)}")
+        values = [generator.gauss(0.0, 1.0) for _ in range(_DIMENSIONS)]
+        length = math.sqrt(sum(value * value for value in values))
+        return [value / length for value in values]
+
+
+class ScriptedAnswer:
+    """One timetable."""
+
+    def __init__(self, model: ScriptedModel, ask: Ask) -> None:
+        script = ask.script
+        self._model = model
+        self._ask = ask
+        self._ttft_ns = model.ttft_ns if script.ttft_ns is None else script.ttft_ns
+        self._itl_ns = model.itl_ns if script.itl_ns is None else script.itl_ns
+        self._start_ns = ask.row.received_ns
+        self._has_slot = False
+        self._entry: Entry | None = None
+
+    async def ready(self) -> str:
+        """Return at once, or when a slot is free."""
+        waited = await self._model.take_slot()
+        self._has_slot = True
+        if waited:
+            self._start_ns = time.monotonic_ns()
+        waited_ns = self._start_ns - self._ask.row.received_ns
+        return f"queue;dur={waited_ns / 1e6:.3f}, prefill;dur={self._ttft_ns / 1e6:.3f}"
+
+    async def play(self, sink: Sink) -> Finish:
+        """Write each event from the timer's own wake-up."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        n_new, step = self._ask.max_new, self._ask.script.tokens_per_event
+        position = 0
+
+        def fire(due_ns: int) -> int | None:
+            nonlocal position
+            n_tokens = min(step, n_new - position)
+            try:
+                sink.token(self._text(position, n_tokens), n_tokens, due_ns)
+            except Exception as error:  # noqa: BLE001 - raised again where the answer is awaited
+                if not ended.done():
+                    ended.set_exception(error)
+                return None
+            position += n_tokens
+            if position < n_new:
+                return self.due_ns(position)
+            if not ended.done():
+                ended.set_result(None)
+            return None
+
+        self._entry = self._model.wheel.at(self.due_ns(0), fire)
+        await ended
+        return Finish("length", n_new)
+
+    def close(self) -> None:
+        """Stop the timetable and pass on the slot."""
+        if self._entry is not None:
+            self._entry.cancel()
+        if self._has_slot:
+            self._has_slot = False
+            self._model.give_slot()
+
+    def due_ns(self, position: int) -> int:
+        """When the event that begins with token ``position`` is due."""
+        script = self._ask.script
+        due_ns = self._start_ns + self._ttft_ns + position // script.tokens_per_event * self._itl_ns
+        stalled = script.stall_at >= 0 and position >= script.stall_at
+        return due_ns + script.stall_ns if stalled else due_ns
+
+    def _text(self, position: int, n_tokens: int) -> str:
+        first = self._model.seed + position
+        return "".join(_WORDS[(first + i) % len(_WORDS)] for i in range(n_tokens))

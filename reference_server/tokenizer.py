@@ -1,0 +1,39 @@
+"""Bytes are tokens: ids 0..255 are the byte values, a few specials follow. No vocabulary file, no merges.
+
+Decoding a stream never emits half a UTF-8 character: an incomplete sequence is held back until it is whole.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+BOS = 256
+EOS = 257
+VOCABULARY = 320
+"""Ids the model has rows for: 256 bytes, the specials, and room up to a multiple of 64."""
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of ``text``: the beginning-of-sequence id, then one id per UTF-8 byte."""
+    return [BOS, *text.encode("utf-8", errors="replace")]
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """Text of ``tokens``; specials vanish, invalid bytes become U+FFFD."""
+    return bytes(token for token in tokens if token < 256).decode("utf-8", errors="replace")
+
+
+class StreamDecoder:
+    """Turns one token at a time into text, holding back bytes that don't yet make a whole character."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def feed(self, token: int) -> str:
+        """Text that became certain with this token; may be empty, may hold several characters."""
+        return self._decoder.decode(bytes((token,))) if token < 256 else ""
+
+    def flush(self) -> str:
+        """What was held back at the end of the stream: U+FFFD for an unfinished character, or nothing."""
+        return self._decoder.decode(b"", final=True)

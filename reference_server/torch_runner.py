@@ -1,0 +1,206 @@
+"""Steps on a device through torch: owns every tensor of the KV cache. The only importer of torch beside
+``models``.
+
+Decoding sequences are computed as one batch over their gathered blocks; prompt pieces one after the other.
+It refuses to schedule: it computes what it is given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reference_server.errors import ConfigError
+from reference_server.models.decoder import PRESETS, Decoder, DecoderShape, attention
+from reference_server.runner import Chunk
+
+_CUDA_KV_SHARE = 0.5
+_CPU_BLOCKS = 2048
+
+
+def choose_device(wanted: str) -> str:
+    """``auto`` is CUDA where there is a device, else the CPU. Raises ConfigError when CUDA is asked for in
+    vain.
+    """
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise ConfigError("--device cuda: torch finds no CUDA device. Use --device cpu or --device auto")
+    return "cuda" if wanted == "cuda" or (wanted == "auto" and available) else "cpu"
+
+
+def choose_threads(wanted: int | None) -> int:
+    """Threads for the CPU: one on a machine of two cores, where the load generator needs the other."""
+    if wanted is not None:
+        return wanted
+    cores = len(os.sched_getaffinity(0))
+    return 1 if cores <= 2 else min(4, cores // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows of a step that attend together: ``rows`` of the flat batch, as [B, Q]."""
+
+    rows: slice
+    n_batch: int
+    blocks: Tensor
+    visible: Tensor
+
+
+class TorchRunner:
+    """One model and its KV cache on one device."""
+
+    def __init__(
+        self,
+        shape: DecoderShape,
+        *,
+        block_size: int,
+        n_blocks: int | None,
+        max_tokens: int,
+        device: str = "cpu",
+        seed: int = 0,
+        threads: int = 1,
+    ) -> None:
+        """``max_tokens`` bounds a measured cache: more than all sequences can hold would be of no use."""
+        torch.set_num_threads(threads)
+        self.shape = shape
+        self.device = device
+        self.block_size = block_size
+        self._threads = threads
+        self._decoder = Decoder(shape, seed=seed, device=device)
+        self.n_blocks = n_blocks if n_blocks is not None else self._measure_blocks(max_tokens)
+        rows = shape.kv_heads * (self.n_blocks + 1)  # the last block of each head belongs to nobody: padding goes there
+        size = (shape.layers, 2, rows, block_size * shape.head_dim)
+        self._cache = torch.zeros(size, dtype=torch.float32, device=device)
+        heads = torch.arange(shape.kv_heads, device=device)
+        self._head_offset = (heads * (self.n_blocks + 1)).unsqueeze(1)
+
+    def warm_up(self) -> None:
+        """A prompt and a few batch sizes through the scratch block, so that the first request pays for
+        nothing.
+        """
+        torch.set_num_threads(self._threads)  # the setting is per thread, and this is the thread that steps
+        scratch = (self.n_blocks,) * 4
+        prompt = list(range(32, 32 + min(32, self.block_size)))
+        self.step([Chunk(0, prompt, 0, scratch, True, False)])
+        for size in (1, 2, 4, 8):
+            self.step([Chunk(0, prompt[:1], 3, scratch[:1], True, False)] * size)
+
+    @torch.inference_mode()
+    def step(self, chunks: Sequence[Chunk]) -> list[int]:
+        """Compute all chunks; the next token of each chunk that has ``sample``, in the order given."""
+        # Decodes first, side by side: their rows are the first of the flat batch.
+        order = sorted(range(len(chunks)), key=lambda i: len(chunks[i].tokens) != 1)
+        ordered = [chunks[i] for i in order]
+        tokens = torch.tensor([t for c in ordered for t in c.tokens], device=self.device)
+        at = [p for c in ordered for p in range(c.start, c.start + len(c.tokens))]
+        slots = self._slots([self._slot(c, p) for c in ordered for p in range(c.start, c.start + len(c.tokens))])
+        groups = self._groups(ordered)
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return self._attend(layer, q, k, v, slots, groups)
+
+        hidden = self._decoder.hidden(tokens, torch.tensor(at, device=self.device), attend)
+        return self._sample(hidden, ordered, order)
+
+    @torch.inference_mode()
+    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """One unit-length vector per prompt: the mean of its last hidden states."""
+        return [self._decoder.embed(prompt).tolist() for prompt in prompts]
+
+    def _sample(self, hidden: Tensor, ordered: Sequence[Chunk], order: Sequence[int]) -> list[int]:
+        last, allow, came_from, row = [], [], [], -1
+        for index, chunk in zip(order, ordered, strict=True):
+            row += len(chunk.tokens)
+            if chunk.sample:
+                last.append(row)
+                allow.append(chunk.allow_eos)
+                came_from.append(index)
+        if not last:
+            return []
+        chosen = self._decoder.next_tokens(hidden[last], torch.tensor(allow, device=self.device)).tolist()
+        by_index: dict[int, int] = dict(zip(came_from, chosen, strict=True))
+        return [by_index[index] for index in sorted(by_index)]
+
+    def _groups(self, ordered: Sequence[Chunk]) -> list[_Group]:
+        """The single-token chunks as one group [B, 1], each longer chunk as its own [1, Q]."""
+        singles = [chunk for chunk in ordered if len(chunk.tokens) == 1]
+        groups = []
+        if singles:
+            groups.append(self._group(singles, slice(0, len(singles))))
+        row = len(singles)
+        for chunk in ordered[len(singles) :]:
+            groups.append(self._group([chunk], slice(row, row + len(chunk.tokens))))
+            row += len(chunk.tokens)
+        return groups
+
+    def _group(self, members: Sequence[Chunk], rows: slice) -> _Group:
+        n_query = len(members[0].tokens)
+        needed = [-(-(chunk.start + n_query) // self.block_size) for chunk in members]
+        width = max(needed)
+        tables = [[*chunk.blocks[:n], *[self.n_blocks] * (width - n)] for chunk, n in zip(members, needed, strict=True)]
+        table = torch.tensor(tables, device=self.device).flatten()
+        starts = torch.tensor([chunk.start for chunk in members], device=self.device)
+        positions = starts.unsqueeze(1) + torch.arange(n_query, device=self.device)
+        visible = torch.arange(width * self.block_size, device=self.device) <= positions.unsqueeze(-1)
+        return _Group(rows, len(members), (table + self._head_offset).flatten(), visible)
+
+    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, slots: Tensor, groups: Sequence[_Group]) -> Tensor:
+        dim = self.shape.head_dim
+        kept = (self._cache[layer, 0], self._cache[layer, 1])
+        for cache, fresh in zip(kept, (k, v), strict=True):
+            cache.view(-1, dim).index_copy_(0, slots, fresh.transpose(0, 1).reshape(-1, dim))
+        parts = []
+        for group in groups:
+            keys, values = (
+                cache.index_select(0, group.blocks).view(self.shape.kv_heads * group.n_batch, -1, dim) for cache in kept
+            )
+            queries = q[group.rows]
+            queries = queries.reshape(group.n_batch, -1, self.shape.heads, dim)
+            parts.append(attention(self.shape, queries, keys, values, group.visible).flatten(0, 1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _slot(self, chunk: Chunk, position: int) -> int:
+        return chunk.blocks[position // self.block_size] * self.block_size + position % self.block_size
+
+    def _slots(self, slots: Sequence[int]) -> Tensor:
+        """Rows of the cache, seen as [kv_heads * blocks * block_size, dim], that the step's tokens write:
+        head-major.
+        """
+        return (torch.tensor(slots, device=self.device) + self._head_offset * self.block_size).flatten()
+
+    def _measure_blocks(self, max_tokens: int) -> int:
+        useful = -(-max_tokens // self.block_size)
+        if self.device == "cpu":
+            return min(useful, _CPU_BLOCKS)
+        free_bytes, _ = torch.cuda.mem_get_info()
+        block_bytes = self.shape.layers * 2 * self.shape.kv_heads * self.block_size * self.shape.head_dim * 4
+        return max(1, min(useful, int(free_bytes * _CUDA_KV_SHARE) // block_bytes))
+
+
+def build(
+    preset: str,
+    *,
+    device: str,
+    block_size: int,
+    n_blocks: int | None,
+    max_batch: int,
+    seed: int,
+    threads: int | None,
+) -> TorchRunner:
+    """The runner of a preset. Raises ConfigError for an unknown preset or a device that isn't there."""
+    if preset not in PRESETS:
+        raise ConfigError(f"--preset {preset}: unknown. Choose one of {', '.join(sorted(PRESETS))}")
+    shape = PRESETS[preset]
+    return TorchRunner(
+        shape,
+        block_size=block_size,
+        n_blocks=n_blocks,
+        max_tokens=max_batch * shape.max_context,
+        device=choose_device(device),
+        seed=seed,
+        threads=choose_threads(threads),
+    )

@@ -1,0 +1,110 @@
+"""What the server itself knows about each request: ground truth to hold a load generator's figures against.
+
+All stamps are ``time.monotonic_ns()``, which on one host is the same clock in every process. A token event
+has two: taken just before its bytes were handed to the kernel and just after, so a true arrival at the peer
+can't be earlier than the first. Memory is bounded by requests and by stamps; the oldest requests go first.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def _stamps() -> array[int]:
+    return array("q")
+
+
+@dataclass(slots=True, eq=False)
+class TruthRow:
+    """One request. -1 means that it did not happen."""
+
+    request_id: str
+    model: str
+    received_ns: int
+    """The request's body was complete."""
+    first_write_ns: int = -1
+    """Just before the first answer byte, header included."""
+    done_ns: int = -1
+    """Just after the last answer byte, or when the request ended without one."""
+    status: int = -1
+    """HTTP status sent; -1 while none was."""
+    outcome: str = "open"
+    """open, ok, error, cut or cancelled."""
+    due_ns: array[int] = field(default_factory=_stamps)
+    """When each token event should have been written; only the scripted model knows."""
+    before_ns: array[int] = field(default_factory=_stamps)
+    after_ns: array[int] = field(default_factory=_stamps)
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as the truth endpoint shows it; ``tokens`` holds [before, after] per token event."""
+        return {
+            "request_id": self.request_id,
+            "model": self.model,
+            "received_ns": self.received_ns,
+            "first_write_ns": self.first_write_ns,
+            "done_ns": self.done_ns,
+            "status": self.status,
+            "outcome": self.outcome,
+            "due_ns": self.due_ns.tolist(),
+            "tokens": [[b, a] for b, a in zip(self.before_ns, self.after_ns, strict=True)],
+        }
+
+
+class Truth:
+    """The rows of the last requests, by request id. A repeated id replaces the earlier row."""
+
+    def __init__(self, *, max_requests: int = 200_000, max_stamps: int = 8_000_000) -> None:
+        self._max_requests = max_requests
+        self._max_stamps = max_stamps
+        self._rows: OrderedDict[str, TruthRow] = OrderedDict()
+        self._weights: dict[str, int] = {}
+        self._n_stamps = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def open(self, request_id: str, model: str, received_ns: int) -> TruthRow:
+        """Start the row of a request."""
+        self._drop(request_id)
+        row = TruthRow(request_id, model, received_ns)
+        self._rows[request_id] = row
+        self._weights[request_id] = 0
+        if len(self._rows) > self._max_requests:
+            self._drop(next(iter(self._rows)))
+        return row
+
+    def close(self, row: TruthRow, outcome: str, now_ns: int) -> None:
+        """End the row; a second ending changes nothing."""
+        if row.outcome != "open":
+            return
+        row.outcome = outcome
+        row.done_ns = now_ns
+        if self._rows.get(row.request_id) is not row:
+            return
+        weight = 2 * len(row.before_ns) + len(row.due_ns)
+        self._weights[row.request_id] = weight
+        self._n_stamps += weight
+        while self._n_stamps > self._max_stamps and len(self._rows) > 1:
+            self._drop(next(iter(self._rows)))
+
+    def get(self, request_id: str) -> TruthRow | None:
+        """The row of a request, or None when it was never seen or is forgotten."""
+        return self._rows.get(request_id)
+
+    def since(self, received_ns: int) -> Iterator[TruthRow]:
+        """Rows received at or after that instant, oldest first."""
+        return (row for row in list(self._rows.values()) if row.received_ns >= received_ns)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._rows.clear()
+        self._weights.clear()
+        self._n_stamps = 0
+
+    def _drop(self, request_id: str) -> None:
+        if self._rows.pop(request_id, None) is not None:
+            self._n_stamps -= self._weights.pop(request_id)

@@ -1,0 +1,78 @@
+"""Settings that can't be honoured are refused before anything starts, in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from reference_server.__main__ import main
+from reference_server.durations import parse_duration_ns
+from reference_server.errors import ConfigError
+from reference_server.server import ServerConfig, ready_line
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ns"),
+    [("50ms", 50_000_000), ("1.5s", 1_500_000_000), ("20us", 20_000), ("0.1ms", 100_000), ("2 m", 120_000_000_000)],
+)
+def test_durations_are_exact(text: str, expected_ns: int) -> None:
+    assert parse_duration_ns(text) == expected_ns
+
+
+@pytest.mark.parametrize("text", ["", "50", "ms", "5 parsecs", "-1ms", "1e3ms"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_duration_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--model", "gpt"], "--model gpt: unknown. Choose from llm, scripted"),
+        (["--device", "tpu"], "--device tpu"),
+        (["--http-port", "70000"], "--http-port 70000"),
+        (["--http-port", "x"], "invalid int value"),
+        (["--ttft", "50"], "no duration"),
+        (["--max-batch", "0"], "--max-batch: must be at least 1"),
+        (["--kv-blocks", "0"], "--kv-blocks: must be at least 1"),
+        (["--fault", "nonsense"], "unknown fault"),
+        (["--colour", "red"], "unrecognized arguments"),
+    ],
+)
+def test_a_bad_argument_is_one_line_and_exit_2(
+    arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main(arguments)
+    except SystemExit as stopped:
+        code = stopped.code
+    shown = capsys.readouterr()
+    assert code == 2
+    assert part in shown.err
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+
+
+def test_no_model_at_all_is_refused() -> None:
+    with pytest.raises(ConfigError, match="name at least one"):
+        ServerConfig(models=())
+
+
+def test_the_ready_line_says_where_the_server_is() -> None:
+    line = ready_line(ServerConfig(), 4711)
+    assert line.as_json() == (
+        '{"ready": true, "url": "http://127.0.0.1:4711", "models": ["scripted"], "device": "cpu"}'
+    )
+    assert ready_line(ServerConfig(host="::1"), 80).url == "http://[::1]:80"
+
+
+def test_the_scripted_server_imports_neither_torch_nor_the_load_generator() -> None:
+    code = (
+        "import sys, reference_server.__main__, reference_server.frontends.http as f\n"
+        "assert f.FRONTEND\n"
+        "bad = {m.split('.')[0] for m in sys.modules} & {'torch', 'harness', 'scenarios', 'slo', 'reports'}\n"
+        "sys.exit(str(bad) if bad else 0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

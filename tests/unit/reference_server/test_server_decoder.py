@@ -1,0 +1,142 @@
+"""Greedy output and every matrix product are the same alone and in company, whatever the batch looks like."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from reference_server.kv_blocks import KvBlocks
+from reference_server.scheduler import Generation, Scheduler
+
+torch = pytest.importorskip("torch", reason="the language model needs torch")
+
+from reference_server.models.decoder import PRESETS, Decoder, DecoderShape, _linear, to_grid  # noqa: E402
+from reference_server.torch_runner import TorchRunner  # noqa: E402
+
+SHAPE = DecoderShape(hidden=48, layers=2, heads=4, kv_heads=2, head_dim=16, feed_forward=80, max_context=256)
+N_BLOCKS = 48
+
+
+@pytest.fixture(scope="module")
+def runner() -> TorchRunner:
+    return TorchRunner(SHAPE, block_size=8, n_blocks=N_BLOCKS, max_tokens=1, seed=5)
+
+
+def generate(
+    runner: TorchRunner, prompts: list[list[int]], n_new: int, *, batch: int, budget: int, blocks: int, reuse: bool
+) -> tuple[list[list[int]], int]:
+    kv = KvBlocks(blocks, runner.block_size, reuse_prefixes=reuse)
+    scheduler = Scheduler(kv, max_batch=batch, queue_limit=99, max_context=256, step_tokens=budget)
+    generations = [Generation(i, list(prompt), n_new, ignore_eos=True) for i, prompt in enumerate(prompts)]
+    for generation in generations:
+        scheduler.submit(generation)
+    while chunks := scheduler.plan():
+        scheduler.commit(chunks, runner.step(chunks))
+    return [generation.tokens[generation.n_prompt :] for generation in generations], scheduler.n_preempted
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    chooser = random.Random(1)
+    start = [chooser.randrange(32, 127) for _ in range(20)]
+    return [
+        start[: chooser.randrange(21)] + [chooser.randrange(32, 127) for _ in range(chooser.randrange(1, 60))]
+        for _ in range(10)
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone(runner: TorchRunner, prompts: list[list[int]]) -> list[list[int]]:
+    plain = {"batch": 1, "budget": 256, "blocks": N_BLOCKS, "reuse": False}
+    return [generate(runner, [prompt], 24, **plain)[0][0] for prompt in prompts]
+
+
+@pytest.mark.parametrize("batch", [2, 3, 5, 8, 10])
+@pytest.mark.parametrize("budget", [5, 33, 256])
+@pytest.mark.parametrize("reuse", [False, True], ids=["no reuse", "prefix reuse"])
+def test_greedy_output_is_the_same_alone_and_in_any_batch(
+    runner: TorchRunner, prompts: list[list[int]], alone: list[list[int]], batch: int, budget: int, reuse: bool
+) -> None:
+    together, _ = generate(runner, prompts, 24, batch=batch, budget=budget, blocks=N_BLOCKS, reuse=reuse)
+    assert together == alone
+
+
+def test_the_last_hidden_states_are_bitwise_the_same_alone_and_in_a_batch(
+    runner: TorchRunner, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.Tensor] = []
+    choose = runner._decoder.next_tokens
+
+    def record(hidden: torch.Tensor, allow_eos: torch.Tensor) -> torch.Tensor:
+        seen.extend(hidden.clone())
+        return choose(hidden, allow_eos)
+
+    monkeypatch.setattr(runner._decoder, "next_tokens", record)
+    one = {"budget": 1024, "blocks": 200, "reuse": False}
+    big = TorchRunner(SHAPE, block_size=8, n_blocks=200, max_tokens=1, seed=5)
+    monkeypatch.setattr(big._decoder, "next_tokens", record)
+    generate(big, prompts, 4, batch=10, **one)
+    together, seen[:] = list(seen), []
+    for prompt in prompts:
+        generate(runner, [prompt], 4, batch=1, budget=7, blocks=N_BLOCKS, reuse=False)
+    # Together: step after step over all prompts. Alone: prompt after prompt over all steps.
+    assert len(seen) == len(together) == 4 * len(prompts)
+    for number in range(len(prompts)):
+        for step in range(4):
+            assert torch.equal(seen[4 * number + step], together[len(prompts) * step + number])
+
+
+def test_being_sent_back_and_recomputed_changes_nothing(
+    runner: TorchRunner, prompts: list[list[int]], alone: list[list[int]]
+) -> None:
+    together, n_preempted = generate(runner, prompts, 24, batch=10, budget=64, blocks=14, reuse=False)
+    assert n_preempted > 0
+    assert together == alone
+
+
+def test_answers_differ_and_are_printable(alone: list[list[int]]) -> None:
+    assert len({tuple(tokens) for tokens in alone}) == len(alone)
+    assert len({token for tokens in alone for token in tokens}) > 10
+    assert all(32 <= token < 127 for tokens in alone for token in tokens)
+
+
+@pytest.mark.parametrize("n_in", [48, 344, 1024, 4096])
+def test_a_row_of_a_product_is_bitwise_the_same_in_every_batch(n_in: int) -> None:
+    generator = torch.Generator().manual_seed(2)
+    linear = _linear(generator, n_in, 65, "cpu")
+    x = torch.randn(37, n_in, generator=generator) * 3
+    whole, whole_normed = linear(x), linear.normed(x)
+    for size in (1, 2, 3, 7, 8, 16, 36):
+        rows = slice(37 - size, 37)
+        assert torch.equal(linear(x[rows].clone()), whole[rows])
+        assert torch.equal(linear.normed(x[rows].clone()), whole_normed[rows])
+
+
+@pytest.mark.parametrize("n_in", [48, 1024, 4096, 14336])
+def test_no_partial_sum_leaves_the_range_that_float32_holds_exactly(n_in: int) -> None:
+    linear = _linear(torch.Generator().manual_seed(2), n_in, 1, "cpu")
+    grid, step = to_grid(torch.randn(3, n_in), linear.level)
+    assert torch.equal(grid, grid.round())
+    assert float(grid.abs().max()) == linear.level
+    assert linear.level**2 * n_in < 2**24
+    assert step.shape == (3, 1)
+
+
+def test_attention_weights_add_up_exactly_at_the_longest_context() -> None:
+    for shape in PRESETS.values():
+        assert shape.probability_levels >= 16
+        assert shape.probability_levels * 31 * shape.max_context < 2**24
+
+
+def test_presets_have_the_sizes_they_promise() -> None:
+    assert 0.9e6 < PRESETS["tiny"].parameters() < 1.2e6
+    assert 9e6 < PRESETS["small"].parameters() < 12e6
+    assert 6.5e9 < PRESETS["8b"].parameters() < 8.5e9
+
+
+def test_the_seed_makes_the_weights() -> None:
+    first, same, other = (Decoder(SHAPE, seed=seed, device="cpu").embed([65, 66, 67]) for seed in (1, 1, 2))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+    assert float(first.norm()) == pytest.approx(1.0)

@@ -1,0 +1,120 @@
+"""The step loop with a runner of known behaviour: order, cancellation, failure, shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+
+import pytest
+
+from reference_server.engine import Engine, Step, Ticket
+from reference_server.kv_blocks import KvBlocks
+from reference_server.runner import Chunk, Runner, ScriptedRunner
+from reference_server.scheduler import Scheduler
+
+
+def with_engine(runner: Runner, play: Callable[[Engine], Coroutine[None, None, None]], *, max_batch: int = 4) -> None:
+    async def main() -> None:
+        scheduler = Scheduler(KvBlocks(64, 4), max_batch=max_batch, queue_limit=8, max_context=200)
+        engine = Engine(scheduler, runner)
+        await engine.start()
+        try:
+            await asyncio.wait_for(play(engine), 10)
+        finally:
+            await engine.stop()
+
+    asyncio.run(main())
+
+
+async def drain(ticket: Ticket) -> list[Step]:
+    steps = [await ticket.steps.get()]
+    while not steps[-1].finish:
+        steps.append(await ticket.steps.get())
+    return steps
+
+
+def test_each_request_gets_its_tokens_in_order_and_an_end() -> None:
+    async def play(engine: Engine) -> None:
+        tickets = [engine.submit([1] * n, max_new=5, ignore_eos=True) for n in (3, 9, 1)]
+        for ticket, n in zip(tickets, (3, 9, 1), strict=True):
+            steps = await drain(ticket)
+            assert [step.token for step in steps] == [ord("a") + (n + i) % 26 for i in range(5)]
+            assert [step.finish for step in steps] == ["", "", "", "", "length"]
+            assert ticket.queued_ns <= ticket.started_ns <= ticket.first_ns
+        assert engine.scheduler.blocks.used == 0
+
+    with_engine(ScriptedRunner(), play)
+
+
+def test_a_cancelled_request_frees_its_blocks_at_once_even_during_a_step() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    class Gated:
+        def warm_up(self) -> None: ...
+
+        def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+            return []
+
+        def step(self, chunks: Sequence[Chunk]) -> list[int]:
+            entered.set()
+            assert leave.wait(10)
+            return [ord("x")] * sum(chunk.sample for chunk in chunks)
+
+    async def play(engine: Engine) -> None:
+        gone, stays = engine.submit([1] * 40, max_new=5), engine.submit([1] * 8, max_new=1)
+        await asyncio.to_thread(entered.wait, 10)
+        used = engine.scheduler.blocks.used
+        engine.cancel(gone)
+        assert engine.scheduler.blocks.used == used - 10  # the step is still under way
+        leave.set()
+        assert (await drain(stays))[-1].token == ord("x")
+        assert gone.steps.empty()
+        assert engine.scheduler.blocks.used == 0
+
+    with_engine(Gated(), play)
+
+
+def test_a_failing_step_fails_its_requests_and_not_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    runner = ScriptedRunner(fail_on=lambda chunks: any(len(chunk.tokens) == 7 for chunk in chunks))
+
+    async def play(engine: Engine) -> None:
+        with caplog.at_level(logging.CRITICAL):
+            (step,) = await drain(engine.submit([1] * 7, max_new=5))
+        assert step.finish == "error"
+        assert "the script says that this step fails" in step.error
+        assert engine.scheduler.blocks.used == 0
+        assert (await drain(engine.submit([1] * 6, max_new=2)))[-1].finish == "length"
+
+    with_engine(runner, play)
+
+
+def test_the_end_of_the_sequence_ends_it_unless_it_is_ignored() -> None:
+    class Ending:
+        def warm_up(self) -> None: ...
+
+        def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+            return []
+
+        def step(self, chunks: Sequence[Chunk]) -> list[int]:
+            return [257 if chunk.allow_eos else ord("n") for chunk in chunks if chunk.sample]
+
+    async def play(engine: Engine) -> None:
+        assert await drain(engine.submit([1], max_new=5)) == [Step(-1, "stop")]
+        ignored = await drain(engine.submit([1], max_new=5, ignore_eos=True))
+        assert [step.token for step in ignored] == [ord("n")] * 5
+        at_least = await drain(engine.submit([1], max_new=5, min_new=3))
+        assert [step.token for step in at_least] == [ord("n")] * 3 + [-1]
+
+    with_engine(Ending(), play)
+
+
+def test_whoever_waits_at_the_end_is_told() -> None:
+    async def main() -> None:
+        engine = Engine(Scheduler(KvBlocks(64, 4), max_batch=4, queue_limit=8, max_context=200), ScriptedRunner())
+        ticket = engine.submit([1], max_new=3)
+        await engine.stop()
+        assert (await ticket.steps.get()).error == "the server is shutting down"
+
+    asyncio.run(main())

@@ -1,0 +1,162 @@
+"""The scripted model's timetable and its slots; the wheel's order. Everything due here lies in the past: no waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reference_server.answers import Ask, Script
+from reference_server.errors import RequestError, StreamCut, StreamFailure
+from reference_server.scripted import ScriptedModel
+from reference_server.stream import TextSink, struck
+from reference_server.timetable import DeadlineWheel
+from reference_server.truth import TruthRow
+
+
+def on_wheel(play: Callable[[DeadlineWheel], Coroutine[None, None, None]]) -> None:
+    async def main() -> None:
+        wheel = DeadlineWheel(asyncio.get_running_loop())
+        try:
+            await asyncio.wait_for(play(wheel), 10)
+        finally:
+            wheel.close()
+
+    asyncio.run(main())
+
+
+def model_on(wheel: DeadlineWheel, **settings: int) -> ScriptedModel:
+    return ScriptedModel(wheel, ttft_ns=50, itl_ns=10, seed=0, **settings)
+
+
+def ask(script: Script | None = None, *, n: int = 4) -> Ask:
+    return Ask([65], n, TruthRow("r", "scripted", 1000), script=script or Script())
+
+
+@given(
+    n=st.integers(1, 40),
+    ttft_ns=st.integers(0, 10**9),
+    itl_ns=st.integers(0, 10**8),
+    stall=st.tuples(st.integers(-1, 50), st.integers(0, 10**9)),
+    step=st.integers(1, 5),
+)
+def test_events_come_at_their_due_instants_in_order(
+    n: int, ttft_ns: int, itl_ns: int, stall: tuple[int, int], step: int
+) -> None:
+    script = Script(ttft_ns=ttft_ns, itl_ns=itl_ns, stall_at=stall[0], stall_ns=stall[1], tokens_per_event=step)
+
+    async def play(wheel: DeadlineWheel) -> None:
+        answer = model_on(wheel).ask(ask(script, n=n))
+        due = [answer.due_ns(position) for position in range(0, n, step)]
+        assert due == sorted(due)
+        assert due[0] == 1000 + ttft_ns + (stall[1] if stall[0] == 0 else 0)
+        paused = 0 <= stall[0] <= (n - 1) // step * step
+        assert due[-1] == 1000 + ttft_ns + (n - 1) // step * itl_ns + paused * stall[1]
+
+    on_wheel(play)
+
+
+def test_an_answer_has_all_its_tokens_whatever_the_event_size() -> None:
+    async def play(wheel: DeadlineWheel) -> None:
+        texts = []
+        for step in (1, 2, 3, 7):
+            answer, sink = model_on(wheel).ask(ask(Script(tokens_per_event=step), n=7)), TextSink()
+            await answer.ready()
+            finish = await answer.play(sink)
+            answer.close()
+            assert (finish.reason, finish.n_new) == ("length", 7)
+            texts.append(sink.text)
+        assert texts == [" the line is painted on her hull"] * 4
+
+    on_wheel(play)
+
+
+def test_slots_are_passed_on_in_order_and_survive_who_gives_up() -> None:
+    async def play(wheel: DeadlineWheel) -> None:
+        model = model_on(wheel, n_slots=1)
+        answers = [model.ask(ask()) for _ in range(4)]
+        await answers[0].ready()
+        waiting = [asyncio.create_task(answer.ready()) for answer in answers[1:]]
+        await asyncio.sleep(0)
+        assert (model.n_busy, model.n_waiting) == (1, 3)
+        waiting[0].cancel()  # gives up while waiting
+        await asyncio.wait({waiting[0]})
+        assert model.n_waiting == 2
+        answers[0].close()
+        waiting[1].cancel()  # gives up in the very moment of getting the slot
+        await asyncio.wait({waiting[1]})
+        await waiting[2]
+        assert (model.n_busy, model.n_waiting) == (1, 0)
+        answers[3].close()
+        answers[3].close()
+        assert model.n_busy == 0
+
+    on_wheel(play)
+
+
+def test_too_many_waiting_for_a_slot_are_refused() -> None:
+    async def play(wheel: DeadlineWheel) -> None:
+        model = model_on(wheel, n_slots=1, queue_limit=0)
+        first = model.ask(ask())
+        await first.ready()
+        with pytest.raises(RequestError) as caught:
+            model.ask(ask())
+        assert (caught.value.status, caught.value.retry_after_s) == (503, 1)
+        first.close()
+        await model.ask(ask()).ready()
+
+    on_wheel(play)
+
+
+def test_the_wheel_fires_in_order_of_due_time_and_skips_the_cancelled() -> None:
+    async def play(wheel: DeadlineWheel) -> None:
+        fired: list[int] = []
+        done = asyncio.Event()
+
+        def note(due_ns: int) -> None:
+            fired.append(due_ns)
+            if due_ns == 9:
+                done.set()
+
+        wheel.at(9, note)
+        wheel.at(3, note)
+        wheel.at(5, note).cancel()
+        wheel.at(4, note)
+        wheel.at(1, lambda due_ns: (note(due_ns), due_ns + 6 if due_ns < 7 else None)[1])
+        await done.wait()
+        assert fired == [1, 3, 4, 7, 9]
+
+    on_wheel(play)
+
+
+def test_postponing_moves_all_that_is_still_to_come() -> None:
+    async def play(wheel: DeadlineWheel) -> None:
+        fired: list[int] = []
+        done = asyncio.Event()
+
+        def stepping(due_ns: int) -> int | None:
+            fired.append(due_ns)
+            if len(fired) == 3:
+                done.set()
+                return None
+            return 10 * (len(fired) + 1)
+
+        wheel.at(10, stepping)
+        wheel.postpone(5)
+        await done.wait()
+        assert fired == [15, 25, 35]
+
+    on_wheel(play)
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_the_script_strikes_from_its_token_on(position: int) -> None:
+    struck(position, 3, -1)
+    struck(position, -1, 3)
+    with pytest.raises(StreamFailure):
+        struck(position, position, -1)
+    with pytest.raises(StreamCut):
+        struck(position, position, position)
