@@ -1,0 +1,56 @@
+"""CSV: one row per metric, in the units of ``report.json``. An infinite value is ``inf``; no value is an
+empty cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from reports.format import Format
+from reports.parts import Metric, Number, Statistics
+from reports.report import Report
+
+_HEADER = (
+    "metric",
+    "rows",
+    "unit",
+    "n",
+    "missing",
+    "failed",
+    "mean",
+    "min",
+    "p50",
+    "p90",
+    "p95",
+    "p99",
+    "p99.9",
+    "max",
+)
+_COLUMNS = ("mean", "min", "p50", "p90", "p95", "p99", "p99_9", "max")
+
+
+def render(report: Report) -> bytes:
+    """The table, RFC 4180, UTF-8; ``rows`` is ``all`` or ``ok`` (successful requests only)."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(_HEADER)
+    for name, metric in report.metrics.items():
+        counts: list[object] = [metric.n, metric.missing, metric.failed]
+        writer.writerow([name, "all", metric.unit, *counts, *_cells(metric, metric.n)])
+        if metric.of_ok is not None:
+            writer.writerow([name, "ok", metric.unit, metric.of_ok.n, "", "", *_cells(metric.of_ok, metric.of_ok.n)])
+    return out.getvalue().encode()
+
+
+def _cells(statistics: Metric | Statistics, n: int) -> list[str]:
+    return [_cell(getattr(statistics, column), n) for column in _COLUMNS]
+
+
+def _cell(value: Number, n: int) -> str:
+    if value is None:
+        return "inf" if n else ""
+    return repr(value)
+
+
+FORMAT = Format("csv", ".csv", "the table of metrics, for spreadsheets", render)

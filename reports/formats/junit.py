@@ -1,0 +1,87 @@
+"""JUnit XML: the generator's validity and each objective as a test case, for what already shows test results.
+
+Nothing but PASS is green: FAIL and INCONCLUSIVE are failures, an INVALID run is an error in every case.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+from reports import words
+from reports.format import Format
+from reports.parts import ObjectiveResult
+from reports.report import Report
+
+#: Characters that XML 1.0 can't hold in any spelling.
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render(report: Report) -> bytes:
+    """The document, UTF-8."""
+    results = report.verdict.objectives
+    invalid = report.validity.outcome == "INVALID"
+    failures = 0 if invalid else sum(result.outcome in ("FAIL", "INCONCLUSIVE") for result in results)
+    errors = len(results) + 1 if invalid else sum(result.outcome == "INVALID" for result in results)
+    name = f"plimsoll.{report.run.scenario.name or report.run.id or 'run'}"
+    seconds = f"{report.throughput.span_ns / 1e9:.3f}"
+    totals = {
+        "tests": str(len(results) + 1),
+        "failures": str(failures),
+        "errors": str(errors),
+        "time": seconds,
+    }
+    root = ET.Element("testsuites", {"name": "plimsoll", **totals})
+    suite = ET.SubElement(root, "testsuite", {"name": _clean(name), "skipped": "0", **totals})
+    if report.run.started_at:
+        suite.set("timestamp", _clean(report.run.started_at))
+    properties = ET.SubElement(suite, "properties")
+    for key, value in _properties(report):
+        ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
+    first = _case(suite, name, "the load generator kept its promise")
+    if invalid:
+        _trouble(first, "error", "INVALID", words.headline(report), report.validity.reasons)
+    for result in results:
+        _objective(suite, name, result, report)
+    ET.indent(root)
+    document: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
+
+
+def _properties(report: Report) -> list[tuple[str, str]]:
+    run = report.run
+    facts = [
+        ("verdict", words.outcome(report)),
+        ("run", run.id),
+        ("target", run.target.url),
+        ("plan_fingerprint", run.plan_fingerprint),
+        ("percentiles", report.percentile_definition),
+    ]
+    return [(key, value) for key, value in facts if value]
+
+
+def _objective(suite: ET.Element, name: str, result: ObjectiveResult, report: Report) -> None:
+    case = _case(suite, name, result.objective)
+    text = words.explain(result, report.confidence)
+    if report.validity.outcome == "INVALID" or result.outcome == "INVALID":
+        _trouble(case, "error", "INVALID", "the run is invalid, so nothing was shown", [text])
+    elif result.outcome != "PASS":
+        _trouble(case, "failure", result.outcome, text, [result.reason] if result.reason else [])
+    else:
+        ET.SubElement(case, "system-out").text = _clean(text)
+
+
+def _case(suite: ET.Element, group: str, name: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", {"classname": _clean(group), "name": _clean(name), "time": "0"})
+
+
+def _trouble(case: ET.Element, tag: str, kind: str, message: str, details: list[str]) -> None:
+    element = ET.SubElement(case, tag, {"type": kind, "message": _clean(message)})
+    element.text = _clean("\n".join(details)) or None
+
+
+def _clean(text: str) -> str:
+    return _FORBIDDEN.sub("\ufffd", text)
+
+
+FORMAT = Format("junit", ".xml", "JUnit XML, each objective a test case", render)

@@ -1,0 +1,148 @@
+"""Markdown for a comment on a pull request: verdict and objectives first, the rest folded away.
+
+GitHub's dialect. Every string of the user's is escaped: it can neither break a table nor become a link or a
+tag.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+
+from reports import units, words
+from reports.format import Format
+from reports.parts import Metric, ObjectiveResult
+from reports.report import Report
+
+_COLUMNS = (
+    ("p50", "p50"),
+    ("p90", "p90"),
+    ("p95", "p95"),
+    ("p99", "p99"),
+    ("p99_9", "p99.9"),
+    ("max", "max"),
+)
+_ICONS = MappingProxyType({"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⛔", "MEASURED": "ℹ️"})
+_UNLINKED = (("://", ":\u200b//"), ("www.", "www\u200b."), ("\\@", "\\@\u200b"), ("\\#", "\\#\u200b"))
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&@$])")
+
+
+def render(report: Report) -> bytes:
+    """The comment, UTF-8."""
+    word = words.outcome(report)
+    title = report.run.scenario.name or report.run.id or "load test"
+    blocks = [f"### {_ICONS[word]} {word}: {_safe(title)}", _safe(words.headline(report))]
+    if report.validity.outcome == "INVALID":
+        blocks.append("\n".join(f"- {_safe(reason)}" for reason in report.validity.reasons))
+    if report.verdict.objectives:
+        blocks.append(_objectives(report))
+    if report.verdict.request_objectives:
+        blocks.append(_attainments(report))
+    blocks.append(_flow(report))
+    if report.warnings:
+        blocks.append("\n".join(f"> ⚠️ {_safe(text)}" for text in report.warnings))
+    if report.metrics:
+        blocks.append(_folded("Metrics", _metrics(report)))
+    if report.counts.failed:
+        blocks.append(_folded(f"Failures ({units.count(report.counts.failed)})", _errors(report)))
+    blocks.append(_folded("How to repeat it", _provenance(report)))
+    return ("\n\n".join(block for block in blocks if block) + "\n").encode()
+
+
+def _objectives(report: Report) -> str:
+    rows = [_objective(result) for result in report.verdict.objectives]
+    bounds = f"{units.percent(report.confidence)} bounds"
+    return _table(["", "Objective", "Observed", "Limit", bounds, "n", "n needed"], rows, "llrrrrr")
+
+
+def _objective(result: ObjectiveResult) -> list[str]:
+    limit = units.NOTHING if result.threshold is None else units.limit(result.threshold, result.unit)
+    return [
+        f"{_ICONS[result.outcome]} {result.outcome}",
+        _safe(words.expression(result.objective)),
+        words.observed(result),
+        f"{words.expression(result.operator)} {limit}".replace("<", "\\<").replace(">", "\\>"),
+        words.interval(result),
+        units.count(result.n),
+        words.needed(result),
+    ]
+
+
+def _attainments(report: Report) -> str:
+    rows = [
+        [
+            _safe(words.expression(part.objective)),
+            f"{units.count(part.met)} of {units.count(part.n)}",
+            units.NOTHING if part.attainment is None else units.percent(part.attainment),
+        ]
+        for part in report.verdict.request_objectives
+    ]
+    return _table(["Limit for every request", "met", "share"], rows, "lrr")
+
+
+def _flow(report: Report) -> str:
+    flow, counts = report.throughput, report.counts
+    facts = [f"**{units.rate(flow.requests_per_s)}** completed"]
+    if flow.goodput_per_s is not None and report.verdict.request_objectives:
+        facts.append(f"**{units.rate(flow.goodput_per_s)}** good")
+    if flow.output_tokens_per_s:
+        facts.append(f"**{units.rate(flow.output_tokens_per_s)}** output tokens")
+    facts.append(f"**{units.count(counts.failed)}** of {units.many(counts.ok + counts.failed, 'request')} failed")
+    return " · ".join(facts) + f"  \nGenerator {report.validity.outcome}: {_safe(words.health(report.validity))}"
+
+
+def _metrics(report: Report) -> str:
+    rows = []
+    for name, metric in words.shown(report).items():
+        cells = [words.statistic(metric, getattr(metric, column)) for column, _ in _COLUMNS]
+        rows.append([_safe(name), units.count(metric.n), *cells])
+        if metric.failed and metric.of_ok is not None and metric.of_ok.n:
+            rows.append(["↳ successful only", units.count(metric.of_ok.n), *_ok_cells(metric)])
+    table = _table(["Metric", "n", *(title for _, title in _COLUMNS)], rows, "l" + "r" * 7)
+    return f"{table}\n\nPercentiles: {_safe(report.percentile_definition)}."
+
+
+def _ok_cells(metric: Metric) -> list[str]:
+    return [units.human(getattr(metric.of_ok, column), metric.unit) for column, _ in _COLUMNS]
+
+
+def _errors(report: Report) -> str:
+    rows = [[_safe(error.status), _safe(error.text), units.count(error.count)] for error in report.counts.errors]
+    if report.counts.other_errors:
+        rows.append(["", "other texts, or none", units.count(report.counts.other_errors)])
+    return _table(["Status", "Error", "Requests"], rows, "llr")
+
+
+def _provenance(report: Report) -> str:
+    run = report.run
+    facts = [
+        ("Run", run.id),
+        ("Started", run.started_at),
+        ("Target", run.target.url),
+        ("Seed", "" if run.seed is None else str(run.seed)),
+        ("Plan fingerprint", run.plan_fingerprint),
+        ("Plimsoll", run.plimsoll),
+        ("Command", run.command),
+    ]
+    return "\n".join(f"- {name}: {_safe(value)}" for name, value in facts if value)
+
+
+def _folded(summary: str, body: str) -> str:
+    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
+
+
+def _table(header: list[str], rows: list[list[str]], align: str) -> str:
+    rule = ["---:" if side == "r" else "---" for side in align]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
+
+
+def _safe(text: str) -> str:
+    """One line in which no character means anything to Markdown, and nothing becomes a link by itself."""
+    flat = _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    # Escapes don't stop GitHub from linking addresses, people and issues; an invisible space does.
+    for mark, broken in _UNLINKED:
+        flat = flat.replace(mark, broken)
+    return flat
+
+
+FORMAT = Format("markdown", ".md", "a comment for a pull request", render)

@@ -1,0 +1,216 @@
+"""Text: the summary at the end of a run, for a terminal; without colour where there is none.
+
+Fits 100 columns. Colour never carries meaning alone: every outcome has its word and its sign. The same
+rendering serves the terminal (``render_terminal``, with the terminal's own width and colours) and the file
+(plain).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from reports import units, words
+from reports.format import Format
+from reports.parts import Metric, ObjectiveResult
+from reports.report import Report
+
+WIDTH = 100
+_STYLES = MappingProxyType(
+    {
+        "PASS": "green",
+        "FAIL": "red",
+        "INCONCLUSIVE": "yellow",
+        "INVALID": "magenta",
+        "MEASURED": "blue",
+        "VALID": "green",
+    }
+)
+_COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def render(report: Report) -> bytes:
+    """The summary without colour, 100 columns, UTF-8."""
+    out = io.StringIO()
+    console = Console(
+        file=out, width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False, highlight=False
+    )
+    console.print(render_terminal(report))
+    # Rich pads table cells; trailing blanks are noise in a file and in a diff.
+    return ("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n").encode()
+
+
+def render_terminal(report: Report, files: Mapping[str, str] = _NONE) -> RenderableType:
+    """The summary for ``rich``; ``files`` are the written files by what they are, named last."""
+    parts: list[RenderableType] = [_banner(report)]
+    if report.verdict.objectives:
+        parts.append(_objectives(report))
+    if report.verdict.request_objectives:
+        parts.append(_attainments(report))
+    parts.append(_flow(report))
+    if report.metrics:
+        parts.append(_metrics(report))
+    if report.counts.failed:
+        parts.append(_errors(report))
+    if report.warnings:
+        parts.append(_list("Read with care", report.warnings, "yellow"))
+    parts.append(_end(report, files))
+    spaced: list[RenderableType] = []
+    for part in parts:
+        spaced += [part, Text("")]
+    return Group(*spaced[:-1])
+
+
+def _banner(report: Report) -> RenderableType:
+    word = words.outcome(report)
+    style = _STYLES[word]
+    lines = [Text(words.headline(report))]
+    title = " · ".join(
+        part for part in (report.run.scenario.name, report.run.scenario.kind, report.run.target.url) if part
+    )
+    if title:
+        lines.insert(0, Text(title, style="bold"))
+    if report.validity.outcome == "INVALID":
+        lines += [Text(f"- {words.sentence(reason)}") for reason in report.validity.reasons[1:]]
+    health = Text.assemble(
+        ("Generator ", "dim"),
+        (report.validity.outcome, _STYLES[report.validity.outcome]),
+        (f": {words.health(report.validity)}.", "dim"),
+    )
+    return Panel(
+        Group(*lines, health),
+        title=Text(f" {words.symbol(word)} {word} ", style=f"bold reverse {style}"),
+        title_align="left",
+        border_style=style,
+        box=box.HEAVY if word in ("FAIL", "INVALID") else box.ROUNDED,
+    )
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        header_style="dim",
+        show_edge=False,
+    )
+
+
+def _objectives(report: Report) -> Table:
+    table = _table("Objectives")
+    table.add_column("", no_wrap=True)
+    table.add_column("objective", overflow="fold")
+    for name in ("observed", "limit", f"{units.percent(report.confidence)} bounds", "n", "n needed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for result in report.verdict.objectives:
+        table.add_row(*_objective(result))
+    return table
+
+
+def _objective(result: ObjectiveResult) -> list[RenderableType]:
+    sign = words.expression(result.operator)
+    limit = units.NOTHING if result.threshold is None else f"{sign} {units.limit(result.threshold, result.unit)}"
+    return [
+        Text(f"{words.symbol(result.outcome)} {result.outcome}", style=_STYLES[result.outcome]),
+        Text(words.expression(result.objective)),
+        Text(words.observed(result), style="bold"),
+        Text(limit),
+        Text(words.interval(result)),
+        Text(units.count(result.n)),
+        Text(words.needed(result)),
+    ]
+
+
+def _attainments(report: Report) -> Table:
+    table = _table("A request is good when it met all of these")
+    table.add_column("limit for every request", overflow="fold")
+    for name in ("met", "of", "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for part in report.verdict.request_objectives:
+        share = units.NOTHING if part.attainment is None else units.percent(part.attainment)
+        met, n = units.count(part.met), units.count(part.n)
+        table.add_row(Text(words.expression(part.objective)), met, n, share)
+    return table
+
+
+def _flow(report: Report) -> Text:
+    flow, counts = report.throughput, report.counts
+    total = counts.ok + counts.failed
+    text = Text.assemble((units.rate(flow.requests_per_s), "bold"), " completed")
+    if flow.goodput_per_s is not None and report.verdict.request_objectives:
+        good = "" if flow.good_fraction is None else f" ({units.percent(flow.good_fraction)} of requests)"
+        text.append_text(Text.assemble(" · ", (units.rate(flow.goodput_per_s), "bold"), f" good{good}"))
+    if flow.output_tokens_per_s:
+        text.append_text(Text.assemble(" · ", (units.rate(flow.output_tokens_per_s), "bold"), " output tokens"))
+    style = "bold red" if counts.failed else "bold"
+    return text.append_text(
+        Text.assemble(" · ", (units.count(counts.failed), style), f" of {units.many(total, 'request')} failed")
+    )
+
+
+def _metrics(report: Report) -> Table:
+    table = _table("Metrics")
+    table.add_column("", no_wrap=True)
+    table.add_column("n", justify="right", no_wrap=True)
+    for name in _COLUMNS:
+        table.add_column(name.replace("_", "."), justify="right", no_wrap=True)
+    for name, metric in words.shown(report).items():
+        table.add_row(Text(name), units.count(metric.n), *(_cell(metric, column) for column in _COLUMNS))
+        if metric.failed and metric.of_ok is not None and metric.of_ok.n:
+            cells = [units.human(getattr(metric.of_ok, column), metric.unit) for column in _COLUMNS]
+            table.add_row("  successful only", units.count(metric.of_ok.n), *cells, style="dim")
+    return table
+
+
+def _cell(metric: Metric, column: str) -> Text:
+    shown = words.statistic(metric, getattr(metric, column))
+    return Text(shown, style="red" if shown == units.INFINITE else "")
+
+
+def _errors(report: Report) -> Table:
+    table = _table("Failures")
+    table.add_column("status", no_wrap=True)
+    table.add_column("error", overflow="fold", ratio=1)
+    table.add_column("requests", justify="right", no_wrap=True)
+    for error in report.counts.errors:
+        table.add_row(Text(error.status, style="red"), Text(error.text), units.count(error.count))
+    if report.counts.other_errors:
+        table.add_row("", Text("other texts, or none", style="dim"), units.count(report.counts.other_errors))
+    return table
+
+
+def _list(title: str, texts: list[str], style: str) -> RenderableType:
+    rows = Table.grid(padding=(0, 1))
+    rows.add_column(style=style)
+    rows.add_column(overflow="fold")
+    for text in texts:
+        rows.add_row("!", Text(text))
+    return Group(Text(title, style="bold"), Padding(rows, (0, 0, 0, 1)))
+
+
+def _end(report: Report, files: Mapping[str, str]) -> RenderableType:
+    run = report.run
+    seed = "" if run.seed is None else f"seed {run.seed}"
+    plan = f"plan {run.plan_fingerprint}" if run.plan_fingerprint else ""
+    facts = " · ".join(part for part in (f"run {run.id}" if run.id else "", seed, plan) if part)
+    lines = [Text(f"Percentiles: {report.percentile_definition}.", style="dim")]
+    if facts:
+        lines.insert(0, Text(facts, style="dim"))
+    if run.directory and not files:
+        lines.append(Text(f"Records: {run.directory}"))
+    lines += [Text(f"{what}: {where}") for what, where in files.items()]
+    return Group(*lines)
+
+
+FORMAT = Format("text", ".txt", "the summary a terminal shows, without colour", render)

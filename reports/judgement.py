@@ -1,0 +1,180 @@
+"""What ``slo`` decided, as parts of the report. Translates; decides nothing itself.
+
+In an INVALID run every objective is written as INVALID, so that no script finds a PASS in a run that proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reports.chart_data import number
+from reports.parts import (
+    MAX_ERRORS,
+    Arrivals,
+    Attainment,
+    Check,
+    Counts,
+    ErrorCount,
+    Lag,
+    Metric,
+    ObjectiveResult,
+    Throughput,
+    Validity,
+    Verdict,
+)
+from reports.provenance import public_text
+from reports.units import many
+from slo import validity as slo_validity
+from slo import verdict as slo_verdict
+from slo.arrivals import Arrivals as SloArrivals
+from slo.goodput import Goodput
+from slo.records import Phase, Records, Status, TokensFrom
+
+_TEXT = 300
+
+
+def validity_part(seen: slo_validity.Validity, facts: slo_validity.GeneratorFacts) -> Validity:
+    """The generator's health. A check that holds keeps its name only: its text is written for when it
+    breaks.
+    """
+    return Validity(
+        outcome=seen.outcome,
+        reasons=list(seen.reasons),
+        planned=seen.planned,
+        sent=seen.sent,
+        unsent=seen.unsent,
+        offered_per_s=seen.offered_per_s,
+        achieved_per_s=seen.achieved_per_s,
+        lag_ns=_lag(seen.lag_ns),
+        stamp=seen.stamp,
+        checks=[Check(name=c.name, ok=c.ok, detail="" if c.ok else c.detail) for c in seen.checks],
+        generator_lag_ns=_lag(seen.generator_lag_ns),
+        kernel_share=seen.kernel_share,
+        arrivals=None if seen.arrivals is None else _arrivals(seen.arrivals),
+        loop_stall_count=facts.loop_stall_count,
+        loop_stall_max_ns=facts.loop_stall_max_ns,
+        worker_cpu=list(facts.worker_cpu),
+    )
+
+
+def _lag(lag: slo_validity.Lag) -> Lag:
+    return Lag(p50=lag.p50, p99=lag.p99, max=lag.max)
+
+
+def _arrivals(shape: SloArrivals) -> Arrivals:
+    names = ("dispersion_planned", "dispersion_ready", "dispersion_sent", "ks_p")
+    values = {name: getattr(shape, name) for name in names}
+    return Arrivals(**{name: v if v is not None and np.isfinite(v) else None for name, v in values.items()})
+
+
+def verdict_part(judged: slo_verdict.Verdict, good: Goodput) -> Verdict:
+    """The verdict with every objective over the run, and the attainment of every limit on single requests."""
+    return Verdict(
+        outcome=judged.outcome,
+        reasons=list(judged.reasons),
+        objectives=[_objective(one, judged.outcome == "INVALID") for one in judged.objectives],
+        request_objectives=[
+            Attainment(
+                objective=str(part.objective),
+                met=part.met,
+                n=part.n,
+                attainment=part.fraction if part.n else None,
+                indicator=part.objective.indicator,
+                operator=part.objective.operator,
+                threshold=number(part.objective.threshold, part.objective.unit),
+                unit=part.objective.unit,
+            )
+            for part in good.attainment
+        ],
+    )
+
+
+def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveResult:
+    low, high = one.interval
+    return ObjectiveResult(
+        objective=one.text,
+        outcome="INVALID" if invalid else one.outcome,
+        observed=number(one.observed, one.unit),
+        threshold=number(one.threshold, one.unit),
+        unit=one.unit,
+        interval=(number(low, one.unit), number(high, one.unit)),
+        n=one.n,
+        n_needed=one.n_needed,
+        indicator=one.objective.indicator,
+        statistic=one.objective.statistic or "",
+        operator=one.objective.operator,
+        missing=one.missing,
+        bad=one.bad,
+        max_bad_allowed=one.max_bad_allowed,
+        reason=one.detail,
+    )
+
+
+def throughput_part(done: slo_verdict.Throughput, good: Goodput) -> Throughput:
+    """What got done per second, and the good part of it."""
+    return Throughput(
+        requests_per_s=done.requests_per_s,
+        output_tokens_per_s=done.output_tokens_per_s,
+        goodput_per_s=good.goodput_per_s,
+        good_fraction=good.good_fraction,
+        input_tokens_per_s=done.input_tokens_per_s,
+        output_tokens=done.output_tokens,
+        input_tokens=done.input_tokens,
+        span_ns=done.span_ns,
+    )
+
+
+def counts_part(records: Records) -> Counts:
+    """How measured requests ended, with the most frequent error texts of those that failed."""
+    measured = records["phase"] == Phase.MEASURE
+    status = records["status"][measured]
+    number_of = np.bincount(status, minlength=len(Status))
+    error = records["error"][measured]
+    failed = status != Status.OK
+    # One integer for each pair of status and text, so that a single pass counts them all.
+    width = len(records.errors) + 1
+    pairs, numbers = np.unique(status[failed] * width + error[failed] + 1, return_counts=True)
+    order = np.lexsort((pairs, -numbers))
+    listed = [(int(pairs[i]), int(numbers[i])) for i in order if pairs[i] % width][:MAX_ERRORS]
+    errors = [
+        ErrorCount(
+            text=public_text(records.errors[pair % width - 1])[:_TEXT],
+            status=Status(pair // width).name,
+            count=count,
+        )
+        for pair, count in listed
+    ]
+    n_failed = int(np.count_nonzero(failed))
+    return Counts(
+        ok=int(number_of[Status.OK]),
+        failed=n_failed,
+        by_status={status.name: int(number_of[status]) for status in Status if number_of[status]},
+        errors=errors,
+        other_errors=n_failed - sum(error.count for error in errors),
+        warmup=int(np.count_nonzero(~measured)),
+    )
+
+
+def warnings_part(records: Records, seen: slo_validity.Validity, metrics: dict[str, Metric]) -> list[str]:
+    """What a reader should know before quoting a number: the generator's warnings, and the limits of the
+    data.
+    """
+    found = list(seen.warnings)
+    n = int(np.count_nonzero(records["phase"] == Phase.MEASURE))
+    if n == 0:
+        return [*found, "nothing was measured: the run has no request outside the warm-up"]
+    if n < 1000:
+        found.append(
+            f"{many(n, 'request')}: p99.9 is the largest value of most metrics" + (", and so is p99" if n < 100 else "")
+        )
+    guessed = int(np.count_nonzero((records["tokens_from"] == TokensFrom.CHUNKS) & records.ok & records.in_measure))
+    if guessed:
+        found.append(
+            f"output tokens of {guessed} requests are counted by chunks, because the server sent no usage: "
+            "token rates and TPOT are estimates. Ask the server for usage in the stream"
+        )
+    for name, metric in metrics.items():
+        if metric.missing and metric.n and name in ("ttft", "latency", "ttfb"):
+            found.append(f"{metric.missing} successful requests have no {name}: they are not in its percentiles")
+    return found

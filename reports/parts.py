@@ -1,0 +1,298 @@
+"""The parts of a report: frozen values a renderer may show, one class per key of ``report.json``.
+
+Conventions of every part: times are integer nanoseconds, rates are per second, fractions lie in 0..1. A
+number that is infinite (a failed request ranks as infinitely slow) is ``null`` in JSON, because JSON has no
+infinity; the ``failed`` or ``n`` beside it says why. This module computes nothing and formats nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, Field
+
+#: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
+Number = int | float | None
+
+#: Control characters and direction overrides: they would speak to the reader's terminal, not to the reader.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """``text`` with every character that could steer a terminal replaced by U+FFFD; tabs and line ends stay."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+#: Text from outside: a scenario, a server, a command line.
+Text = Annotated[str, AfterValidator(printable)]
+
+Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
+
+#: Upper bounds of what a report may hold, whatever the size of the run.
+MAX_CURVE_POINTS = 200
+MAX_BUCKETS = 300
+MAX_ERRORS = 20
+
+
+class Scenario(BaseModel, frozen=True, extra="forbid"):
+    """What was asked for."""
+
+    name: Text = ""
+    kind: Text = ""
+    description: Text = ""
+
+
+class Target(BaseModel, frozen=True, extra="forbid"):
+    """Where the load went. ``url`` has no user, no password, no query and no fragment."""
+
+    url: Text = ""
+    protocol: Text = ""
+
+
+class Run(BaseModel, frozen=True, extra="forbid"):
+    """What makes the run repeatable, as its manifest tells it."""
+
+    id: Text = ""
+    started_at: Text = Field(default="", description="ISO 8601 with offset; empty when the manifest does not say")
+    started_at_epoch_ns: int | None = None
+    plimsoll: Text = Field(default="", description="version of Plimsoll that sent the load")
+    host: dict[Text, Text] = Field(default_factory=dict)
+    scenario: Scenario = Scenario()
+    target: Target = Target()
+    seed: int | None = None
+    plan_fingerprint: Text = ""
+    workers: int | None = None
+    libraries: dict[Text, Text] = Field(default_factory=dict)
+    command: Text = Field(default="", description="the command line, secrets removed")
+    directory: Text = ""
+    open_loop: bool | None = None
+
+
+class Lag(BaseModel, frozen=True, extra="forbid"):
+    """A lateness in nanoseconds; null when nothing was sent. In ``lag_ns``: sent minus due."""
+
+    p50: int | None = None
+    p99: int | None = None
+    max: int | None = None
+
+
+class Check(BaseModel, frozen=True, extra="forbid"):
+    """One promise of the generator; ``detail`` says what broke it."""
+
+    name: str
+    ok: bool
+    detail: Text = ""
+
+
+class Arrivals(BaseModel, frozen=True, extra="forbid"):
+    """Index of dispersion of the planned, taken-up and sent times; ``ks_p`` only for a Poisson process."""
+
+    dispersion_planned: float | None = None
+    dispersion_ready: float | None = None
+    dispersion_sent: float | None = None
+    ks_p: float | None = None
+
+
+class Validity(BaseModel, frozen=True, extra="forbid"):
+    """Did the generator keep its promise? If not, no other number counts."""
+
+    outcome: Literal["VALID", "INVALID"] = "VALID"
+    reasons: list[Text] = Field(default_factory=list)
+    planned: int = 0
+    sent: int = 0
+    unsent: int = 0
+    offered_per_s: float = 0.0
+    achieved_per_s: float = 0.0
+    lag_ns: Lag = Lag()
+    stamp: str = Field(default="", description="kernel, user, or mixed: where arrival times come from")
+    checks: list[Check] = Field(default_factory=list)
+    generator_lag_ns: Lag = Field(default_factory=Lag, description="taken up minus due: the generator's own part")
+    kernel_share: float = Field(default=0.0, description="share of answers that the kernel stamped")
+    arrivals: Arrivals | None = None
+    loop_stall_count: int = 0
+    loop_stall_max_ns: int = 0
+    worker_cpu: list[float] = Field(default_factory=list, description="share of one core each worker used")
+
+
+class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):
+    """One run-scope objective, judged.
+
+    ``observed`` and either end of ``interval`` are null when infinite (or when ``n`` is 0: no data).
+    """
+
+    objective: str
+    outcome: Outcome
+    observed: Number = None
+    threshold: Number = None
+    unit: str = ""
+    interval: tuple[Number, Number] = (None, None)
+    n: int = 0
+    n_needed: int | None = None
+    indicator: str = ""
+    statistic: str = ""
+    operator: str = "<="
+    missing: int = 0
+    bad: int | None = Field(default=None, description="values that break the limit")
+    max_bad_allowed: int | None = Field(None, description="as many of n may break it; -1: n is too small for any")
+    reason: Text = ""
+
+
+class Attainment(BaseModel, frozen=True, extra="forbid"):
+    """One request-scope objective: how many of all measured requests met it on its own."""
+
+    objective: str
+    met: int
+    n: int
+    attainment: float | None = None
+    indicator: str = ""
+    operator: str = "<="
+    threshold: Number = None
+    unit: str = ""
+
+
+class Verdict(BaseModel, frozen=True, extra="forbid"):
+    """The outcome of the run and of every objective."""
+
+    outcome: Outcome = "PASS"
+    reasons: list[Text] = Field(default_factory=list)
+    objectives: list[ObjectiveResult] = Field(default_factory=list)
+    request_objectives: list[Attainment] = Field(default_factory=list)
+
+
+class Statistics(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
+    """Statistics of one indicator over some rows; all in the indicator's unit."""
+
+    n: int = 0
+    mean: Number = None
+    min: Number = None
+    p50: Number = None
+    p90: Number = None
+    p95: Number = None
+    p99: Number = None
+    p99_9: Annotated[Number, Field(alias="p99.9")] = None
+    max: Number = None
+
+
+class Metric(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
+    """One indicator over every measured request, failures ranked as infinitely bad; ``of_ok`` leaves
+    failures out.
+    """
+
+    unit: str
+    n: int = 0
+    missing: int = Field(default=0, description="requests the indicator's definition does not cover")
+    mean: Number = None
+    min: Number = None
+    p50: Number = None
+    p90: Number = None
+    p95: Number = None
+    p99: Number = None
+    p99_9: Annotated[Number, Field(alias="p99.9")] = None
+    max: Number = None
+    failed: int = Field(default=0, description="values that are infinite because the request failed")
+    title: str = ""
+    better: str = "lower"
+    of_ok: Statistics | None = None
+
+
+class Throughput(BaseModel, frozen=True, extra="forbid"):
+    """What the endpoint got done per second of ``span_ns``."""
+
+    requests_per_s: float = 0.0
+    output_tokens_per_s: float | None = None
+    goodput_per_s: float | None = None
+    good_fraction: float | None = None
+    input_tokens_per_s: float | None = None
+    output_tokens: int | None = None
+    input_tokens: int | None = None
+    span_ns: int = 0
+
+
+class ErrorCount(BaseModel, frozen=True, extra="forbid"):
+    """One error text and how often it was seen."""
+
+    text: Text
+    status: str
+    count: int
+
+
+class Counts(BaseModel, frozen=True, extra="forbid"):
+    """How the measured requests ended. ``errors`` holds the most frequent texts only."""
+
+    ok: int = 0
+    failed: int = 0
+    by_status: dict[str, int] = Field(default_factory=dict)
+    errors: list[ErrorCount] = Field(default_factory=list)
+    other_errors: int = Field(default=0, description="failures whose text is not among errors")
+    warmup: int = 0
+
+
+class Curve(BaseModel, frozen=True, extra="forbid"):
+    """Exact quantiles of one indicator: ``value[i]`` is the nearest-rank quantile at ``q[i]``; null is
+    infinite.
+    """
+
+    unit: str = "ns"
+    n: int
+    failed: int = 0
+    q: list[float]
+    value: list[Number]
+
+
+class Distribution(BaseModel, frozen=True, extra="forbid"):
+    """A histogram: ``counts[i]`` values lie in [edges[i], edges[i+1]); ``infinite`` more have no finite
+    value.
+    """
+
+    unit: str = "ns"
+    n: int
+    edges: list[float]
+    counts: list[int]
+    infinite: int = 0
+
+
+class Band(BaseModel, frozen=True, extra="forbid"):
+    """Median and 99th percentile per bucket; null: no request, or the percentile is a failed one (see due)."""
+
+    p50: list[Number]
+    p99: list[Number]
+
+
+class LagBand(BaseModel, frozen=True, extra="forbid"):
+    """Schedule lag per bucket, in nanoseconds."""
+
+    p50: list[int | None]
+    p99: list[int | None]
+    max: list[int | None]
+
+
+class Timeline(BaseModel, frozen=True, extra="forbid"):
+    """The run in buckets of ``bucket_ns``; bucket i starts at ``start_ns + i * bucket_ns`` after t0.
+
+    Requests are put in the bucket they were due in, except ``completed_per_s`` and ``errors_per_s`` (the
+    bucket they ended in), ``sent_per_s`` (sent in) and tokens (arrived in). The last bucket may be partial;
+    its rates are over the part that lies inside the run.
+    """
+
+    bucket_ns: int
+    start_ns: int
+    end_ns: int
+    due: list[int]
+    planned_per_s: list[float]
+    sent_per_s: list[float]
+    completed_per_s: list[float]
+    errors_per_s: list[float]
+    in_flight_max: list[int]
+    in_flight_mean: list[float]
+    output_tokens_per_s: list[float] | None = None
+    bands: dict[str, Band] = Field(default_factory=dict)
+    lag: LagBand
+
+
+class Charts(BaseModel, frozen=True, extra="forbid"):
+    """The data of every chart, of bounded size."""
+
+    curves: dict[str, Curve] = Field(default_factory=dict)
+    distributions: dict[str, Distribution] = Field(default_factory=dict)
+    timeline: Timeline | None = None

@@ -1,0 +1,149 @@
+"""Strips: quantities over the run's own time, stacked one above the other on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from reports import units
+from reports.parts import Number, Timeline
+from reports.svg.axis import Axis, clock, from_zero
+from reports.svg.ink import Point, area, element, join, line, path, text
+from reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+
+_CROSSES = 50  # more marked bars than this speak for themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One quantity of a strip.
+
+    ``kind`` is line, planned (dashed), bars (drawn from the base), dots, or fill (down to ``lower``). Where
+    ``infinite`` holds a bucket, its null is drawn as a cross at the top instead of as a gap.
+    """
+
+    label: str
+    class_: str
+    values: Sequence[Number]
+    kind: str = "line"
+    lower: Sequence[Number] = ()
+    infinite: Sequence[bool] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """What to draw in one strip: its layers (back to front), their unit, and horizontal limits with labels."""
+
+    title: str
+    unit: str
+    layers: Sequence[Layer]
+    limits: Sequence[tuple[float, str]] = ()
+
+
+def strip(data: Strip, timeline: Timeline, label: str, canvas: Canvas, x_labels: bool) -> Picture:
+    """One strip on ``canvas``."""
+    x = clock(timeline.start_ns, timeline.end_ns, *canvas.x_range, max(3, int(canvas.width // 110)))
+    finite = [v for layer in data.layers for v in layer.values if v is not None]
+    high = float(max(finite, default=0.0))
+    # A limit far above the data would flatten it: such a limit is named in the caption, not drawn.
+    shown = [(value, name) for value, name in data.limits if value <= 4 * high]
+    top = max([high * 1.04, *(value for value, _ in shown)])
+    y = from_zero(top, *canvas.y_range, data.unit, 3)
+    drawn = [grid(canvas, x, y, x_labels)]
+    for value, name in shown:
+        drawn.append(line(x.start, y.at(value), x.end, y.at(value), "limit"))
+        drawn.append(text(x.end - 4, y.at(value) - 4, name, "note halo limit", "end"))
+    drawn += [_layer(layer, timeline, x, y) for layer in data.layers]
+    return Picture(svg(canvas, join(drawn), label), _hover(data, timeline, x, y, canvas))
+
+
+def bucket_bounds(timeline: Timeline) -> list[tuple[int, int]]:
+    """Begin and end of every bucket; the last one ends with the run."""
+    starts = [timeline.start_ns + index * timeline.bucket_ns for index in range(len(timeline.due))]
+    return list(zip(starts, [*starts[1:], timeline.end_ns], strict=True))
+
+
+def _centres(timeline: Timeline, x: Axis) -> list[float]:
+    return [x.at((begin + end) / 2) for begin, end in bucket_bounds(timeline)]
+
+
+def _points(values: Sequence[Number], centres: Sequence[float], y: Axis) -> list[Point | None]:
+    return [None if v is None else (at, y.at(v)) for v, at in zip(values, centres, strict=True)]
+
+
+def _layer(layer: Layer, timeline: Timeline, x: Axis, y: Axis) -> Markup:
+    centres = _centres(timeline, x)
+    points = _points(layer.values, centres, y)
+    if layer.kind == "bars":
+        return _bars(layer, timeline, x, y)
+    if layer.kind == "dots":
+        return join(
+            element("circle", cx=p[0], cy=p[1], r=2, class_=f"s {layer.class_} dot") for p in points if p is not None
+        )
+    if layer.kind == "fill":
+        lower = _points(layer.lower, centres, y) if layer.lower else [(at, y.start) for at in centres]
+        # An infinite upper end reaches out of the strip; it must not look like a gap in the data.
+        lost = [*layer.infinite, *[False] * len(points)][: len(points)]
+        upper = [(at, y.end) if gone else p for p, gone, at in zip(points, lost, centres, strict=True)]
+        below = [(at, y.end) if gone and p is None else p for p, gone, at in zip(lower, lost, centres, strict=True)]
+        return area(upper, below, layer.class_)
+    class_ = f"s {layer.class_}" + (" planned" if layer.kind == "planned" else "")
+    return path(points, class_) + _crosses(layer, centres, y)
+
+
+def _crosses(layer: Layer, centres: Sequence[float], y: Axis) -> Markup:
+    places = [at for at, lost in zip(centres, layer.infinite, strict=False) if lost]
+    return join(_cross(at, y.end + 4) for at in places)
+
+
+def _cross(x: float, y: float) -> Markup:
+    shape = f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
+    return element("path", d=shape, class_="s-error cross")
+
+
+def _bars(layer: Layer, timeline: Timeline, x: Axis, y: Axis) -> Markup:
+    bars = []
+    sparse = sum(1 for value in layer.values if value) <= _CROSSES
+    for (begin, end), value in zip(bucket_bounds(timeline), layer.values, strict=True):
+        if not value:
+            continue
+        width = max(x.at(end) - x.at(begin) - 1, 2.0)
+        height = max(y.start - y.at(value), 3.0)
+        centre = (x.at(begin) + x.at(end)) / 2
+        bars.append(
+            element(
+                "rect",
+                x=centre - width / 2,
+                y=y.start - height,
+                width=width,
+                height=height,
+                class_=f"{layer.class_} bar",
+            )
+        )
+        if sparse:
+            bars.append(_cross(centre, y.start - height - 6))
+    return join(bars)
+
+
+def _hover(data: Strip, timeline: Timeline, x: Axis, y: Axis, canvas: Canvas) -> dict[str, object]:
+    heads = [f"{units.seconds(begin)} to {units.seconds(end)}" for begin, end in bucket_bounds(timeline)]
+    lines = [
+        series(
+            layer.label,
+            layer.class_,
+            [None if v is None else y.at(v) for v in layer.values],
+            [_shown(v, index, layer, data.unit) for index, v in enumerate(layer.values)],
+        )
+        for layer in data.layers
+        if not layer.lower  # a band between two lines that are read out on their own
+    ]
+    return hover(canvas, _centres(timeline, x), heads, lines)
+
+
+def _shown(value: Number, index: int, layer: Layer, unit: str) -> str:
+    if value is None:
+        lost = index < len(layer.infinite) and layer.infinite[index]
+        return units.INFINITE if lost else units.NOTHING
+    return units.count(value) if unit == "count" else units.human(value, unit)
