@@ -62,7 +62,9 @@ async def start(arguments: Sequence[str], log: Path) -> Bundled:
     except (TimeoutError, ValueError):
         await stop(process)
         tail = " ".join(log.read_text(errors="replace").split()[-60:])
-        raise HarnessFault(f"the bundled server did not start ({tail or 'it said nothing'}); its log is {log}") from None
+        raise HarnessFault(
+            f"the bundled server did not start ({tail or 'it said nothing'}); its log is {log}"
+        ) from None
     return Bundled(process, str(facts["url"]), tuple(facts["models"]), facts)
 
 

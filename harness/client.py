@@ -24,7 +24,7 @@ class Target:
     url: str
     protocol: str
     model: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     timeout_ns: int = 60_000_000_000
     connect_timeout_ns: int = 10_000_000_000
@@ -62,6 +62,10 @@ class Client(Protocol):
 
     async def close(self) -> None:
         """Close every connection."""
+        ...
+
+    def stats(self) -> dict[str, Any]:
+        """Counters for ``generator.json`` (``clock_steps`` among them); no secrets."""
         ...
 
 

@@ -23,6 +23,7 @@ from typing import Protocol
 _TFD_TIMER_ABSTIME = 1
 _TFD_NONBLOCK = os.O_NONBLOCK
 _TFD_CLOEXEC = os.O_CLOEXEC
+_UNARMED = 1 << 62
 #: An offset older than this is sampled again before it is used.
 OFFSET_MAX_AGE_NS = 50_000_000
 #: The wall clock has stepped when the offset moves by more than this between two samples (NTP slews 500 ppm:
@@ -67,7 +68,7 @@ class LoopClock:
         self._spec = _Itimerspec()
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._serial = 0
-        self._armed_ns = 0
+        self._armed_ns = _UNARMED
         loop.add_reader(fd, self._fire)
 
     now_ns = staticmethod(time.monotonic_ns)
@@ -75,7 +76,7 @@ class LoopClock:
     def wake_at(self, due_ns: int, call: Callable[[], None]) -> None:
         self._serial += 1
         heappush(self._heap, (due_ns, self._serial, call))
-        if self._armed_ns == 0 or due_ns < self._armed_ns:
+        if due_ns < self._armed_ns:
             self._arm(due_ns)
 
     def _arm(self, due_ns: int) -> None:
@@ -92,13 +93,13 @@ class LoopClock:
         except BlockingIOError:
             return  # re-armed between the wake-up and the read
         heap = self._heap
-        self._armed_ns = -(1 << 62)  # earlier than any deadline: calls made below don't arm, the last line does
+        self._armed_ns = -_UNARMED  # earlier than any deadline: calls made below don't arm, the last line does
         now = time.monotonic_ns()
         try:
             while heap and heap[0][0] <= now:
                 heappop(heap)[2]()
         finally:
-            self._armed_ns = 0
+            self._armed_ns = _UNARMED
             if heap:
                 self._arm(heap[0][0])
 

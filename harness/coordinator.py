@@ -13,9 +13,8 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from harness import bundled as bundled_server
@@ -25,6 +24,7 @@ from harness.crew import Crew, Member
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.http_pool import locate
+from harness.model_name import first_model
 from harness.plugins import protocols
 from harness.progress import Progress, Snapshot
 from harness.rundir import RunDirectory, Sealed, seal
@@ -44,7 +44,7 @@ class Job:
     """One run, fully checked: nothing in here can be wrong any more."""
 
     scenario: Scenario
-    base: Path
+    public: Mapping[str, Any]  # the scenario without secrets: what is written down
     target: Target
     directory: RunDirectory
     command: Sequence[str]
@@ -72,7 +72,8 @@ async def preflight(target: Target) -> None:
     endpoint = await locate(target)
     try:
         _, writer = await asyncio.wait_for(
-            asyncio.open_connection(endpoint.host, endpoint.port, ssl=endpoint.tls), target.connect_timeout_ns / 1e9
+            asyncio.open_connection(endpoint.host, endpoint.port, ssl=endpoint.tls),
+            target.connect_timeout_ns / 1e9,
         )
     except (OSError, TimeoutError) as error:
         reason = str(error) or f"no answer within {target.connect_timeout_ns / 1e9:g} s"
@@ -84,6 +85,20 @@ async def preflight(target: Target) -> None:
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
+
+
+async def wait_ready(target: Target, timeout_s: float) -> float:
+    """Seconds until the target accepted a connection. Raises HarnessFault (exit 5) if it doesn't in time."""
+    begun = time.monotonic()
+    while True:
+        try:
+            await preflight(target)
+        except HarnessFault as fault:
+            if fault.code != ExitCode.UNREACHABLE or time.monotonic() - begun > timeout_s:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return time.monotonic() - begun
 
 
 class Coordinator:
@@ -114,6 +129,8 @@ class Coordinator:
                 target = _aim(target, server)
             if protocols()[target.protocol].needs_url:
                 await preflight(target)
+            if not target.model and target.protocol.startswith("openai-"):
+                target = replace(target, model=await first_model(target) or "")
             sealed = await self._measure(target, server)
         finally:
             if server is not None:
@@ -147,13 +164,14 @@ class Coordinator:
             t0_wall_ns=t0_wall_ns,
             t0_monotonic_ns=self._t0_ns,
             command=job.command,
-            scenario=scenario.to_mapping(),
+            scenario=job.public,
             target_url=target.url,
+            model=target.model,
             bundled=server.facts if server is not None else None,
             fingerprint=plan.fingerprint(),
             workers=shards,
         )
-        return seal(job.directory, manifest, scenario, plan, self._crew.members, self._facts(plan, shards))
+        return seal(job.directory, manifest, job.public, plan, self._crew.members, self._facts(plan, shards))
 
     def _spec(self, target: Target, run_id: str, index: int, shards: int) -> dict[str, Any]:
         scenario = self._job.scenario
@@ -161,7 +179,6 @@ class Coordinator:
             "type": "spec",
             "scenario": scenario.to_mapping(),
             "where": scenario.name,
-            "base": str(self._job.base),
             "target": {**asdict(target), "options": dict(target.options)},
             "run_id": run_id,
             "shard": index,
@@ -182,7 +199,9 @@ class Coordinator:
                 member.process.terminate()
             return
         if self._interrupts == 1:
-            self._notice("interrupted: no more queries; waiting up to 5 s for answers in flight (Ctrl-C again: at once)")
+            self._notice(
+                "interrupted: no more queries; waiting up to 5 s for answers in flight (Ctrl-C again: at once)"
+            )
             self._crew.tell({"type": "stop"})
             asyncio.get_running_loop().call_later(GRACE_NS / 1e9, self._drop)
         else:
@@ -197,15 +216,13 @@ class Coordinator:
         faults = [f"worker {member.index} {member.death}" for member in members if member.death]
         faults += [text for report in done for text in report["faults"]]
         stop = self._job.scenario.stop
-        ended = max((int(report["ended_ns"]) for report in done), default=0)
         return GeneratorFacts(
             open_loop=plan.open_loop,
-            process=self._job.scenario.arrival_name,
+            process=_arrival_process(self._job.scenario),
             planned=0 if plan.cyclic else plan.n_samples,
             planned_queries=0 if plan.cyclic else plan.n_queries,
-            min_queries=stop.min_queries,
+            min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
             min_duration_ns=stop.min_duration_ns,
-            elapsed_ns=ended,
             loop_stall_p99_ns=max((report["stalls"]["p99_ns"] for report in done), default=0),
             loop_stall_max_ns=max((report["stalls"]["max_ns"] for report in done), default=0),
             loop_stall_count=sum(report["stalls"]["count"] for report in done),
@@ -221,7 +238,14 @@ class Coordinator:
 
 
 def _aim(target: Target, server: bundled_server.Bundled) -> Target:
-    fields = {name: getattr(target, name) for name in Target.__dataclass_fields__}
-    fields["url"] = server.url
-    fields["model"] = target.model or server.models[0]
-    return Target(**fields)
+    return replace(target, url=server.url, model=target.model or server.models[0])
+
+
+def _arrival_process(scenario: Scenario) -> str | None:
+    """The arrival process whose shape can be tested: only a constant rate has one."""
+    params = scenario.params.model_dump()
+    if not isinstance(params.get("rate"), int | float):
+        return None
+    arrival = params.get("arrival", "poisson")
+    name = arrival["process"] if isinstance(arrival, Mapping) else arrival
+    return "poisson" if name == "loadgen" else str(name)

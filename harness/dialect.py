@@ -1,8 +1,8 @@
 """Dialect: what makes one HTTP protocol differ from the next, and nothing about sockets.
 
-The HTTP family shares one transport. A dialect says what to write before t0 (``encode``) and how to read the
-finished response off the clock (``settle``). This module also builds request heads, because a header value that
-smuggles in a line end would put a second request on the wire. It sends nothing.
+The HTTP family shares one transport. A dialect says what to write before t0 (``encode``) and how to read
+the finished response off the clock (``settle``). This module also builds request heads, because a header
+value that smuggles in a line end would put a second request on the wire. It sends nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ from scenarios.payload import Payload
 
 #: Headers that the transport writes itself, or that would break its framing.
 RESERVED = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "x-request-id", "expect", "upgrade", "te", "trailer"}
+    {
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "x-request-id",
+        "expect",
+        "upgrade",
+        "te",
+        "trailer",
+    }
 )
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
@@ -32,9 +42,10 @@ _VERSION = re.compile(r"/v\d+[a-z0-9]*\Z")
 class HttpRequest:
     """One request, ready to write but for three header lines.
 
-    ``head`` is the request line and every header except Host, x-request-id and content-length, each line ended by
-    CRLF, without the closing empty line. ``n_in`` is the prompt length in tokens (-1 unknown), ``media_ns`` the
-    playing time of audio carried (-1 none). The head may hold credentials, so it is left out of ``repr``.
+    ``head`` is the request line and every header except Host, x-request-id and content-length, each line
+    ended by CRLF, without the closing empty line. ``n_in`` is the prompt length in tokens (-1 unknown),
+    ``media_ns`` the playing time of audio carried (-1 none). The head may hold credentials, so it is left
+    out of ``repr``.
     """
 
     head: bytes
@@ -48,27 +59,33 @@ class HttpRequest:
 
 
 class Dialect(Protocol):
-    """One HTTP protocol. ``accept`` is the media type it asks for. Instances hold headers: don't print them."""
+    """One HTTP protocol. ``accept`` is the media type it asks for. Instances hold headers: don't print
+    them.
+    """
 
     accept: bytes
 
     def encode(self, payload: Payload) -> HttpRequest:
-        """The request for a payload; the same payload always gives the same bytes. Raises ``HarnessFault``."""
+        """The request for a payload; the same payload always gives the same bytes. Raises
+        ``HarnessFault``.
+        """
         ...
 
     def settle(self, exchange: Exchange) -> None:
-        """Fill token fields, status and error from the finished response. Never raises, whatever the bytes."""
+        """Fill token fields, status and error from the finished response. Never raises, whatever the
+        bytes.
+        """
         ...
 
 
 def header_error(name: str, value: str) -> str | None:
     """Why a header can't be sent (RFC 9110 section 5), or None. The text never repeats the value."""
     if not _TOKEN.match(name):
-        return f"header {name!r}: not a header name. use letters, digits and -"
+        return f"header {name!r}: not a header name. Use letters, digits and -"
     if name.lower() in RESERVED:
-        return f"header {name!r}: it is written by the transport. remove it"
+        return f"header {name!r}: it is written by the transport. Remove it"
     if not _VALUE.match(value):
-        return f"header {name!r}: its value holds a line end or a character outside Latin-1. remove it"
+        return f"header {name!r}: its value holds a line end or a character outside Latin-1. Remove it"
     return None
 
 
@@ -79,9 +96,9 @@ def build_head(method: str, path: str, defaults: Mapping[str, str], extra: tuple
     """
     errors = [error for name, value in (*defaults.items(), *extra) if (error := header_error(name, value))]
     if not _METHOD.match(method):
-        errors.append(f"method {method!r}: not an HTTP method. use GET, POST, PUT ...")
+        errors.append(f"method {method!r}: not an HTTP method. Use GET, POST, PUT ...")
     if not _PATH.match(path):
-        errors.append(f"path {path!r}: must begin with / and hold no spaces. percent-encode it")
+        errors.append(f"path {path!r}: must begin with / and hold no spaces. Percent-encode it")
     if errors:
         raise HarnessFault(errors)
     given = {name.lower() for name, _ in extra}
@@ -92,26 +109,28 @@ def build_head(method: str, path: str, defaults: Mapping[str, str], extra: tuple
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """(path without a trailing slash, query) of a target URL. Raises HarnessFault for one that can't be used."""
+    """(path without a trailing slash, query) of a target URL. Raises HarnessFault for one that can't be
+    used.
+    """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host, userinfo = parts.hostname, parts.username
         parts.port  # noqa: B018 - a bad port raises here
     except ValueError as error:
-        raise HarnessFault(f"target.url: {url!r}: {error}. give http://host:port") from None
+        raise HarnessFault(f"target.url: {url!r}: {error}. Give http://host:port") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise HarnessFault(f"target.url: {url!r} is not an http or https URL. give http://host:port[/path]")
+        raise HarnessFault(f"target.url: {url!r} is not an http or https URL. Give http://host:port[/path]")
     if userinfo is not None or parts.password is not None:
-        raise HarnessFault("target.url: it holds a user name or password. use target.headers or api_key_env")
+        raise HarnessFault("target.url: it holds a user name or password. Use target.headers or api_key_env")
     return parts.path.rstrip("/"), parts.query
 
 
 def join_path(url: str, route: str, path: str | None = None) -> str:
     """The request target for ``url`` and a versioned route such as ``/v1/chat/completions``.
 
-    An origin, an origin with the version (``/v1``, also ``/api/v3``), a base path before the version and the full
-    endpoint URL all work and never double a segment. ``path`` replaces the whole path. The URL's query is kept
-    (Azure's ``api-version``) unless ``path`` brings its own.
+    An origin, an origin with the version (``/v1``, also ``/api/v3``), a base path before the version and
+    the full endpoint URL all work and never double a segment. ``path`` replaces the whole path. The URL's
+    query is kept (Azure's ``api-version``) unless ``path`` brings its own.
     """
     base, query = split_url(url)
     if path is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,7 +35,7 @@ STALE_NS = 1_000_000_000
 class Prepared:
     """A request ready to write: ``prefix + request id + suffix``."""
 
-    prefix: bytes
+    prefix: bytes = field(repr=False)  # it may hold credentials
     suffix: bytes
     n_in: int
     media_ns: int

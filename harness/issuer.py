@@ -104,11 +104,6 @@ class Issuer:
         for exchange in list(self._flying):
             self._client.cancel(exchange, int(status), error)
 
-    def unsent(self) -> list[tuple[int, int, int, int]]:
-        """(query_id, sample_ix, payload_ix, due_ns relative to t0) of measured samples an open loop never sent."""
-        main = self._lanes[0] if self._lanes else None
-        return main.unsent() if isinstance(main, _OpenLane) else []
-
     # -- the hot path -------------------------------------------------------------------------------------------
 
     def send(self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, phase: int, done: Any) -> None:
@@ -195,9 +190,7 @@ class _OpenLane:
 
     def _send(self, row: int, ix: int) -> None:
         self._flying += 1
-        self._issuer.send(
-            self._ids[row], self._sample[ix], self._payload[ix], self._due[row], self._phase, self._done
-        )
+        self._issuer.send(self._ids[row], self._sample[ix], self._payload[ix], self._due[row], self._phase, self._done)
 
     def _done(self, exchange: Exchange) -> None:
         self._flying -= 1
@@ -208,13 +201,6 @@ class _OpenLane:
     def _pump(self) -> None:
         while self._held and not self._issuer.stopped and self._flying < (self._limit or 1):
             self._send(*self._held.popleft())
-
-    def unsent(self) -> list[tuple[int, int, int, int]]:
-        t0 = self._issuer.t0_ns
-        left = list(self._held)
-        for row in range(self._row, len(self._due)):
-            left += [(row, ix) for ix in range(self._offsets[row], self._offsets[row + 1])]
-        return [(self._ids[row], self._sample[ix], self._payload[ix], self._due[row] - t0) for row, ix in left]
 
 
 class _ClosedLane:
@@ -231,6 +217,7 @@ class _ClosedLane:
         self._slots = plan.max_in_flight or 1
         self._ends_ns = ends_ns
         self._next_id = plan.first_id
+        self._last_due_ns = 0
         self._missing: dict[int, int] = {}
         self._free = 0
         self._pumping = False
@@ -266,14 +253,14 @@ class _ClosedLane:
         if self.finished or self._issuer.stopped:
             return True
         stop = self._plan.stop
-        now = self._clock.now_ns()
-        if self._ends_ns is not None:
-            self.finished = now >= self._ends_ns
-        elif stop.max_queries is not None and self.issued >= stop.max_queries:
+        if stop.max_queries is not None and self.issued >= stop.max_queries:
             self.finished = True
+        elif self._ends_ns is not None:
+            self.finished = self._clock.now_ns() >= self._ends_ns
         else:
-            elapsed = now - self._issuer.t0_ns
-            self.finished = self.issued >= stop.min_queries and elapsed >= stop.min_duration_ns
+            # LoadGen judges the issue time of the last query, so one query is issued at or after the minimum.
+            elapsed = self._last_due_ns - self._issuer.t0_ns
+            self.finished = 0 < self.issued >= stop.min_queries and elapsed >= stop.min_duration_ns
         return self.finished
 
     def _issue(self) -> None:
@@ -285,7 +272,7 @@ class _ClosedLane:
         first, last = self._offsets[row], self._offsets[row + 1]
         if last - first > 1:
             self._missing[query_id] = last - first
-        due = self._clock.now_ns()
+        due = self._last_due_ns = self._clock.now_ns()
         for ix in range(first, last):
             self._issuer.send(query_id, self._sample[ix], self._payload[ix], due, self._phase, self._done)
 

@@ -18,7 +18,9 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def problems(model: type[BaseModel], options: Mapping[str, Any]) -> list[str]:
-    """Every error in ``options`` as ``target.options.NAME: what. next step``; empty when they fit the model."""
+    """Every error in ``options`` as ``target.options.NAME: what. next step``; empty when they fit the
+    model.
+    """
     try:
         model.model_validate(dict(options))
     except ValidationError as invalid:
@@ -38,9 +40,9 @@ def _text(error: dict[str, Any], known: list[str]) -> str:
     where = ".".join(["target.options", *map(str, error["loc"])])
     if error["type"] == "extra_forbidden":
         near = get_close_matches(str(error["loc"][-1]), known, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        return f"{where}: unknown option. {hint}known ones: {', '.join(known)}"
+        hint = f"Did you mean {near[0]}? " if near else ""
+        return f"{where}: unknown option. {hint}Known ones: {', '.join(known)}"
     what = error["msg"].removeprefix("Value error, ")
     if error["type"] == "value_error":
         return f"{where}: {what}"
-    return f"{where}: {what[:1].lower()}{what[1:]}. correct the value {error['input']!r}"
+    return f"{where}: {what[:1].lower()}{what[1:]}. Correct the value {error['input']!r}"

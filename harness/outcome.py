@@ -1,8 +1,8 @@
 """Outcome: what a finished HTTP response says about success, and where that is written on an exchange.
 
-Shared by every HTTP dialect. It works off the clock and never raises, whatever the bytes. A response that the
-transport gave up keeps the transport's status, except that a server's own word (an error status, an error event)
-explains a broken connection better than the break does.
+Shared by every HTTP dialect. It works off the clock and never raises, whatever the bytes. A response that
+the transport gave up keeps the transport's status, except that a server's own word (an error status, an
+error event) explains a broken connection better than the break does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _SHED = frozenset({429, 503})
 
 
 def header(exchange: Exchange, name: bytes) -> str | None:
-    """All values of a header, joined by commas (RFC 9110 section 5.3); ``name`` in lower case. None: absent."""
+    """All values of a header, joined by commas (RFC 9110 section 5.3); ``name`` in lower case. None:
+    absent.
+    """
     values = [value for key, value in exchange.headers if key == name]
     return b", ".join(values).decode("latin-1") if values else None
 
@@ -44,8 +46,9 @@ def excerpt(body: bytes | bytearray) -> str:
 
 
 def fail(exchange: Exchange, status: int, error: str, secrets: Iterable[str] = ()) -> None:
-    """Record a failure seen in the response. Only a success, or a broken connection (for what the server itself
-    said: HTTP, REFUSED), is overwritten; a time-out or a cancellation stays what it was."""
+    """Record a failure seen in the response. Only a success, or a broken connection (for what the server
+    itself said: HTTP, REFUSED), is overwritten; a time-out or a cancellation stays what it was.
+    """
     if exchange.status == OK or (exchange.status == PROTOCOL and status in (HTTP, REFUSED)):
         exchange.status = status
         exchange.error = redact(error, secrets)
@@ -69,7 +72,7 @@ def judge_code(exchange: Exchange, secrets: Iterable[str] = (), success: Collect
     text = f"HTTP {code}: {excerpt(exchange.body)}" if exchange.body else f"HTTP {code}"
     location = header(exchange, b"location")
     if 300 <= code < 400 and location:
-        text = f"HTTP {code} to {location[:EXCERPT]}: redirects are not followed. give that URL as the target"
+        text = f"HTTP {code} to {location[:EXCERPT]}: redirects are not followed. Give that URL as the target"
     fail(exchange, REFUSED if code in _SHED else HTTP, text, secrets)
     return False
 
@@ -83,12 +86,12 @@ def readable(exchange: Exchange, secrets: Iterable[str] = ()) -> bool:
     return False
 
 
-def load_object(exchange: Exchange, secrets: Iterable[str] = ()) -> dict[str, Any] | None:
-    """The body as a JSON object, or None and a failure. A body that is not there or not JSON is PROTOCOL."""
+def load_object(exchange: Exchange, secrets: Iterable[str] = (), size: int | None = None) -> dict[str, Any] | None:
+    """The body (its first ``size`` bytes) as a JSON object, or None and a failure: PROTOCOL if it is none."""
     if not readable(exchange, secrets):
         return None
     try:
-        value = orjson.loads(exchange.body)
+        value = orjson.loads(exchange.body if size is None else exchange.body[:size])
     except orjson.JSONDecodeError:
         what = f"not JSON: {excerpt(exchange.body)}" if exchange.body else "empty"
         fail(exchange, PROTOCOL, f"the body is {what}", secrets)
@@ -100,7 +103,9 @@ def load_object(exchange: Exchange, secrets: Iterable[str] = ()) -> dict[str, An
 
 
 def stamp_chunks(exchange: Exchange, times: IntArray, output: list[int], first_answer: int) -> None:
-    """Fill the chunk fields: ``times`` int64[n] ns of all events, ``output`` the indices of those with output."""
+    """Fill the chunk fields: ``times`` int64[n] ns of all events, ``output`` the indices of those with
+    output.
+    """
     chosen = times if len(output) == len(times) else times[np.asarray(output, dtype=np.int64)]
     exchange.chunk_ns = array("q", chosen.tobytes())
     exchange.n_chunks = len(chosen)
@@ -112,8 +117,8 @@ def stamp_chunks(exchange: Exchange, times: IntArray, output: list[int], first_a
 def count_tokens(exchange: Exchange, n_in: int, n_out: int, ended: bool) -> None:
     """Fill the token counts: the server's where it gives them, else the number of output chunks.
 
-    A usage of 0 for a stream that brought output is not believed. ``ended``: a stream without output that came to
-    its end had 0 tokens; one that was cut has an unknown number.
+    A usage of 0 for a stream that brought output is not believed. ``ended``: a stream without output that
+    came to its end had 0 tokens; one that was cut has an unknown number.
     """
     if n_in >= 0:
         exchange.n_in = n_in

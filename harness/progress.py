@@ -70,7 +70,9 @@ class Progress:
 
     def snapshot(self, over: bool = False) -> Snapshot:
         now_s = (time.monotonic_ns() - self._t0_ns) / 1e9
-        total = {key: sum(int(m[key]) for m in self._latest.values()) for key in ("sent", "done", "failed", "in_flight")}
+        total = {
+            key: sum(int(m[key]) for m in self._latest.values()) for key in ("sent", "done", "failed", "in_flight")
+        }
         self._history.append((now_s, total["sent"]))
         recent = [item for item in self._history if item[0] >= now_s - 3.0]
         self._history = recent
@@ -138,7 +140,14 @@ class LiveDisplay:
         row = Table.grid(padding=(0, 2))
         row.add_row(bar, _clock(snapshot))
         table = Table.grid(padding=(0, 3))
-        table.add_row("sent", f"{snapshot.sent:,}", "rate", f"{snapshot.rate_per_s:,.1f}/s", "in flight", f"{snapshot.in_flight:,}")
+        table.add_row(
+            "sent",
+            f"{snapshot.sent:,}",
+            "rate",
+            f"{snapshot.rate_per_s:,.1f}/s",
+            "in flight",
+            f"{snapshot.in_flight:,}",
+        )
         failed = Text(f"{snapshot.failed:,}", style="bold red" if snapshot.failed else "")
         table.add_row("done", f"{snapshot.done:,}", "errors", failed, "", "")
         figures = Table.grid(padding=(0, 3))

@@ -38,9 +38,7 @@ MARGIN_NS = 300_000
 BACKLOG = 20_000
 
 _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))
-_RELATIVE = frozenset(
-    name for name in _FIELDS if name.endswith("_ns") and name not in ("connect_ns", "media_ns")
-)
+_RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name not in ("connect_ns", "media_ns"))
 _OK = int(Status.OK)
 
 
@@ -170,7 +168,11 @@ def read_segment(file: Path | IO[bytes]) -> Records:
         tables = json.loads(data["tables"].tobytes())
         columns = {name: data[f"c_{name}"] for name in COLUMNS}
         return Records(
-            columns, data["chunk_ns"], data["chunk_offsets"], tuple(tables["errors"]), tuple(tables["timings"])
+            columns,
+            data["chunk_ns"],
+            data["chunk_offsets"],
+            tuple(tables["errors"]),
+            tuple(tables["timings"]),
         )
 
 
@@ -209,7 +211,7 @@ class Recorder:
         self._pending: deque[Exchange] = deque()
         self._scheduled = False
         self._columns = Columns()
-        self._cut_ns = 0
+        self._begun_ns = 0
         self.t0_ns = 0
         self.rows = 0
         self.failed = 0
@@ -236,8 +238,8 @@ class Recorder:
             now = self._clock.now_ns()
             if now > until:
                 break
-        if len(self._columns) >= SEGMENT_ROWS or (len(self._columns) and now - self._cut_ns > SEGMENT_NS):
-            self._cut(now)
+        if len(self._columns) >= SEGMENT_ROWS or (len(self._columns) and now - self._begun_ns > SEGMENT_NS):
+            self._cut()
         if pending:
             self._clock.wake_at(0, self._work)
         else:
@@ -262,10 +264,11 @@ class Recorder:
                 tpot = (exchange.last_token_ns - exchange.first_token_ns) // (exchange.n_out - 1)
             latency = exchange.done_ns - exchange.due_ns if exchange.status == _OK else -1
             self.fresh.append((ttft, tpot, latency))
+        if not len(self._columns):
+            self._begun_ns = self._clock.now_ns()
         self._columns.append(exchange)
 
-    def _cut(self, now_ns: int) -> None:
-        self._cut_ns = now_ns
+    def _cut(self) -> None:
         self._put(self._columns.to_records(self.t0_ns, self._worker))
         self._columns = Columns()
 
@@ -284,7 +287,7 @@ class Recorder:
         while self._pending:
             self._keep(self._pending.popleft())
         if len(self._columns):
-            self._cut(self._clock.now_ns())
+            self._cut()
 
 
 def spread(values: list[int]) -> dict[str, Any]:

@@ -22,12 +22,14 @@ from harness.crew import Member
 from harness.errors import HarnessFault
 from harness.recorder import read_segments
 from scenarios.plan import Plan
-from scenarios.spec import Scenario
 from slo import records as rec
+from slo import tables
 from slo.records import Records, Status
 from slo.validity import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
+_UNSENT = "not sent before the run ended"
+_LOST = "its worker died before it was recorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def create(path: Path) -> RunDirectory:
 def seal(
     directory: RunDirectory,
     manifest: Mapping[str, Any],
-    scenario: Scenario,
+    scenario: Mapping[str, Any],
     plan: Plan,
     members: Sequence[Member],
     facts: GeneratorFacts,
@@ -94,15 +96,16 @@ def seal(
     missing = _missing(plan, members, measured)
     records = rec.concat([measured, missing]) if len(missing) else measured
     order = np.lexsort((records["sample_ix"], records["query_id"], -records["phase"]))
-    records = records.take(order)
+    records = records.select(order)
     n_queries = len(np.unique(records["query_id"][records["phase"] == 0]))
     facts = replace(
         facts,
         planned=facts.planned or int((records["phase"] == 0).sum()),
         planned_queries=facts.planned_queries or n_queries,
+        elapsed_ns=_elapsed_ns(records, n_queries),
         disk_faults=(*facts.disk_faults, *unreadable),
     )
-    sealed = Sealed(directory, manifest, scenario.to_mapping(), records, facts)
+    sealed = Sealed(directory, manifest, scenario, records, facts)
     client_stats = [(member.done or {}).get("client", {}) for member in members]
     try:
         _write(sealed, plan, client_stats)
@@ -114,6 +117,9 @@ def seal(
         _write(sealed, plan, client_stats)
     for folder in folders if not unreadable else []:
         shutil.rmtree(folder, ignore_errors=True)
+    for log in (directory.worker_log, directory.server_log):
+        if log.is_file() and not log.stat().st_size:
+            log.unlink()
     return sealed
 
 
@@ -132,7 +138,7 @@ def _missing(plan: Plan, members: Sequence[Member], measured: Records) -> Record
     owner = (query if plan.n_queries > 1 else np.arange(len(query)))[left] % shards
     lost = dead[owner]
     due = np.repeat(plan.due_ns, np.diff(plan.offsets))[left]
-    errors = ("not sent before the run ended", "its worker died before it was recorded")
+    errors = [_LOST if gone else _UNSENT for gone in lost.tolist()]
     return rec.from_columns(
         n,
         query_id=query[left],
@@ -141,16 +147,20 @@ def _missing(plan: Plan, members: Sequence[Member], measured: Records) -> Record
         due_ns=due,
         status=np.where(lost, int(Status.UNFINISHED), int(Status.UNSENT)),
         worker=owner,
-        error=lost.astype(np.int64),
-        errors=errors if n else (),
+        errors=errors,
     )
+
+
+def _elapsed_ns(records: Records, n_queries: int) -> int:
+    """What LoadGen compares with min_duration: when the last query was due; of a single query, when it was over."""
+    have = records["phase"] == 0
+    times = records["due_ns" if n_queries > 1 else "done_ns"][have]
+    return max(0, int(times.max(initial=0)))
 
 
 def request_ids(run_id: str, records: Records) -> list[str]:
     """The ``x-request-id`` of every row: ``<run>-<query_id>-<sample_ix>``; warm-up rows have a ``w`` after the run."""
-    rows = zip(
-        records["query_id"].tolist(), records["sample_ix"].tolist(), records["phase"].tolist(), strict=True
-    )
+    rows = zip(records["query_id"].tolist(), records["sample_ix"].tolist(), records["phase"].tolist(), strict=True)
     return [f"{run_id}{'w' if phase else ''}-{query}-{sample}" for query, sample, phase in rows]
 
 
@@ -159,7 +169,7 @@ def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]
 
     directory = sealed.directory
     ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
-    requests, chunks = rec.to_tables(sealed.records, ids)
+    requests, chunks = tables.to_tables(sealed.records, ids)
     pq.write_table(requests, directory.file("requests.parquet"), compression="zstd")
     pq.write_table(chunks, directory.file("chunks.parquet"), compression="zstd")
     np.savez_compressed(
@@ -190,12 +200,14 @@ def open_sealed(path: Path) -> Sealed:
     """Open a sealed run directory. Raises HarnessFault naming what is missing or unreadable."""
     directory = RunDirectory(path)
     if not directory.file("manifest.json").is_file():
-        raise HarnessFault(f"{path}: not a run directory (no manifest.json). Give the folder that `plimsoll run` printed")
+        raise HarnessFault(
+            f"{path}: not a run directory (no manifest.json). Give the folder that `plimsoll run` printed"
+        )
     try:
         manifest = json.loads(directory.file("manifest.json").read_text(encoding="utf-8"))
         generator = json.loads(directory.file("generator.json").read_text(encoding="utf-8"))
         scenario = yaml.safe_load(directory.file("scenario.yaml").read_text(encoding="utf-8"))
-        records = rec.load(path)
+        records = tables.load(path)
         facts = GeneratorFacts.from_json(generator["facts"])
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None

@@ -27,7 +27,9 @@ _SHORTEST = 6
 
 
 class Headers:
-    """Resolved target headers. ``pairs`` is the only way to their values: ``repr`` and ``str`` show names only."""
+    """Resolved target headers. ``pairs`` is the only way to their values: ``repr`` and ``str`` show names
+    only.
+    """
 
     __slots__ = ("pairs", "secret_values")
 
@@ -42,15 +44,15 @@ class Headers:
         return iter(self.pairs)
 
     def __reduce__(self) -> str:
-        raise TypeError("headers may hold secrets: they are not pickled. send .pairs over a private pipe")
+        raise TypeError("headers may hold secrets: they are not pickled. Send .pairs over a private pipe")
 
 
 def resolve(target: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> tuple[Headers, list[str]]:
     """(headers ready to send, every error as ``where: what. next step``) of a scenario's ``target``.
 
-    Reads the keys ``headers`` (name -> value), ``headers_file``, ``api_key_env`` and ``api_key_file``; all others are
-    ignored. Later ones win: headers_file, then headers, and an API key only where there is no Authorization yet.
-    ``environ`` is ``os.environ`` unless given. No error text holds a secret.
+    Reads the keys ``headers`` (name -> value), ``headers_file``, ``api_key_env`` and ``api_key_file``;
+    all others are ignored. Later ones win: headers_file, then headers, and an API key only where there is
+    no Authorization yet. ``environ`` is ``os.environ`` unless given. No error text holds a secret.
     """
     source = os.environ if environ is None else environ
     errors: list[str] = []
@@ -68,11 +70,11 @@ def resolve(target: Mapping[str, Any], environ: Mapping[str, str] | None = None)
     explicit = "authorization" in found
     for key, where in _api_keys(target, source, errors):
         if explicit and where != IMPLICIT_KEY:
-            errors.append(f"{where}: target.headers already has an Authorization header. remove one of them")
+            errors.append(f"{where}: target.headers already has an Authorization header. Remove one of them")
             continue
         if "authorization" in found:
             continue
-        problem = header_error("Authorization", f"Bearer {key}") if key else "it is empty. put the key in it"
+        problem = header_error("Authorization", f"Bearer {key}") if key else "it is empty. Put the key in it"
         if problem is not None:
             errors.append(f"{where}: {problem}")
             continue
@@ -82,7 +84,9 @@ def resolve(target: Mapping[str, Any], environ: Mapping[str, str] | None = None)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """``text`` with every secret replaced by a mask, longest first; strings under 6 characters are left alone."""
+    """``text`` with every secret replaced by a mask, longest first; strings under 6 characters are left
+    alone.
+    """
     for value in sorted(secrets, key=len, reverse=True):
         if len(value) >= _SHORTEST and value in text:
             text = text.replace(value, MASK)
@@ -108,20 +112,18 @@ def _written(target: Mapping[str, Any], errors: list[str]) -> Iterator[tuple[str
                 continue
             name, colon, value = line.partition(":")
             if not colon:
-                errors.append(f"{file}:{number}: no colon. write one `Name: value` a line")
+                errors.append(f"{file}:{number}: no colon. Write one `Name: value` a line")
                 continue
             yield name.strip(), value.strip(), f"{file}:{number}"
     for name, value in (target.get("headers") or {}).items():
         yield str(name), str(value), f"target.headers.{name}"
 
 
-def _api_keys(
-    target: Mapping[str, Any], environ: Mapping[str, str], errors: list[str]
-) -> Iterator[tuple[str, str]]:
+def _api_keys(target: Mapping[str, Any], environ: Mapping[str, str], errors: list[str]) -> Iterator[tuple[str, str]]:
     """(key, where) in the order of preference."""
     variable, file = target.get("api_key_env"), target.get("api_key_file")
     if variable and file:
-        errors.append("target.api_key_file: api_key_env is given too. remove one of them")
+        errors.append("target.api_key_file: api_key_env is given too. Remove one of them")
     if variable:
         value = _environment(str(variable), "target.api_key_env", environ, errors)
         if value is not None:
@@ -138,7 +140,7 @@ def _expand(text: str, where: str, environ: Mapping[str, str], secret: set[str],
     def value_of(match: re.Match[str]) -> str:
         kind, name = match[1], match[2].strip()
         if not name:
-            errors.append(f"{where}: {match[0]} names nothing. write ${{{kind}:NAME}}")
+            errors.append(f"{where}: {match[0]} names nothing. Write ${{{kind}:NAME}}")
             return ""
         found = _environment(name, where, environ, errors) if kind == "env" else _read(name, where, errors)
         value = (found or "").strip()
@@ -147,7 +149,7 @@ def _expand(text: str, where: str, environ: Mapping[str, str], secret: set[str],
 
     expanded = _REFERENCE.sub(value_of, text)
     if "${" in _REFERENCE.sub("", text):
-        errors.append(f"{where}: it holds ${{ but no ${{env:NAME}} or ${{file:PATH}}. correct the reference")
+        errors.append(f"{where}: it holds ${{ but no ${{env:NAME}} or ${{file:PATH}}. Correct the reference")
     return expanded
 
 
@@ -155,7 +157,7 @@ def _environment(name: str, where: str, environ: Mapping[str, str], errors: list
     value = environ.get(name)
     if not value:
         state = "is not set" if value is None else "is empty"
-        errors.append(f"{where}: the environment variable {name} {state}. export {name}=... and run again")
+        errors.append(f"{where}: the environment variable {name} {state}. Export {name}=... and run again")
         return None
     return value
 
@@ -164,7 +166,7 @@ def _read(path: str, where: str, errors: list[str]) -> str | None:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8")
     except OSError as error:
-        errors.append(f"{where}: can't read {path}: {error.strerror}. check the path and its permissions")
+        errors.append(f"{where}: can't read {path}: {error.strerror}. Check the path and its permissions")
     except (UnicodeDecodeError, RuntimeError, ValueError):
-        errors.append(f"{where}: can't read {path}: it is not a UTF-8 text file. give the right file")
+        errors.append(f"{where}: can't read {path}: it is not a UTF-8 text file. Give the right file")
     return None

@@ -84,12 +84,11 @@ class Worker:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._spec = spec
         self._index = int(spec["shard"])
-        self._scenario = parse(spec["scenario"], spec["where"], base=Path(spec["base"]))
+        self._scenario = parse(spec["scenario"], spec["where"])
         self._faults: list[str] = []
         self._t0 = asyncio.Event()
         self._t0_ns = 0
         self._drop: tuple[int, str] | None = None
-        self._issuer: Issuer | None = None
         self._stopping = False
 
     # -- set-up -------------------------------------------------------------------------------------------------
@@ -123,12 +122,15 @@ class Worker:
         if load.plan.open_loop and slots is None:
             due = load.plan.due_ns
             span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
-            slots = int(min(64, max(4, len(due) / (span / 1e9) * 0.1)))
+            slots = int(
+                min(256, max(8, len(due) / (span / 1e9)))
+            )  # a second's worth: connecting is not the endpoint's latency
         return min(slots or 1, max(1, load.plan.n_samples))
 
     # -- the run ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """Prepare, say ready, wait for t0, run, drain, hand everything over."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._loop_fault)
         clock = LoopClock(loop)
@@ -136,13 +138,10 @@ class Worker:
         load, fingerprint = self._load(client)
         await client.open(self._connections(load))
         writer = SegmentWriter(Path(self._spec["segments"]), self._index)
-        issuer_ref: list[Issuer] = []
-        recorder = Recorder(
-            clock, client.settle, lambda: issuer_ref[0].next_due_ns(), writer.put, self._index
-        )
+        issuers: list[Issuer] = []
+        recorder = Recorder(clock, client.settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
         issuer = Issuer(load, client, clock, recorder.finished)
-        issuer_ref.append(issuer)
-        self._issuer = issuer
+        issuers.append(issuer)
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
         gc.collect()
         gc.freeze()
@@ -157,31 +156,32 @@ class Worker:
         await self._until_over(issuer, recorder, clock)
         cpu_share = (_cpu_s() - cpu) / max(1e-9, (clock.now_ns() - wall) / 1e9)
         pulse.stop()
-        ended_ns = clock.now_ns() - self._t0_ns
         recorder.flush()
         writer.close()
+        self._status(issuer, recorder)
+        self._hand_over(
+            issuer, recorder, writer, {"stalls": pulse.summary(), "cpu": cpu_share, "client": client.stats()}
+        )
+        await client.close()
+        clock.close()
+
+    def _hand_over(
+        self, issuer: Issuer, recorder: Recorder, writer: SegmentWriter, measured: Mapping[str, Any]
+    ) -> None:
         for records in writer.unwritten:
             buffer = io.BytesIO()
             dump_segment(buffer, records)
             say({"type": "segment", "npz": base64.b64encode(buffer.getvalue()).decode()})
-        self._status(issuer, recorder)
-        stats = getattr(client, "stats", dict)()
-        await client.close()
-        clock.close()
         say(
             {
                 "type": "done",
-                "unsent": issuer.unsent(),
                 "aborted": issuer.aborted,
                 "max_duration_hit": issuer.max_duration_hit,
                 "faults": self._faults + recorder.faults,
                 "disk_faults": writer.faults,
                 "folders": writer.folders,
-                "stalls": pulse.summary(),
-                "cpu": cpu_share,
-                "ended_ns": ended_ns,
-                "client": stats,
                 "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+                **measured,
             }
         )
 
@@ -203,7 +203,10 @@ class Worker:
                 if not issuer.in_flight:
                     return
                 if now > drained_by:
-                    issuer.give_up(Status.UNFINISHED, f"still in flight {drain_ns / 1e9:g} s after the last query (drain)")
+                    issuer.give_up(
+                        Status.UNFINISHED,
+                        f"still in flight {drain_ns / 1e9:g} s after the last query (drain)",
+                    )
                     return
             # Coarse on purpose: nothing that is timed waits here.
             await asyncio.sleep(0.005 if issuer.issued_all else 0.02)

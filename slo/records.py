@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -161,12 +160,6 @@ class Records:
         table = self.table(name)
         return [table[i] if i >= 0 else None for i in self.columns[name].tolist()]
 
-    def validate(self) -> list[str]:
-        """Every way in which the measured rows contradict themselves; empty when they do not."""
-        from slo.contradictions import find
-
-        return find(self)
-
 
 class RecordsError(ValueError):
     """Files that are not records, or that a newer Plimsoll wrote. The message ends with a next step."""
@@ -233,9 +226,7 @@ def from_columns(
         full[name] = np.broadcast_to(np.asarray(value), (rows,)) if np.ndim(value) == 0 else np.asarray(value)
     bad = sorted(name for name, column in full.items() if len(column) != rows)
     if bad:
-        raise ValueError(
-            f"columns {', '.join(bad)} have another length than {rows}; give every column the same"
-        )
+        raise ValueError(f"columns {', '.join(bad)} have another length than {rows}; give every column the same")
     flat = np.array([t for row in ragged or () for t in row], np.int64)
     return from_arrays(full, flat, offsets_of(lengths), error_table, timing_table)
 
@@ -272,17 +263,3 @@ def concat(parts: Sequence[Records]) -> Records:
     lengths = np.concatenate([np.diff(part.chunk_offsets) for part in parts])
     chunks = np.concatenate([part.chunk_ns for part in parts])
     return from_arrays(columns, chunks, offsets_of(lengths), tables["error"], tables["server_timing"])
-
-
-def to_tables(records: Records, request_ids: Sequence[str]) -> tuple[Any, Any]:
-    """The Arrow tables of ``requests.parquet`` and ``chunks.parquet``: see ``slo.tables``."""
-    from slo import tables
-
-    return tables.to_tables(records, request_ids)
-
-
-def load(run_dir: Path) -> Records:
-    """Read ``requests.parquet`` and ``chunks.parquet`` of a run directory: see ``slo.tables``."""
-    from slo import tables
-
-    return tables.load(run_dir)

@@ -17,17 +17,13 @@ GOLDEN = Path(__file__).parent / "golden"
 
 _quiet = [HealthCheck.too_slow]
 settings.register_profile("fast", max_examples=40, deadline=None, suppress_health_check=_quiet)
-settings.register_profile(
-    "ci", max_examples=100, deadline=None, suppress_health_check=_quiet, derandomize=True
-)
+settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_quiet, derandomize=True)
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--update-golden", action="store_true", help="rewrite golden files and print the difference"
-    )
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files and print the difference")
 
 
 @pytest.fixture
@@ -54,8 +50,6 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, bytes], None]:
             path.write_bytes(data)
             print(diff[:10_000])
             return
-        pytest.fail(
-            f"golden/{name} differs (make golden rewrites it after you have read this):\n{diff[:6000]}"
-        )
+        pytest.fail(f"golden/{name} differs (make golden rewrites it after you have read this):\n{diff[:6000]}")
 
     return check

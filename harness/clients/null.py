@@ -47,6 +47,9 @@ class NullClient:
     async def close(self) -> None:
         """Nothing to close."""
 
+    def stats(self) -> dict[str, Any]:
+        return {}
+
 
 def _build(target: Target, clock: Any) -> Client:
     return NullClient(clock)

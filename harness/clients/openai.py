@@ -1,9 +1,9 @@
 """The OpenAI HTTP API, as OpenAI and every compatible server speak it: chat, completions, embeddings.
 
-Streams are asked for by default, with ``stream_options.include_usage``, because frames are not tokens. What is sent
-by default is accepted by OpenAI itself, which refuses unknown fields; what only some servers know (``ignore_eos``,
-``min_tokens``) is sent when ``exact_output: true`` asks for it. The file opens no connection: it is a dialect of
-the shared HTTP transport.
+Streams are asked for by default, with ``stream_options.include_usage``, because frames are not tokens.
+What is sent by default is accepted by OpenAI itself, which refuses unknown fields; what only some servers
+know (``ignore_eos``, ``min_tokens``) is sent when ``exact_output: true`` asks for it. The file opens no
+connection: it is a dialect of the shared HTTP transport.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ _ERROR_LINE = re.compile(rb"(?:^|[\r\n])error: ?([^\r\n]+)")
 def _checked_extra(extra: dict[str, Any]) -> dict[str, Any]:
     own = sorted(_OWN_FIELDS & extra.keys())
     if own:
-        raise ValueError(f"it may not set {', '.join(own)}. use the options, target.model or the payload source")
+        raise ValueError(f"it may not set {', '.join(own)}. Use the options, target.model or the payload source")
     try:
         orjson.dumps(extra)
     except TypeError as error:
-        raise ValueError(f"it can't be written as JSON ({error}). use strings, numbers, lists and mappings") from None
+        raise ValueError(f"it can't be written as JSON ({error}). Use strings, numbers, lists and mappings") from None
     return extra
 
 
 class GenerationOptions(BaseModel):
     """Options of ``openai-chat`` and ``openai-completions``.
 
-    ``max_tokens_field``: OpenAI's newest models take only ``max_completion_tokens``. ``temperature: null`` leaves
-    the field out. ``exact_output`` asks for exactly the planned output length by ``ignore_eos`` and ``min_tokens``
-    (vLLM, SGLang and others; OpenAI refuses them). ``extra_body`` is merged into the body last.
+    ``max_tokens_field``: OpenAI's newest models take only ``max_completion_tokens``. ``temperature:
+    null`` leaves the field out. ``exact_output`` asks for exactly the planned output length by
+    ``ignore_eos`` and ``min_tokens`` (vLLM, SGLang and others; OpenAI refuses them). ``extra_body`` is
+    merged into the body last.
     """
 
     model_config = STRICT
@@ -81,7 +82,7 @@ def _body(fields: dict[str, Any], extra: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(merged)
     except TypeError as error:
-        raise HarnessFault(f"the payload can't be written as JSON: {error}. correct the payload source") from None
+        raise HarnessFault(f"the payload can't be written as JSON: {error}. Correct the payload source") from None
 
 
 def _head(target: Target, route: str, path: str | None, accepted: bytes) -> bytes:
@@ -109,7 +110,7 @@ class GenerationDialect:
         base = split_url(target.url)[0]
         if self._options.path is None and not chat and base.endswith("/chat/completions"):
             raise HarnessFault(
-                f"target.url: {base} is the chat endpoint. use protocol openai-chat, or end the URL at /v1"
+                f"target.url: {base} is the chat endpoint. Use protocol openai-chat, or end the URL at /v1"
             )
         self._head = _head(target, route, self._options.path, self.accept)
 
@@ -135,12 +136,12 @@ class GenerationDialect:
         if not self._chat:
             if payload.prompt is not None:
                 return {"prompt": payload.prompt}
-            raise HarnessFault("openai-completions: the payload has no prompt. use a text source, or openai-chat")
+            raise HarnessFault("openai-completions: the payload has no prompt. Use a text source, or openai-chat")
         if payload.messages is not None:
             return {"messages": list(payload.messages)}
         if payload.prompt is not None:
             return {"messages": [{"role": "user", "content": payload.prompt}]}
-        raise HarnessFault("openai-chat: the payload has neither messages nor a prompt. use a text source")
+        raise HarnessFault("openai-chat: the payload has neither messages nor a prompt. Use a text source")
 
     def settle(self, exchange: Exchange) -> None:
         if not outcome.judge_code(exchange, self._secrets):
@@ -177,9 +178,9 @@ class GenerationDialect:
 def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> None:
     """Take an OpenAI-style event stream apart: chunk times, tokens, and whether it was a success.
 
-    A stream that failed or was cut keeps the chunk times that it had: they are data. The server's own error report
-    comes before everything else, then a broken event, then a cut (neither a finish_reason nor ``[DONE]``, or an
-    event without its blank line).
+    A stream that failed or was cut keeps the chunk times that it had: they are data. The server's own
+    error report comes before everything else, then a broken event, then a cut (neither a finish_reason
+    nor ``[DONE]``, or an event without its blank line).
     """
     if not outcome.readable(exchange, secrets):
         return
@@ -236,7 +237,7 @@ class EmbeddingDialect:
         """The input is the prompt, or ``data["input"]`` as it is: a string, a list of them, or token ids."""
         value = payload.prompt if payload.prompt is not None else payload.data.get("input")
         if not value:
-            raise HarnessFault('openai-embeddings: the payload has no prompt and no data["input"]. use a text source')
+            raise HarnessFault('openai-embeddings: the payload has no prompt and no data["input"]. Use a text source')
         body = _body({**self._fields, "input": value}, self._options.extra_body)
         return HttpRequest(self._head, body, payload.n_in, payload.media_ns)
 
@@ -283,7 +284,11 @@ def _check_embeddings(options: Mapping[str, Any]) -> list[str]:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "openai-chat", "OpenAI chat completions, streamed over SSE", _generation(True), _check_generation, streaming=True
+        "openai-chat",
+        "OpenAI chat completions, streamed over SSE",
+        _generation(True),
+        _check_generation,
+        streaming=True,
     ),
     ProtocolSpec(
         "openai-completions",

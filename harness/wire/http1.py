@@ -25,10 +25,20 @@ class ResponseReader:
     ``start(exchange)`` before each request, then ``feed`` for each read: true when the response is complete.
     """
 
-    __slots__ = ("_body", "_exchange", "_final", "_framed", "_head", "_headers", "_parser", "complete", "keep_alive")
+    __slots__ = (
+        "_body",
+        "_exchange",
+        "_final",
+        "_framed",
+        "_head",
+        "_headers",
+        "_parser",
+        "complete",
+        "keep_alive",
+    )
 
     def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._exchange: Exchange | None = None
         self._body = bytearray()
         self._headers: list[tuple[bytes, bytes]] = []
@@ -106,7 +116,10 @@ class ResponseReader:
             raise WireError(f"more than {MAX_HEADERS} response headers")
 
     def on_headers_complete(self) -> None:
-        code = self._parser.get_status_code()
+        parser = self._parser
+        if parser is None:
+            return
+        code = parser.get_status_code()
         if code < 200:  # an interim response: the real one follows
             self._headers.clear()
             self._framed = False
@@ -115,7 +128,7 @@ class ResponseReader:
         exchange = self._exchange
         if exchange is not None:
             exchange.code = code
-        self.keep_alive = self._parser.should_keep_alive()
+        self.keep_alive = parser.should_keep_alive()
         if code in (204, 304):
             self._framed = True
         if self._head:

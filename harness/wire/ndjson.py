@@ -1,8 +1,9 @@
 """Newline-delimited JSON framing: bytes in, lines out. What a line holds is not looked at here.
 
-LF ends a line; a CR before it and other surrounding white space (space, tab) belong to the framing. Blank lines are
-keep-alives and give nothing. A last line without its LF is given too, and flagged: the format's writers disagree
-on whether it is complete, so the reader decides. A line happened at the read that delivered its LF.
+LF ends a line; a CR before it and other surrounding white space (space, tab) belong to the framing. Blank
+lines are keep-alives and give nothing. A last line without its LF is given too, and flagged: the format's
+writers disagree on whether it is complete, so the reader decides. A line happened at the read that
+delivered its LF.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class NdjsonError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A whole stream taken apart: ``payloads[i]`` (no white space around it) arrived at ``times[i]`` (int64[n], ns).
+    """A whole stream taken apart: ``payloads[i]`` (no white space around it) arrived at ``times[i]``
+    (int64[n], ns).
 
-    ``unterminated``: the last payload had no LF. ``blank`` counts blank lines, ``error`` is the text of an
-    ``NdjsonError``, after which nothing was read.
+    ``unterminated``: the last payload had no LF. ``blank`` counts blank lines, ``error`` is the text of
+    an ``NdjsonError``, after which nothing was read.
     """
 
     payloads: list[bytes]
@@ -44,7 +46,9 @@ class Lines:
 
 
 class NdjsonParser:
-    """The reference parser, sans I/O: any split of the bytes gives the same lines. ``blank`` counts blank lines."""
+    """The reference parser, sans I/O: any split of the bytes gives the same lines. ``blank`` counts blank
+    lines.
+    """
 
     __slots__ = ("_closed", "_limit", "_line", "_t_ns", "blank")
 
@@ -90,9 +94,7 @@ class NdjsonParser:
             raise NdjsonError(f"a line is larger than {self._limit} bytes", lines)
 
 
-def decode(
-    body: bytes | bytearray, mark_ns: Sequence[int], mark_end: Sequence[int], max_line: int = MAX_LINE
-) -> Lines:
+def decode(body: bytes | bytearray, mark_ns: Sequence[int], mark_end: Sequence[int], max_line: int = MAX_LINE) -> Lines:
     """Take a whole stream apart. ``body[:mark_end[i]]`` had arrived by ``mark_ns[i]`` (both ascending).
 
     Bytes that no mark covers are ignored. Never raises: an oversized line ends the reading and is told in
@@ -105,7 +107,7 @@ def decode(
     raw = data.split(b"\n")
     error = None
     if len(data) > max_line and max(map(len, raw)) > max_line:
-        raw = raw[: next(i for i, line in enumerate(raw) if len(line) > max_line)] + [b""]
+        raw = [*raw[: next(i for i, line in enumerate(raw) if len(line) > max_line)], b""]
         error = f"a line is larger than {max_line} bytes"
     ends = np.fromiter(accumulate(len(line) + 1 for line in raw), dtype=np.int64, count=len(raw))
     ends[-1] -= 1  # the last piece has no LF

@@ -1,7 +1,7 @@
 """Pointer: a path into decoded JSON, such as ``choices[0].delta.content`` or ``$.message.content``.
 
-A subset of JSONPath (RFC 9535): names, ``[index]``, ``["name"]``; no wildcards, filters or slices, because a pointer
-names one value. It never raises on data.
+A subset of JSONPath (RFC 9535): names, ``[index]``, ``["name"]``; no wildcards, filters or slices,
+because a pointer names one value. It never raises on data.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ def parse(text: str) -> Pointer:
     """
     rest = text.strip()
     if not rest:
-        raise ValueError("the path is empty. write it like choices[0].delta.content, or $ for the whole value")
+        raise ValueError("the path is empty. Write it like choices[0].delta.content, or $ for the whole value")
     if rest[0] == "$" and (len(rest) == 1 or rest[1] in ".["):
         rest = rest[1:]
     elif rest[0] == ".":
-        raise ValueError(f"path {text!r}: it begins with a dot. write it like choices[0].delta.content")
+        raise ValueError(f"path {text!r}: it begins with a dot. Write it like choices[0].delta.content")
     steps: list[str | int] = []
     at = 0
     while at < len(rest):
         match = _STEP.match(rest, at)
         if match is None or (at > 0 and match[1] is not None and rest[at] != "."):
-            raise ValueError(f"path {text!r}: can't read {rest[at:]!r}. use names, [index] and [\"name\"] only")
+            raise ValueError(f'path {text!r}: can\'t read {rest[at:]!r}. Use names, [index] and ["name"] only')
         name = match[1] or match[3] or match[4]
         steps.append(int(match[2]) if name is None else name)
         at = match.end()
@@ -52,3 +52,9 @@ def find(value: Any, pointer: Pointer) -> Any:
                 return MISSING
             value = value[step]
     return value
+
+
+def truthy(value: Any, pointer: Pointer) -> bool:
+    """There is a value at the pointer and it is none of null, false, 0, "" and empty."""
+    found = find(value, pointer)
+    return found is not MISSING and bool(found)

@@ -1,11 +1,13 @@
-"""Server-sent events: bytes in, events out, by the letter of the WHATWG event-stream rules (HTML, section 9.2).
+"""Server-sent events: bytes in, events out, by the letter of the WHATWG event-stream rules (HTML, section
+9.2).
 
-``SseParser`` is the reference: any split of the bytes gives the same events. ``decode`` takes a whole body with the
-marks of its reads; for the ordinary stream it splits at C speed and gives exactly what the reference would give.
-Neither interprets the data: no JSON here, no ``[DONE]``.
+``SseParser`` is the reference: any split of the bytes gives the same events. ``decode`` takes a whole
+body with the marks of its reads; for the ordinary stream it splits at C speed and gives exactly what the
+reference would give. Neither interprets the data: no JSON here, no ``[DONE]``.
 
-When an event happened: at the read that delivered the first byte of the blank line that ends it (for CRLF streams
-the CR; a CR alone ends a line, so a reader already has the event then). Before that byte no reader has an event.
+When an event happened: at the read that delivered the first byte of the blank line that ends it (for CRLF
+streams the CR; a CR alone ends a line, so a reader already has the event then). Before that byte no
+reader has an event.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ class SseError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SseEvent:
-    """One dispatched event. ``data`` is raw: invalid UTF-8 is the reader's to replace. ``name`` is b"" if not given,
-    ``last_id`` the sticky last event id, ``t_ns`` the time of the read that completed it."""
+    """One dispatched event. ``data`` is raw: invalid UTF-8 is the reader's to replace. ``name`` is b"" if
+    not given, ``last_id`` the sticky last event id, ``t_ns`` the time of the read that completed it.
+    """
 
     data: bytes
     t_ns: int
@@ -60,10 +63,10 @@ class SseTail:
 class Decoded:
     """A whole stream taken apart.
 
-    ``payloads[i]`` is the data of event i, ``times[i]`` (int64[n], ns) its arrival, ``names[i]`` its event name, or
-    ``names`` is None when no event has one. ``truncated`` says that the stream was cut inside an event and ``tail``
-    what was left of it; ``comments`` counts comment lines; ``error`` is the text of an ``SseError``, after which
-    nothing was read.
+    ``payloads[i]`` is the data of event i, ``times[i]`` (int64[n], ns) its arrival, ``names[i]`` its
+    event name, or ``names`` is None when no event has one. ``truncated`` says that the stream was cut
+    inside an event and ``tail`` what was left of it; ``comments`` counts comment lines; ``error`` is the
+    text of an ``SseError``, after which nothing was read.
     """
 
     payloads: list[bytes]
@@ -76,7 +79,9 @@ class Decoded:
 
 
 class SseParser:
-    """The reference parser, sans I/O. ``comments`` counts comment lines, ``retry_ms`` is the last valid retry."""
+    """The reference parser, sans I/O. ``comments`` counts comment lines, ``retry_ms`` is the last valid
+    retry.
+    """
 
     __slots__ = (
         "_closed",
@@ -142,7 +147,9 @@ class SseParser:
         return events
 
     def close(self) -> SseTail:
-        """The stream has ended. What was not dispatched is discarded, as the rules ask; the tail says what it was."""
+        """The stream has ended. What was not dispatched is discarded, as the rules ask; the tail says
+        what it was.
+        """
         self._closed = True
         rest = bytes(self._line)
         if not self._started and _BOM.startswith(rest[:3]) and len(rest) <= 3:
@@ -192,7 +199,9 @@ class SseParser:
 
 
 def arrival_times(ends: IntArray, mark_ns: Sequence[int], mark_end: Sequence[int]) -> IntArray:
-    """When byte ``ends[i] - 1`` arrived: the first mark that covers it. int64 ns. Every end must be covered."""
+    """When byte ``ends[i] - 1`` arrived: the first mark that covers it. int64 ns. Every end must be
+    covered.
+    """
     marks = np.frombuffer(mark_ns if isinstance(mark_ns, array) else array("q", mark_ns), dtype=np.int64)
     if len(marks) == 1:
         return np.full(len(ends), marks[0], dtype=np.int64)
@@ -205,8 +214,9 @@ def decode(
 ) -> Decoded:
     """Take a whole stream apart. ``body[:mark_end[i]]`` had arrived by ``mark_ns[i]`` (both ascending).
 
-    Bytes that no mark covers never arrived as far as anyone can say, and are ignored. Never raises: an oversized
-    event ends the reading and is told in ``error``. Equal to the reference parser fed read by read.
+    Bytes that no mark covers never arrived as far as anyone can say, and are ignored. Never raises: an
+    oversized event ends the reading and is told in ``error``. Equal to the reference parser fed read by
+    read.
     """
     size = mark_end[-1] if len(mark_end) else 0
     data = bytes(body) if size == len(body) else bytes(body[:size])
@@ -223,10 +233,11 @@ def decode(
 
 
 def _split_plain(data: bytes) -> tuple[list[bytes], int, int] | None:
-    """(payloads, bytes of framing an event, bytes after the blank line's first) if every event is one data line.
+    """(payloads, bytes of framing an event, bytes after the blank line's first) if every event is one
+    data line.
 
-    The proof that it equals the reference: splitting at ``EOL EOL data:`` accounts for two line ends an event, and
-    there are no others in the stream, so no payload holds one; the prefix is the same for all.
+    The proof that it equals the reference: splitting at ``EOL EOL data:`` accounts for two line ends an
+    event, and there are no others in the stream, so no payload holds one; the prefix is the same for all.
     """
     eol = b"\n" if b"\r" not in data else b"\r\n"
     blank = eol + eol

@@ -1,9 +1,11 @@
-"""What an OpenAI-style stream said: which events carried output, the usage, how it ended. Pure; it judges nothing.
+"""What an OpenAI-style stream said: which events carried output, the usage, how it ended. Pure; it judges
+nothing.
 
-Output is non-empty generated text of any sort: ``content``, ``refusal``, tool calls (their name or arguments: the
-model wrote both) and ``text`` of the completions API are *answer*; ``reasoning_content`` or ``reasoning`` is output
-but not answer. An event counts once whatever it carries. Role-only, empty and ``choices: []`` events (the usage
-block, Azure's prompt filter results) are no output. Chunks are not tokens; only ``usage`` counts tokens.
+Output is non-empty generated text of any sort: ``content``, ``refusal``, tool calls (their name or
+arguments: the model wrote both) and ``text`` of the completions API are *answer*; ``reasoning_content``
+or ``reasoning`` is output but not answer. An event counts once whatever it carries. Role-only, empty and
+``choices: []`` events (the usage block, Azure's prompt filter results) are no output. Chunks are not
+tokens; only ``usage`` counts tokens.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ class Fault:
 class TokenScan:
     """What the events of one stream said.
 
-    ``output`` holds the indices of the events that carried output, ``first_answer`` the index of the first that
-    carried answer (-1: none). ``n_in`` and ``n_out`` come from the last usage block (-1: not given). ``bad`` says
-    which event could not be read; reading stops there, as it does at a ``fault``.
+    ``output`` holds the indices of the events that carried output, ``first_answer`` the index of the
+    first that carried answer (-1: none). ``n_in`` and ``n_out`` come from the last usage block (-1: not
+    given). ``bad`` says which event could not be read; reading stops there, as it does at a ``fault``.
     """
 
     output: list[int] = field(default_factory=list)
@@ -51,9 +53,11 @@ class TokenScan:
 
 
 def load(payloads: Sequence[bytes], done: bytes | None = DONE) -> tuple[list[Any], bool, str | None]:
-    """(decoded events, whether the ``done`` marker came, why the event after the last could not be read or None).
+    """(decoded events, whether the ``done`` marker came, why the event after the last could not be read
+    or None).
 
-    Blank payloads (keep-alives) give an empty object so that indices stay. Nothing after the marker is read.
+    Blank payloads (keep-alives) give an empty object so that indices stay. Nothing after the marker is
+    read.
     """
     marked = done is not None and len(payloads) > 0 and payloads[-1].startswith(done)
     try:
@@ -140,7 +144,9 @@ def carries(choice: dict[str, Any]) -> int:
 
 
 def scan(payloads: Sequence[bytes], names: Sequence[bytes] | None = None) -> TokenScan:
-    """Read a chat or completions stream: the data of its events, and their names if any has one. Never raises."""
+    """Read a chat or completions stream: the data of its events, and their names if any has one. Never
+    raises.
+    """
     events, done, bad = load(payloads)
     output: list[int] = []
     first_answer = -1

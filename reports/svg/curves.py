@@ -77,8 +77,9 @@ def _value_axis(curves: Mapping[str, Curve], limits: Sequence[Limit], canvas: Ca
 
 
 def _points(curve: Curve, x: Axis, y: Axis) -> list[Point | None]:
+    # Two chunks of one read have a gap of 0, which a logarithmic axis puts at minus infinity: the floor stands for it.
     return [
-        None if value is None else (x.at(tail_at(q, curve.n)), y.at(value))
+        None if value is None else (x.at(tail_at(q, curve.n)), min(y.at(value), y.start))
         for q, value in zip(curve.q, curve.value, strict=True)
     ]
 

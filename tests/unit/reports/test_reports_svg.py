@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.parts import ObjectiveResult
+from reports.parts import Curve, ObjectiveResult
 from reports.svg.axis import clock, from_zero, logarithmic, nice_step, tail, tail_at
+from reports.svg.curves import percentiles
 from reports.svg.ink import element, path, spread
+from reports.svg.plot import Canvas
 from reports.svg.whisker import whisker
 
 
@@ -116,3 +119,13 @@ def test_the_bad_side_depends_on_the_operator() -> None:
     below, above = str(whisker(result())), str(whisker(result(operator=">=")))
     assert below.index("zone good") < below.index("zone bad")
     assert 'x="4"' in above.split("zone bad")[0].rsplit("<rect", 1)[1]
+
+
+def test_a_value_of_zero_stays_on_a_logarithmic_axis() -> None:
+    curve = Curve(unit="ns", n=4, q=[0.25, 0.5, 0.75, 1.0], value=[0, 1_000_000, 2_000_000, 90_000_000])
+    canvas = Canvas(600, 300)
+    picture = percentiles({"itl": curve}, [], "itl", canvas)
+    bottom = max(canvas.y_range)
+    ys = [float(y) for y in re.findall(r"[ML][\d.]+[ ,]([\d.]+)", str(picture.svg))]
+    assert ys
+    assert max(ys) <= bottom

@@ -1,0 +1,173 @@
+"""The Open Inference Protocol (KServe V2) over HTTP with JSON bodies, as Triton, MLServer, OpenVINO and
+others speak it.
+
+A request carries tensors (``data["inputs"]`` of the payload, in the protocol's own shape) or a prompt as
+one BYTES tensor. The metric is latency; the response's shape is checked, because a 200 can hold an error.
+The binary tensor extension is not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from pydantic import BaseModel, Field
+
+from harness import outcome
+from harness.client import Client, ProtocolSpec, Target
+from harness.dialect import HttpRequest, build_head, join_path
+from harness.errors import HarnessFault
+from harness.exchange import Exchange
+from harness.options import STRICT, accept, problems
+from harness.secrets import sensitive_values
+from harness.wire.tokens import fault_of
+from scenarios.payload import Payload
+
+DATATYPES = frozenset(
+    ["BOOL", "BYTES", "FP16", "BF16", "FP32", "FP64"]
+    + [f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
+)
+
+
+class KserveOptions(BaseModel):
+    """Options of ``kserve-v2``.
+
+    ``outputs`` names the tensors to ask for (none: all). ``prompt_input`` and ``prompt_shape`` say how a
+    text prompt becomes a BYTES tensor. ``parameters`` rides along with every request. ``path`` replaces
+    the whole path.
+    """
+
+    model_config = STRICT
+    model_version: str | None = Field(default=None, min_length=1)
+    outputs: list[str] = []
+    prompt_input: str = Field(default="text_input", min_length=1)
+    prompt_shape: list[int] = Field(default=[1], min_length=1)
+    parameters: dict[str, str | int | float | bool] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+
+class KserveDialect:
+    """``POST /v2/models/M[/versions/V]/infer``."""
+
+    __slots__ = ("_head", "_options", "_secrets", "accept")
+
+    def __init__(self, target: Target) -> None:
+        self._options = accept(KserveOptions, target.options)
+        self._secrets = sensitive_values(target.headers)
+        self.accept = b"application/json"
+        version = f"/versions/{quote(self._options.model_version, safe='')}" if self._options.model_version else ""
+        route = f"/v2/models/{quote(target.model, safe='')}{version}/infer"
+        path = join_path(target.url, route, self._options.path)
+        if not target.model and "/models//" in path:
+            raise HarnessFault("target.model: kserve-v2 needs the model's name. Give it, or the whole path")
+        defaults = {
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            "user-agent": "plimsoll",
+        }
+        self._head = build_head("POST", path, defaults, target.headers)
+
+    def encode(self, payload: Payload) -> HttpRequest:
+        """``data["inputs"]``: a list of ``{name, shape, datatype, data}``; ``data`` may be nested lists
+        or numpy.
+        """
+        options = self._options
+        body: dict[str, Any] = {"inputs": self._inputs(payload)}
+        if options.outputs:
+            body["outputs"] = [{"name": name} for name in options.outputs]
+        if options.parameters:
+            body["parameters"] = options.parameters
+        try:
+            encoded = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        except TypeError as error:
+            raise HarnessFault(
+                f"kserve-v2: an input can't be written as JSON: {error}. Give lists of numbers"
+            ) from None
+        return HttpRequest(self._head, encoded, payload.n_in, payload.media_ns)
+
+    def _inputs(self, payload: Payload) -> list[Any]:
+        inputs = payload.data.get("inputs")
+        if inputs is None and payload.prompt is not None:
+            shape = self._options.prompt_shape
+            if prod(shape) != 1:
+                raise HarnessFault(f"target.options.prompt_shape: {shape} has not one element. Use [1] or [1, 1]")
+            name = self._options.prompt_input
+            return [{"name": name, "shape": shape, "datatype": "BYTES", "data": [payload.prompt]}]
+        if not isinstance(inputs, list | tuple) or not inputs:
+            raise HarnessFault('kserve-v2: the payload has no data["inputs"] and no prompt. Use a tensor source')
+        for i, tensor in enumerate(inputs):
+            problem = _tensor_problem(tensor)
+            if problem or "data" not in tensor:
+                raise HarnessFault(
+                    f'kserve-v2: data["inputs"][{i}]: {problem or "no data"}. Correct the payload source'
+                )
+        return list(inputs)
+
+    def settle(self, exchange: Exchange) -> None:
+        if not outcome.judge_code(exchange, self._secrets) or exchange.status != outcome.OK:
+            return
+        length = outcome.header(exchange, b"inference-header-content-length")
+        if length is not None and length.isascii() and length.isdigit() and len(length) < 12:
+            # Binary tensors follow the JSON although none were asked for; the JSON says all that is checked.
+            if int(length) > len(exchange.body):
+                outcome.fail(exchange, outcome.PROTOCOL, f"inference-header-content-length {length} is past the end")
+                return
+            answer = outcome.load_object(exchange, self._secrets, int(length))
+        else:
+            answer = outcome.load_object(exchange, self._secrets)
+        if answer is None:
+            return
+        fault = fault_of(answer)
+        if fault is not None:
+            outcome.fail_by(exchange, fault, self._secrets)
+            return
+        problem = self._answer_problem(answer)
+        if problem is not None:
+            outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+
+    def _answer_problem(self, answer: dict[str, Any]) -> str | None:
+        outputs = answer.get("outputs")
+        if not isinstance(outputs, list) or not outputs:
+            return "the response holds no outputs"
+        for i, tensor in enumerate(outputs):
+            problem = _tensor_problem(tensor)
+            if problem:
+                return f"outputs[{i}]: {problem}"
+        missing = sorted(set(self._options.outputs) - {tensor["name"] for tensor in outputs})
+        return f"the response lacks the outputs {', '.join(missing)}" if missing else None
+
+
+def _tensor_problem(tensor: Any) -> str | None:
+    """Why a value is not a V2 tensor, or None. Flat data must have as many elements as the shape says."""
+    if not isinstance(tensor, Mapping):
+        return "not a mapping of name, shape, datatype and data"
+    name, shape, datatype = tensor.get("name"), tensor.get("shape"), tensor.get("datatype")
+    if not isinstance(name, str) or not name:
+        return "it has no name"
+    if not isinstance(datatype, str) or datatype not in DATATYPES:
+        return f"tensor {name[:60]!r} has no known datatype (one of {', '.join(sorted(DATATYPES))})"
+    if not isinstance(shape, list | tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        return f"tensor {name[:60]!r} has no shape (a list of whole numbers, all known)"
+    data = tensor.get("data")
+    if isinstance(data, list) and not any(isinstance(item, list) for item in data[:1]) and len(data) != prod(shape):
+        return f"tensor {name[:60]!r} has {len(data)} elements, not the {prod(shape)} of its shape"
+    return None
+
+
+def _build(target: Target, clock: Any) -> Client:
+    from harness.http_pool import HttpClient
+
+    return HttpClient(target, clock, KserveDialect(target))
+
+
+def _check(options: Mapping[str, Any]) -> list[str]:
+    return problems(KserveOptions, options)
+
+
+PROTOCOLS = (
+    ProtocolSpec("kserve-v2", "KServe Open Inference Protocol V2, JSON over HTTP", _build, _check, streaming=False),
+)

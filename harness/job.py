@@ -1,0 +1,199 @@
+"""From flags and files to a checked job: every error of the user's input at once, before anything is sent."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harness import bundled, rundir
+from harness.client import ProtocolSpec, Target
+from harness.coordinator import Job
+from harness.errors import HarnessFault
+from harness.http_pool import origin_of
+from harness.plugins import protocols
+from harness.secrets import Headers, redact, resolve
+from reports.format import Format, formats
+from scenarios.flags import Flags
+from scenarios.spec import Scenario, ScenarioError, library, load, with_flags
+from slo import objective
+from slo.objective import Objective
+
+#: Options of every target, whatever its protocol.
+_COMMON_OPTIONS = ("max_connections", "request_id")
+
+
+@dataclass(frozen=True, slots=True)
+class FormatTarget:
+    """One ``--format F=PATH``: the renderer and the file it fills."""
+
+    format: Format
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job and what is to be made of its result."""
+
+    job: Job
+    objectives: tuple[Objective, ...]
+    outputs: tuple[FormatTarget, ...]
+
+
+def read_objectives(texts: Sequence[str]) -> tuple[list[str], tuple[Objective, ...], list[str]]:
+    """Objectives from expressions and files: (their texts, parsed, errors)."""
+    found: list[Objective] = []
+    errors: list[str] = []
+    for text in texts:
+        path = Path(text)
+        try:
+            if path.suffix in (".yaml", ".yml") or (path.is_file() and "(" not in text):
+                found += objective.load_file(path)
+            else:
+                found.append(objective.parse(text))
+        except objective.ObjectiveError as error:
+            errors += [f"--slo {text!r}: {line}" for line in error.errors]
+        except OSError as error:
+            errors.append(f"--slo {text}: cannot be read ({error.strerror}). Give an objective or a file of them")
+    errors += objective.check(found) if not errors else []
+    return [str(item) for item in found], tuple(found), errors
+
+
+def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[str]]:
+    """``F=PATH`` pairs. Each file is opened now, so that a bad path fails before the run and not after it."""
+    known = formats()
+    targets: list[FormatTarget] = []
+    errors: list[str] = []
+    for text in texts:
+        name, _, path = text.partition("=")
+        if name not in known or not path:
+            what = f"{name!r} is no format" if name not in known else "no file name"
+            errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
+            continue
+        try:
+            with Path(path).open("ab"):
+                targets.append(FormatTarget(known[name], Path(path)))
+        except OSError as error:
+            errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
+    return tuple(targets), errors
+
+
+def find_scenario(name: str | None, flags: Flags) -> Scenario:
+    """The named scenario with the flags over it. Raises ScenarioError with everything wrong with it."""
+    base = load(name) if name is not None else None
+    return with_flags(base, **flags)
+
+
+def prepare(
+    scenario_name: str | None,
+    flags: Flags,
+    slo: Sequence[str],
+    format_texts: Sequence[str],
+    out: Path | None,
+    command: Sequence[str] = (),
+) -> Prepared:
+    """Check everything and make the run directory. Raises HarnessFault with every error found."""
+    errors: list[str] = []
+    texts, objectives, problems = read_objectives(slo)
+    errors += problems
+    if slo:
+        flags = {**flags, "objectives": texts}
+    scenario = None
+    try:
+        scenario = find_scenario(scenario_name, flags)
+    except ScenarioError as error:
+        errors += error.errors
+    outputs, problems = read_formats(format_texts)
+    errors += problems
+    target, headers = None, None
+    if scenario is not None:
+        if not slo:
+            _, objectives, problems = read_objectives(scenario.objectives)
+            errors += [text.replace("--slo", f"{scenario.name}: objectives:", 1) for text in problems]
+        target, headers, problems = _target(scenario)
+        errors += problems
+    if errors or scenario is None or target is None or headers is None:
+        raise HarnessFault(errors)
+    directory = rundir.create(out or _default_out(scenario.name))
+    shown = [redact(word, headers.secret_values) for word in (command or sys.argv)]
+    server = _bundled(scenario, protocols()[target.protocol])
+    return Prepared(Job(scenario, _public(scenario, headers), target, directory, shown, server), objectives, outputs)
+
+
+def _public(scenario: Scenario, headers: Headers) -> dict[str, Any]:
+    """The scenario as it may be written down: a credential that stands in it in the clear is masked."""
+    mapping = scenario.to_mapping()
+    section = mapping["target"]
+    section["headers"] = {
+        name: redact(value, headers.secret_values) for name, value in section.get("headers", {}).items()
+    }
+    return mapping
+
+
+def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
+    section = scenario.target
+    known = protocols()
+    where = f"{scenario.name}: target"
+    if section.protocol not in known:
+        names = ", ".join(sorted(known))
+        return None, None, [f"{where}.protocol: {section.protocol!r} is unknown. Use one of {names}"]
+    options = dict(section.options)
+    common = {name: options.pop(name) for name in _COMMON_OPTIONS if name in options}
+    errors = [f"{scenario.name}: {text}" for text in known[section.protocol].check(options)]
+    limit = common.get("max_connections")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        errors.append(f"{where}.options.max_connections: {limit!r} is not a whole number from 1 up")
+    if not isinstance(common.get("request_id", True), bool):
+        errors.append(f"{where}.options.request_id: write true or false")
+    if section.url is not None:
+        try:
+            origin_of(section.url)
+        except HarnessFault as fault:
+            errors += [f"{scenario.name}: {text}" for text in fault.errors]
+    headers, problems = resolve(section.model_dump())
+    errors += [f"{scenario.name}: {text}" for text in problems]
+    if section.ca_file is not None and not Path(section.ca_file).is_file():
+        errors.append(f"{where}.ca_file: {section.ca_file} does not exist. Give a PEM file")
+    if errors:
+        return None, headers, errors
+    target = Target(
+        url=section.url or "http://127.0.0.1:0",
+        protocol=section.protocol,
+        model=section.model,
+        headers=headers.pairs,
+        options=options,
+        timeout_ns=scenario.timeout_ns,
+        connect_timeout_ns=scenario.connect_timeout_ns,
+        tls_verify=section.tls_verify,
+        ca_file=section.ca_file,
+        max_connections=limit,
+        send_request_id=bool(common.get("request_id", True)),
+    )
+    return target, headers, []
+
+
+def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | None:
+    if scenario.target.url is not None or not protocol.needs_url:
+        return None
+    model = scenario.target.model or bundled.default_model()
+    return ("--model", model)
+
+
+def _default_out(name: str) -> Path:
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name) or "run"
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    path = Path("runs") / f"{safe}-{stamp}"
+    number = 2
+    while path.exists():
+        path = Path("runs") / f"{safe}-{stamp}-{number}"
+        number += 1
+    return path
+
+
+def library_names() -> list[str]:
+    """Names of the ready-made scenarios."""
+    return sorted(library())

@@ -1,0 +1,97 @@
+"""One session of the user's: run the job with live progress, judge it, publish the reports, choose the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.coordinator import Coordinator
+from harness.exit_codes import OF_OUTCOME, ExitCode
+from harness.job import FormatTarget, Prepared
+from harness.progress import LiveDisplay
+from harness.rundir import RunDirectory, Sealed
+from reports import report as reporting
+from reports.format import formats
+from reports.report import Report
+from slo.objective import Objective
+
+
+def run_job(prepared: Prepared, *, as_json: bool) -> int:
+    """Run, judge, publish. Returns the exit code.
+
+    Raises HarnessFault for what went wrong before the first query.
+    """
+    console = Console(stderr=True)
+    scenario = prepared.job.scenario
+    display = LiveDisplay(console, f"{scenario.name} ({scenario.kind})")
+
+    def notice(text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
+    try:
+        outcome = asyncio.run(Coordinator(prepared.job, display, notice).run())
+    except BaseException:
+        _tidy(prepared.job.directory)
+        raise
+    finally:
+        display.close()
+    sealed = outcome.sealed
+    for note in sealed.notes:
+        notice(f"warning: {note}")
+    result = judge(sealed, prepared.objectives)
+    publish(result, sealed.directory, prepared.outputs, as_json=as_json)
+    notice(f"run directory: {sealed.directory.path}")
+    return int(ExitCode.INTERRUPTED if outcome.interrupted else OF_OUTCOME[result.verdict.outcome])
+
+
+def judge(sealed: Sealed, objectives: Sequence[Objective]) -> Report:
+    """The report of a sealed run against these objectives."""
+    manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
+    return reporting.build(manifest, sealed.scenario, sealed.records, sealed.facts, objectives)
+
+
+def publish(result: Report, directory: RunDirectory | None, outputs: Sequence[FormatTarget], *, as_json: bool) -> None:
+    """Write report.json and report.html into the directory, every asked-for format, and the result to stdout."""
+    known = formats()
+    if directory is not None:
+        _write(directory.file("report.json"), known["json"].render(result))
+        _write(directory.file("report.html"), known["html"].render(result))
+    for output in outputs:
+        _write(output.path, output.format.render(result))
+    if as_json:
+        sys.stdout.write(known["json"].render(result).decode())
+    else:
+        from reports.formats.text import render_terminal
+
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=100)  # a log or a pipe has no width of its own
+        console.print(render_terminal(result))
+    sys.stdout.flush()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A full disk costs the file, not the result that is still to be printed."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        print(
+            f"warning: {path} could not be written ({error.strerror}); free some space and run `plimsoll report`",
+            file=sys.stderr,
+        )
+
+
+def _tidy(directory: RunDirectory) -> None:
+    """Nothing was measured: leave no empty run directory behind, but keep a log that says something."""
+    for log in (directory.worker_log, directory.server_log):
+        if log.exists() and not log.stat().st_size:
+            log.unlink()
+    try:
+        directory.segments.rmdir()
+        directory.path.rmdir()
+    except OSError:
+        return  # it holds something: that is the user's to read

@@ -1,0 +1,239 @@
+"""Distributions: exact quantiles from every value, and HdrHistogram counts as an interchange format.
+
+The exact values are the source of truth of every verdict; a histogram is a view for merging and export.
+This is the only module that imports the HdrHistogram package, and only to encode and decode: counts are
+built here in numpy, because the package drops out-of-range values silently, returns 0 as the minimum after
+merging an empty histogram, rounds percentile ranks to nearest, and takes 0.9 us a value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def exact(p: Fraction | str | float) -> Fraction:
+    """A probability as a rational number: ``0.999`` and ``"0.999"`` are 999/1000, never its binary neighbour.
+
+    Raises ValueError outside 0..1.
+    """
+    value = p if isinstance(p, Fraction) else Fraction(p if isinstance(p, str) else str(float(p)))
+    if not 0 <= value <= 1:
+        raise ValueError(f"{p}: a quantile lies in 0..1; write 0.99 for p99")
+    return value
+
+
+def quantile(sorted_values: FloatArray, p: Fraction | str | float) -> float:
+    """Nearest rank: the smallest value with at least p of all values at or below it, ``sorted[ceil(p n) -
+    1]``.
+
+    ``sorted_values`` float64[n], ascending, +inf allowed. Raises ValueError when it is empty.
+    """
+    n = _filled(sorted_values)
+    rank = -(-(exact(p) * n) // 1)
+    return float(sorted_values[max(int(rank), 1) - 1])
+
+
+def quantile_loadgen(sorted_values: FloatArray, p: Fraction | str | float) -> float:
+    """MLPerf LoadGen's percentile, ``sorted[floor(p n)]``: one rank above nearest rank when p n is whole."""
+    n = _filled(sorted_values)
+    return float(sorted_values[min(int(exact(p) * n // 1), n - 1)])
+
+
+def quantile_linear(sorted_values: FloatArray, p: Fraction | str | float) -> float:
+    """Linear interpolation at rank p (n - 1), as numpy, k6 and vLLM do; +inf as soon as an infinite value
+    weighs.
+    """
+    n = _filled(sorted_values)
+    place = exact(p) * (n - 1)
+    low = int(place // 1)
+    part = float(place - low)
+    if part == 0.0:
+        return float(sorted_values[low])
+    below, above = float(sorted_values[low]), float(sorted_values[low + 1])
+    return above if np.isinf(above) else below + (above - below) * part
+
+
+def _filled(sorted_values: FloatArray) -> int:
+    n = len(sorted_values)
+    if n == 0:
+        raise ValueError("no values: an empty distribution has no quantiles")
+    return n
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Mean, extremes and nearest-rank percentiles of n values, in their unit; +inf where failures reach,
+    NaN if n = 0.
+    """
+
+    mean: float
+    min: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    p99_9: float
+    max: float
+    n: int
+
+
+def summary(values: FloatArray) -> Summary:
+    """Summary of values in any order. Summed in sorted order, so that permuting them changes no bit of it."""
+    if len(values) == 0:
+        nan = float("nan")
+        return Summary(nan, nan, nan, nan, nan, nan, nan, nan, 0)
+    ordered = np.sort(np.asarray(values, np.float64))
+    p50, p90, p95, p99, p99_9 = (quantile(ordered, p) for p in ("0.5", "0.9", "0.95", "0.99", "0.999"))
+    first, last = float(ordered[0]), float(ordered[-1])
+    return Summary(float(ordered.mean()), first, p50, p90, p95, p99, p99_9, last, len(ordered))
+
+
+@dataclass(frozen=True, slots=True)
+class HdrConfig:
+    """Range and precision of a histogram; the default tells apart 1 ns to 1 h to 3 significant digits.
+
+    Layout as HdrHistogram's: sub-buckets of equal width inside buckets that double. ``lowest`` >= 1,
+    ``highest`` >= 2 ``lowest`` and below 2^62, ``digits`` 1..5; else ValueError.
+    """
+
+    lowest: int = 1
+    highest: int = 3_600_000_000_000
+    digits: int = 3
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lowest <= self.highest // 2 or self.highest >= 1 << 62 or not 1 <= self.digits <= 5:
+            raise ValueError(f"{self}: wants 1 <= lowest, 2 lowest <= highest < 2^62 and 1 to 5 digits")
+
+    @property
+    def unit_magnitude(self) -> int:
+        """log2 of the width of the narrowest bucket."""
+        return self.lowest.bit_length() - 1
+
+    @property
+    def half_magnitude(self) -> int:
+        """log2 of half the number of sub-buckets in a bucket."""
+        return int(2 * 10**self.digits - 1).bit_length() - 1
+
+    @property
+    def sub_count(self) -> int:
+        """Sub-buckets in a bucket: the smallest power of two that is at least 2 * 10^digits."""
+        return 2 << self.half_magnitude
+
+    @property
+    def bucket_count(self) -> int:
+        """Buckets needed to reach ``highest``."""
+        count = 1
+        while self.sub_count << (self.unit_magnitude + count - 1) <= self.highest:
+            count += 1
+        return count
+
+    @property
+    def counts_len(self) -> int:
+        """Length of the counts array."""
+        return (self.bucket_count + 1) * (self.sub_count // 2)
+
+    def index(self, values: npt.ArrayLike) -> IntArray:
+        """Index of the count that holds each value; values int64 in 0..highest."""
+        v = np.asarray(values, np.int64)
+        masked = v | ((self.sub_count - 1) << self.unit_magnitude)
+        _, bits = np.frexp(masked.astype(np.float64))
+        # float64 may round a value just under a power of two up to it: one bit too many.
+        bits = bits.astype(np.int64)
+        bits -= (masked >> (bits - 1)) == 0
+        bucket = bits - self.unit_magnitude - self.half_magnitude - 1
+        return np.asarray((bucket << self.half_magnitude) + (v >> (bucket + self.unit_magnitude)), np.int64)
+
+    def bounds(self, index: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+        """Lowest and highest value that share each count."""
+        i = np.asarray(index, np.int64)
+        bucket = np.maximum((i >> self.half_magnitude) - 1, 0)
+        low = (i - (bucket << self.half_magnitude)) << (bucket + self.unit_magnitude)
+        return low, low + (np.int64(1) << (bucket + self.unit_magnitude)) - 1
+
+
+DEFAULT_HDR = HdrConfig()
+
+
+def hdr_counts(values_ns: npt.ArrayLike, config: HdrConfig = DEFAULT_HDR) -> tuple[IntArray, int]:
+    """Counts int64[counts_len] of the values, and how many had to be clamped into 0..highest (+inf is one
+    of them).
+    """
+    values = np.asarray(values_ns, np.float64 if np.asarray(values_ns).dtype.kind == "f" else np.int64)
+    outside = (values < 0) | (values > config.highest)
+    clamped = np.clip(values, 0, config.highest).astype(np.int64)
+    counts = np.bincount(config.index(clamped), minlength=config.counts_len).astype(np.int64)
+    return counts, int(np.count_nonzero(outside))
+
+
+def hdr_quantile(counts: IntArray, p: Fraction | str | float, config: HdrConfig = DEFAULT_HDR) -> int:
+    """Highest value of the bucket that holds the nearest rank: never below the exact quantile of the same
+    values.
+    """
+    total = int(counts.sum())
+    if total == 0:
+        raise ValueError("no values: an empty histogram has no quantiles")
+    rank = max(int(-(-(exact(p) * total) // 1)), 1)
+    return int(config.bounds(int(np.searchsorted(np.cumsum(counts), rank)))[1])
+
+
+def merge(parts: Sequence[IntArray]) -> IntArray:
+    """Counts of the union. All parts must have one configuration, else ValueError."""
+    if not parts:
+        raise ValueError("nothing to merge: give at least one array of counts")
+    if len({len(part) for part in parts}) != 1:
+        raise ValueError("histograms of different ranges do not merge; record them with one HdrConfig")
+    return np.asarray(np.sum(np.stack(parts), axis=0), np.int64)
+
+
+def hdr_max(counts: IntArray, config: HdrConfig = DEFAULT_HDR) -> int:
+    """Highest value of the highest bucket in use; 0 when there is none."""
+    used = np.flatnonzero(counts)
+    return int(config.bounds(used[-1])[1]) if len(used) else 0
+
+
+def encode(counts: IntArray, config: HdrConfig = DEFAULT_HDR) -> str:
+    """V2 compressed HdrHistogram in base64 (``HISTFAAAA...``), readable by every HdrHistogram library."""
+    from hdrh.histogram import HdrHistogram
+
+    if len(counts) != config.counts_len or (len(counts) and int(counts.min()) < 0):
+        raise ValueError(f"wants {config.counts_len} counts of at least 0; make them with hdr_counts")
+    histogram = HdrHistogram(config.lowest, config.highest, config.digits)
+    np.frombuffer(histogram.counts, np.uint64)[:] = counts.astype(np.uint64)
+    histogram.total_count = int(counts.sum())
+    # The encoder writes counts up to the one of max_value.
+    histogram.max_value = hdr_max(counts, config)
+    encoded: bytes = histogram.encode()
+    return encoded.decode("ascii")
+
+
+def decode(text: str | bytes) -> tuple[IntArray, HdrConfig]:
+    """Counts and configuration of a V2 compressed, base64 HdrHistogram. Raises ValueError when it is not
+    one.
+    """
+    from hdrh.codec import HdrCookieException, HdrHistogramSettingsException, HdrLengthException
+    from hdrh.histogram import HdrHistogram
+
+    broken = (HdrCookieException, HdrHistogramSettingsException, HdrLengthException)
+    try:
+        raw = base64.b64decode(text, validate=True)
+        histogram: Any = HdrHistogram.decode(base64.b64encode(raw))
+    except (*broken, binascii.Error, zlib.error, ValueError, TypeError, IndexError, ArithmeticError) as error:
+        raise ValueError(f"not a V2 compressed HdrHistogram: {error or type(error).__name__}") from error
+    config = HdrConfig(
+        int(histogram.lowest_trackable_value),
+        int(histogram.highest_trackable_value),
+        int(histogram.significant_figures),
+    )
+    return np.frombuffer(histogram.counts, np.uint64).astype(np.int64), config

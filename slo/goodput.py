@@ -1,0 +1,131 @@
+"""What the endpoint got done: throughput, and goodput, the part of it that kept every promise to its request.
+
+One span for every rate: from t0 to the last ``done`` of a measured request, failed ones included, so
+neither cutting off stragglers nor giving up early makes a rate higher. Nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slo.indicator import catalogue, gap_rows
+from slo.objective import Objective
+from slo.records import BoolArray, Records
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """How many of the ``n`` measured requests succeeded and met one limit, whatever the other limits say."""
+
+    objective: Objective
+    met: int
+    n: int
+
+    @property
+    def fraction(self) -> float:
+        """met / n; 0 for no requests."""
+        return self.met / self.n if self.n else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """``good`` bool[records]: measured, succeeded and met every limit on a single request (at once, not
+    each).
+
+    ``n`` measured requests; ``good_fraction`` of n, with failed and unsent ones in it; ``goodput_per_s``
+    good ones per second of ``span_ns``. Both are 0 when there is nothing to divide by.
+    """
+
+    good: BoolArray
+    n: int
+    good_fraction: float
+    goodput_per_s: float
+    span_ns: int
+    attainment: tuple[Attainment, ...]
+
+    @property
+    def n_good(self) -> int:
+        """How many requests are good."""
+        return int(np.count_nonzero(self.good))
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Successful requests and their tokens per second of ``span_ns``; tokens are None when no request
+    counted any.
+    """
+
+    requests_per_s: float
+    output_tokens_per_s: float | None
+    input_tokens_per_s: float | None
+    output_tokens: int | None
+    input_tokens: int | None
+    span_ns: int
+
+
+def span_ns(records: Records) -> int:
+    """From t0 to the last ``done`` of a measured request, in ns; 0 when none ended."""
+    done = records["done_ns"][records.in_measure]
+    return max(int(done.max()), 0) if len(done) else 0
+
+
+def per_second(count: float, span: int) -> float:
+    """``count`` per second of ``span`` ns; 0 for no span."""
+    return count * 1e9 / span if span > 0 else 0.0
+
+
+def meets(objective: Objective, records: Records) -> BoolArray:
+    """bool[n]: the request succeeded and met this limit on a single request.
+
+    A success outside the indicator's definition (one token has no TPOT, one chunk no gap) meets it; one
+    without the stamp it needs does not, for no data is not a pass. Of several gaps all must meet it. Raises
+    ValueError for an objective over the run.
+    """
+    if objective.scope != "request":
+        raise ValueError(f"{objective}: is about the run; only a limit on single requests can be met by one")
+    indicator = catalogue()[objective.indicator]
+    values, valid = indicator.compute(records)
+    upper = objective.operator in ("<=", "<")
+    row = gap_rows(records) if indicator.scope == "gap" else np.arange(len(records))
+    worst = np.full(len(records), -np.inf if upper else np.inf)
+    (np.maximum if upper else np.minimum).at(worst, row[valid], values[valid])
+    has_value = np.zeros(len(records), np.bool_)
+    has_value[row[valid]] = True
+    met = has_value & objective.met_by(worst)
+    if indicator.outside is not None:
+        met |= ~has_value & indicator.outside(records)
+    return np.asarray(met & records.ok)
+
+
+def goodput(records: Records, objectives: Sequence[Objective]) -> Goodput:
+    """Goodput under the limits on single requests among ``objectives``; without any, good means succeeded.
+
+    The definition is DistServe's joint attainment, but with every request in the denominator.
+    """
+    measured = records.in_measure
+    n = int(np.count_nonzero(measured))
+    good = records.ok & measured
+    attainment = []
+    for objective in objectives:
+        if objective.scope == "request":
+            met = meets(objective, records) & measured
+            attainment.append(Attainment(objective, int(np.count_nonzero(met)), n))
+            good = good & met
+    count, span = int(np.count_nonzero(good)), span_ns(records)
+    return Goodput(good, n, count / n if n else 0.0, per_second(count, span), span, tuple(attainment))
+
+
+def throughput(records: Records) -> Throughput:
+    """Requests and tokens per second of the measured requests that succeeded."""
+    span = span_ns(records)
+    counted = records.ok & records.in_measure
+    tokens: dict[str, int | None] = {}
+    for name in ("n_out", "n_in"):
+        known = records[name][counted & (records[name] >= 0)]
+        tokens[name] = int(known.sum()) if len(known) else None
+    rate = {name: None if total is None else per_second(total, span) for name, total in tokens.items()}
+    requests = per_second(int(np.count_nonzero(counted)), span)
+    return Throughput(requests, rate["n_out"], rate["n_in"], tokens["n_out"], tokens["n_in"], span)

@@ -1,0 +1,150 @@
+"""What can be measured: one ``Indicator`` per file of ``slo/indicators/``, and how one is measured over
+records.
+
+An indicator reads only stamps and counts. What a failed request contributes is decided here, once, for all of
+them: failure is worst, not absent. Nothing here aggregates or judges.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from slo.records import BoolArray, FloatArray, IntArray, Records
+
+
+class OnFailure(Enum):
+    """What a request that did not succeed contributes to an indicator."""
+
+    WORST = "ranks as the worst value, whatever it was doing when it failed"
+    WORST_IF_ABSENT = "its real value if it got that far, otherwise the worst"
+    AS_IS = "its real value if it got that far, otherwise nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Indicator:
+    """One metric.
+
+    ``compute(records)`` gives ``(values float64, valid bool)``: one entry per record (scope ``request``) or
+    one per gap between successive chunks of a record, records in order (scope ``gap``). It looks at no
+    status; invalid entries are unspecified. ``needs`` names the columns it reads (``chunk_ns`` for chunk
+    arrivals). ``unit`` is ``ns``, ``per_s`` or ``1``. ``worst`` is what a failure ranks as: +inf, or 0
+    where more is better. ``outside`` marks successful records that the definition does not cover; they
+    satisfy a limit on a single request.
+    """
+
+    name: str
+    unit: Literal["ns", "per_s", "1"]
+    better: Literal["lower", "higher"]
+    scope: Literal["request", "gap"]
+    needs: tuple[str, ...]
+    formula: str
+    source: str
+    summary: str
+    compute: Callable[[Records], tuple[FloatArray, BoolArray]]
+    on_failure: OnFailure = OnFailure.WORST
+    outside: Callable[[Records], BoolArray] | None = None
+
+    @property
+    def worst(self) -> float:
+        """The value of a failure."""
+        return float("inf") if self.better == "lower" else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An indicator over the measured rows of some records.
+
+    ``values`` float64[m], failures as the indicator's worst; ``row`` int64[m], the position in those
+    records that each value belongs to (a record has several values in scope ``gap``); ``n`` = m;
+    ``missing``: successful measured records with no value; ``failed``: values that are a failure's.
+    """
+
+    values: FloatArray
+    row: IntArray
+    n: int
+    missing: int
+    failed: int
+
+
+def between(records: Records, start: str, end: str) -> tuple[FloatArray, BoolArray]:
+    """``end - start`` in ns for every record that has both stamps (in a warm-up row times before t0 are
+    negative).
+    """
+    first, last = records[start], records[end]
+    return (last - first).astype(np.float64), (first != -1) & (last != -1)
+
+
+def gap_rows(records: Records) -> IntArray:
+    """int64[gaps]: the record that each gap between successive chunks belongs to."""
+    return np.repeat(np.arange(len(records)), np.maximum(np.diff(records.chunk_offsets) - 1, 0))
+
+
+def measure(indicator: Indicator, records: Records) -> Measured:
+    """The values of an indicator over the measured rows, failures included as the worst.
+
+    Not applicable, n = 0: there are successful requests but no request at all, failed ones included, has the
+    stamps (say, a first token from an endpoint that does not stream).
+    """
+    values, valid = indicator.compute(records)
+    row = gap_rows(records) if indicator.scope == "gap" else np.arange(len(records))
+    ok, measured = records.ok, records.in_measure
+    valid = valid & measured[row]
+    if not valid.any() and bool((ok & measured).any()):
+        return Measured(np.empty(0), np.empty(0, np.int64), 0, int((ok & measured).sum()), 0)
+    has_value = np.zeros(len(records), bool)
+    has_value[row[valid]] = True
+    failed = measured & ~ok
+    if indicator.on_failure is OnFailure.WORST and indicator.scope == "request":
+        valid = valid & ok  # a failed request's own value gives way to the worst one
+        punished = failed
+    elif indicator.on_failure is OnFailure.WORST:
+        punished = failed
+    elif indicator.on_failure is OnFailure.WORST_IF_ABSENT:
+        punished = failed & ~has_value
+    else:
+        punished = np.zeros(len(records), bool)
+    extra = np.flatnonzero(punished)
+    rows = np.concatenate([row[valid], extra])
+    both = np.concatenate([values[valid], np.full(len(extra), indicator.worst)])
+    order = np.argsort(rows, kind="stable")
+    missing = int(np.count_nonzero(measured & ok & ~has_value))
+    return Measured(both[order], rows[order], len(rows), missing, len(extra))
+
+
+def catalogue() -> Mapping[str, Indicator]:
+    """Every indicator by name: each module of ``slo.indicators`` exports ``INDICATOR``, one or a tuple of
+    them.
+
+    Raises ``LookupError`` for a module that exports none, or a name that is taken.
+    """
+    import slo.indicators as folder
+
+    found: dict[str, Indicator] = {}
+    for module in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
+        exported = getattr(importlib.import_module(f"slo.indicators.{module}"), "INDICATOR", None)
+        if exported is None:
+            raise LookupError(f"slo/indicators/{module}.py: exports no INDICATOR; name its Indicator so")
+        for indicator in exported if isinstance(exported, tuple) else (exported,):
+            if indicator.name in found:
+                raise LookupError(f"slo/indicators/{module}.py: {indicator.name} exists already; choose another name")
+            found[indicator.name] = indicator
+    return MappingProxyType(found)
+
+
+__all__ = [
+    "Indicator",
+    "Measured",
+    "OnFailure",
+    "between",
+    "catalogue",
+    "gap_rows",
+    "measure",
+]

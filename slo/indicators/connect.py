@@ -1,0 +1,37 @@
+"""connect: duration of the connection set-up that a request paid for, in ns: TCP, and TLS where there is any.
+
+Only requests that opened a connection have one; a reused connection is missing, not zero. A failed request
+has its set-up time if it got that far and otherwise none: failures to connect show in ``error``. Source:
+curl's time_connect and time_appconnect.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator, OnFailure
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    took = records["connect_ns"]
+    return took.astype(np.float64), took >= 0
+
+
+def _reused(records: Records) -> BoolArray:
+    return np.asarray(records["connect_ns"] < 0)
+
+
+INDICATOR = Indicator(
+    name="connect",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("connect_ns",),
+    formula="connect",
+    source="curl's time_connect and time_appconnect",
+    summary="set-up time of the connection, for requests that opened one",
+    compute=_compute,
+    on_failure=OnFailure.AS_IS,
+    outside=_reused,
+)

@@ -1,0 +1,28 @@
+"""e2e = last_token - due, in ns: to the last chunk that carried output.
+
+The trailing usage chunk and the end marker don't count, which is the difference to ``latency``. Needs a
+streamed answer: a success without the stamp is missing. A failed request ranks as +inf. Source: vLLM's
+benchmark ends latency at the last token chunk; ours starts at the due time.
+"""
+
+from __future__ import annotations
+
+from slo.indicator import Indicator, between
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return between(records, "due_ns", "last_token_ns")
+
+
+INDICATOR = Indicator(
+    name="e2e",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("due_ns", "last_token_ns"),
+    formula="last_token - due",
+    source="vLLM bench (latency ends at the last token chunk), from the due time",
+    summary="from when the request was due to the last token of output",
+    compute=_compute,
+)

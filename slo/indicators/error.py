@@ -1,0 +1,31 @@
+"""error: 1 for a request that did not succeed, 0 for one that did.
+
+Every status but OK is an error: failed, refused, timed out, unfinished and unsent alike. ``ratio(error)``
+is its share of all measured requests. Source: the SRE notion of an error ratio, with nothing left out of
+the denominator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator, OnFailure
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return (~records.ok).astype(np.float64), np.ones(len(records), np.bool_)
+
+
+INDICATOR = Indicator(
+    name="error",
+    unit="1",
+    better="lower",
+    scope="request",
+    needs=("status",),
+    formula="1 if status is not OK, else 0",
+    source="Site Reliability Engineering, error ratio",
+    summary="whether the request failed",
+    compute=_compute,
+    on_failure=OnFailure.AS_IS,
+)

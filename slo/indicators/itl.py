@@ -1,0 +1,45 @@
+"""itl: the gaps between successive output chunks of a request, in ns, each gap a value of its own.
+
+Chunks are not tokens: a chunk may carry several (speculative decoding, buffering proxies), so this is what
+a reader sees, not the model's step time. Gap-weighted: a long answer weighs more than a short one. Gaps of
+one request depend on each other, so intervals are narrower than they should be. A success with a single
+chunk has no gap: missing, and it satisfies a limit on a single request; any other request satisfies it if
+all its gaps do. A failed request contributes the gaps it had and one of +inf. Source: vLLM bench
+(inter-token latency).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    if len(records.chunk_ns) == 0:
+        return np.empty(0), np.empty(0, np.bool_)
+    steps = np.diff(records.chunk_ns).astype(np.float64)
+    inside = np.ones(len(records.chunk_ns), np.bool_)
+    starts = records.chunk_offsets[:-1]
+    inside[starts[starts < len(inside)]] = False  # the step into a row's first chunk is between two requests
+    gaps = steps[inside[1:]]
+    return gaps, np.ones(len(gaps), np.bool_)
+
+
+def _one_chunk(records: Records) -> BoolArray:
+    return np.asarray(np.diff(records.chunk_offsets) == 1)
+
+
+INDICATOR = Indicator(
+    name="itl",
+    unit="ns",
+    better="lower",
+    scope="gap",
+    needs=("chunk_ns",),
+    formula="chunk[i + 1] - chunk[i]",
+    source="vLLM bench (inter-token latency), per chunk",
+    summary="gap between successive output chunks (chunks are not tokens)",
+    compute=_compute,
+    outside=_one_chunk,
+)

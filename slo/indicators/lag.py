@@ -1,0 +1,28 @@
+"""lag = sent - due, in ns: how late the request left, whoever's fault that was.
+
+The generator's own part is ``generator_lag``; the rest is waiting for a connection, which is the endpoint's
+back-pressure. A request that was never sent ranks as +inf; a failed one that was sent has its real lag.
+"""
+
+from __future__ import annotations
+
+from slo.indicator import Indicator, OnFailure, between
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return between(records, "due_ns", "sent_ns")
+
+
+INDICATOR = Indicator(
+    name="lag",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("due_ns", "sent_ns"),
+    formula="sent - due",
+    source="Gil Tene on coordinated omission; Plimsoll's own health check",
+    summary="how late the request was sent: the generator's lateness plus any wait for a connection",
+    compute=_compute,
+    on_failure=OnFailure.WORST_IF_ABSENT,
+)

@@ -1,0 +1,29 @@
+"""latency = done - due, in ns: what a user who came at the scheduled moment waited for.
+
+Starts when the request was due, not when we got round to it, so a stalled endpoint is charged for the
+requests that queued behind the stall. In a closed loop due is the moment the slot came free, and
+coordinated omission is inherent. A failed request ranks as +inf. Source: MLPerf LoadGen (latency is taken
+from the scheduled time); wrk2.
+"""
+
+from __future__ import annotations
+
+from slo.indicator import Indicator, between
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return between(records, "due_ns", "done_ns")
+
+
+INDICATOR = Indicator(
+    name="latency",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("due_ns", "done_ns"),
+    formula="done - due",
+    source="MLPerf LoadGen (latency from the scheduled time); wrk2",
+    summary="from when the request was due to the last byte of its answer",
+    compute=_compute,
+)

@@ -1,0 +1,27 @@
+"""service_time = done - sent, in ns: how long the endpoint worked, without the wait before sending.
+
+A diagnostic: it hides every request that had to wait to be sent, so judge ``latency`` instead. A failed
+request ranks as +inf. Source: YCSB (service time against intended time); wrk2's uncorrected histogram.
+"""
+
+from __future__ import annotations
+
+from slo.indicator import Indicator, between
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return between(records, "sent_ns", "done_ns")
+
+
+INDICATOR = Indicator(
+    name="service_time",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("sent_ns", "done_ns"),
+    formula="done - sent",
+    source="YCSB (service time against intended time); wrk2's uncorrected histogram",
+    summary="from the first byte sent to the last byte of the answer",
+    compute=_compute,
+)

@@ -1,0 +1,27 @@
+"""ttfb = first_byte - due, in ns: the first byte of the answer, headers included.
+
+A streaming server may send its headers long before the first token, so this is not ``ttft``. A failed
+request ranks as +inf. Source: curl's time_starttransfer, but taken from the due time.
+"""
+
+from __future__ import annotations
+
+from slo.indicator import Indicator, between
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return between(records, "due_ns", "first_byte_ns")
+
+
+INDICATOR = Indicator(
+    name="ttfb",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("due_ns", "first_byte_ns"),
+    formula="first_byte - due",
+    source="curl's time_starttransfer, taken from the due time",
+    summary="from when the request was due to the first byte of the answer",
+    compute=_compute,
+)

@@ -1,0 +1,28 @@
+"""ttft = first_token - due, in ns: the first non-empty chunk of output, visible or reasoning.
+
+Role-only and empty chunks don't count. Needs a streamed answer: a success without the stamp is missing. A
+failed request ranks as +inf, even if its first token came. Source: MLPerf LoadGen's token mode (from the
+scheduled time).
+"""
+
+from __future__ import annotations
+
+from slo.indicator import Indicator, between
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return between(records, "due_ns", "first_token_ns")
+
+
+INDICATOR = Indicator(
+    name="ttft",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("due_ns", "first_token_ns"),
+    formula="first_token - due",
+    source="MLPerf LoadGen token mode (TTFT = first token - scheduled time)",
+    summary="from when the request was due to the first token of output, reasoning included",
+    compute=_compute,
+)

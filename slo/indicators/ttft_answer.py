@@ -1,0 +1,28 @@
+"""ttft_answer = first_answer - due, in ns: the first non-empty chunk of the answer proper, after any
+reasoning.
+
+What the user of a reasoning model waits for. Equals ``ttft`` when nothing is reasoned aloud; a success that
+only reasoned is missing. A failed request ranks as +inf. Source: ours.
+"""
+
+from __future__ import annotations
+
+from slo.indicator import Indicator, between
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return between(records, "due_ns", "first_answer_ns")
+
+
+INDICATOR = Indicator(
+    name="ttft_answer",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("due_ns", "first_answer_ns"),
+    formula="first_answer - due",
+    source="ours; equals ttft for a model that does not reason aloud",
+    summary="from when the request was due to the first token of the answer itself, after any reasoning",
+    compute=_compute,
+)

@@ -1,0 +1,145 @@
+"""Records as Parquet files of a run directory: the writer and the reader of one format, side by side.
+
+pyarrow is imported inside the functions, so that ``slo`` stays light. A newer schema is refused, not
+guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from slo.records import (
+    COLUMNS,
+    SCHEMA_VERSION,
+    Phase,
+    Records,
+    RecordsError,
+    Stamp,
+    Status,
+    TokensFrom,
+    from_arrays,
+    offsets_of,
+)
+
+_SCHEMA_KEY = b"plimsoll.records.schema"
+_ENUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "status": tuple(m.name for m in Status),
+        "stamp": tuple(m.name.lower() for m in Stamp),
+        "phase": tuple(m.name.lower() for m in Phase),
+        "tokens_from": tuple(m.name.lower() for m in TokensFrom),
+    }
+)
+
+
+def to_tables(records: Records, request_ids: Sequence[str]) -> tuple[Any, Any]:
+    """The two Arrow tables of a run directory: ``requests.parquet`` and ``chunks.parquet``.
+
+    Both have one row per record in the same order. Enumerations and texts are dictionary strings, a missing
+    text is null; ``chunk_ns`` is a list<int64> column. ``request_ids[i]`` names row i on the wire (length n).
+    """
+    import pyarrow as pa
+
+    if len(request_ids) != len(records):
+        raise ValueError(f"{len(request_ids)} request ids for {len(records)} records; give one per record")
+
+    def column(name: str) -> Any:
+        values = records.columns[name]
+        if name in _ENUMS:
+            return pa.DictionaryArray.from_arrays(pa.array(values, pa.int8()), pa.array(_ENUMS[name]))
+        if name in ("error", "server_timing"):
+            table = records.table(name)
+            ix = pa.array(values.astype(np.int32), pa.int32(), mask=records[name] < 0)
+            return pa.DictionaryArray.from_arrays(ix, pa.array(table, pa.string()))
+        return pa.array(values)
+
+    metadata = {_SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
+    requests = {name: column(name) for name in COLUMNS}
+    requests["request_id"] = pa.array(list(request_ids), pa.string())
+    lists = pa.ListArray.from_arrays(pa.array(records.chunk_offsets, pa.int32()), pa.array(records.chunk_ns))
+    chunks = {name: column(name) for name in ("query_id", "sample_ix", "phase")} | {"chunk_ns": lists}
+    return (
+        pa.table(requests).replace_schema_metadata(metadata),
+        pa.table(chunks).replace_schema_metadata(metadata),
+    )
+
+
+def load(run_dir: Path) -> Records:
+    """Read ``requests.parquet`` and ``chunks.parquet`` of a run directory.
+
+    Raises ``RecordsError`` when a file is absent, is not ours, was written by a newer Plimsoll, or does not
+    fit the other file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for name in ("requests.parquet", "chunks.parquet"):
+        path = run_dir / name
+        if not path.is_file():
+            raise RecordsError(f"{path}: no such file. Give the directory of a finished run")
+        try:
+            tables.append(pq.read_table(path))
+        except pa.ArrowInvalid as error:
+            raise RecordsError(f"{path}: not a Parquet file ({error}). Measure again, or restore the file") from error
+    try:
+        return from_tables(*tables)
+    except RecordsError as error:
+        raise RecordsError(f"{run_dir}: {error}") from error
+
+
+def from_tables(requests: Any, chunks: Any) -> Records:
+    """The inverse of ``to_tables`` (request ids are not part of Records). Raises ``RecordsError``."""
+    for name, table, needed in (
+        ("requests", requests, {*COLUMNS}),
+        ("chunks", chunks, {"query_id", "sample_ix", "phase", "chunk_ns"}),
+    ):
+        version = (table.schema.metadata or {}).get(_SCHEMA_KEY)
+        if version is None:
+            raise RecordsError(f"{name}: no Plimsoll schema version inside. Give the directory of a Plimsoll run")
+        if int(version) > SCHEMA_VERSION:
+            raise RecordsError(
+                f"{name}: written with records schema {int(version)}, this Plimsoll reads up to "
+                f"{SCHEMA_VERSION}. Install the Plimsoll that wrote it, or a newer one"
+            )
+        missing = sorted(needed - set(table.column_names))
+        if missing:
+            raise RecordsError(f"{name}: columns {', '.join(missing)} are missing. Measure again, or restore the file")
+    columns: dict[str, npt.NDArray[Any]] = {}
+    texts: dict[str, tuple[str, ...]] = {}
+    for name in COLUMNS:
+        if name in _ENUMS or name in ("error", "server_timing"):
+            columns[name], found = _decode(requests.column(name), _ENUMS.get(name))
+            texts[name] = found
+        else:
+            columns[name] = requests.column(name).to_numpy()
+    lists = chunks.column("chunk_ns").combine_chunks()
+    keys = ("query_id", "sample_ix")
+    if len(lists) != requests.num_rows or any(
+        not np.array_equal(columns[k], chunks.column(k).to_numpy()) for k in keys
+    ):
+        raise RecordsError("chunks: its rows are not those of requests. Measure again, or restore both files")
+    lengths = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), np.int64)
+    return from_arrays(columns, lists.flatten().to_numpy(), offsets_of(lengths), texts["error"], texts["server_timing"])
+
+
+def _decode(column: Any, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+    """Indices into ``names`` (or into the texts found, -1 for null) of a column of strings."""
+    encoded = column.combine_chunks()
+    if hasattr(encoded, "dictionary_encode"):
+        encoded = encoded.dictionary_encode() if not hasattr(encoded, "dictionary") else encoded
+    found = tuple(encoded.dictionary.to_pylist())
+    ix = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    if names is None:
+        return ix, found
+    unknown = sorted(set(found) - set(names))
+    if unknown:
+        raise RecordsError(f"requests: unknown value {unknown[0]!r}. Install the Plimsoll that wrote it")
+    table = np.array([names.index(text) for text in found] + [-1], np.int64)
+    return table[ix], names

@@ -1,0 +1,67 @@
+"""What holds for every indicator on any records."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from slo_strategies import records
+
+from slo.distribution import summary
+from slo.indicator import catalogue, measure
+from slo.records import Records, Status, concat
+
+
+@given(some=records, seed=st.integers(0, 2**32 - 1))
+def test_the_order_of_rows_does_not_matter(some: Records, seed: int) -> None:
+    shuffled = some.select(np.random.default_rng(seed).permutation(len(some)))
+    for name, indicator in catalogue().items():
+        one, other = measure(indicator, some), measure(indicator, shuffled)
+        assert np.array_equal(np.sort(one.values), np.sort(other.values)), name
+        assert (one.n, one.missing, one.failed) == (other.n, other.missing, other.failed), name
+        if one.n:
+            assert summary(one.values) == summary(other.values), name
+
+
+@given(left=records, right=records)
+def test_measuring_parts_is_measuring_the_whole(left: Records, right: Records) -> None:
+    """Except where a part has successes but no stamps at all, and so the indicator does not apply to it."""
+    both = concat([left, right])
+    for name, indicator in catalogue().items():
+        parts = [measure(indicator, part) for part in (left, right)]
+        whole = measure(indicator, both)
+        assert whole.missing == sum(part.missing for part in parts), name
+        if all(part.n or not part.missing for part in parts):
+            assert np.array_equal(whole.values, np.concatenate([part.values for part in parts])), name
+
+
+@given(some=records)
+def test_every_measured_request_is_accounted_for(some: Records) -> None:
+    ok = set(np.flatnonzero(some.ok & some.in_measure).tolist())
+    measured = set(np.flatnonzero(some.in_measure).tolist())
+    for name, indicator in catalogue().items():
+        found = measure(indicator, some)
+        covered = set(found.row.tolist())
+        assert found.n == len(found.values) == len(found.row), name
+        assert len(ok - covered) == found.missing, name
+        assert covered <= measured, name
+        assert not np.isnan(found.values).any(), name
+
+
+@given(some=records, at=st.integers(0, 11))
+def test_failing_a_request_never_makes_the_share_of_bad_values_smaller(some: Records, at: int) -> None:
+    if at >= len(some):
+        return
+    status = some.columns["status"].copy()
+    status[at] = Status.TIMEOUT
+    worse = Records({**some.columns, "status": status}, some.chunk_ns, some.chunk_offsets, some.errors, some.timings)
+    for name, indicator in catalogue().items():
+        before, after = measure(indicator, some), measure(indicator, worse)
+        if before.n == 0 or after.n == 0:
+            continue
+        for limit in np.unique(before.values):
+            shares = [
+                (v > limit).mean() if indicator.better == "lower" else (v < limit).mean()
+                for v in (before.values, after.values)
+            ]
+            assert shares[1] >= shares[0], (name, limit)

@@ -1,0 +1,149 @@
+"""The architecture, enforced: who may import whom, who owns which library, and how big a file may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("scenarios", "slo", "reports", "harness", "reference_server")
+
+#: package -> packages of ours that it may import.
+ALLOWED = {
+    "scenarios": {"scenarios"},
+    "slo": {"slo"},
+    "reports": {"reports", "slo"},
+    "harness": {"harness", "scenarios", "slo", "reports"},
+    "reference_server": {"reference_server"},
+}
+
+#: library -> the only files (or folders) that may import it.
+OWNERS = {
+    "hdrh": {"slo/distribution.py"},
+    "torch": {"reference_server/torch_runner.py", "reference_server/models"},
+    "httptools": {"harness/wire/http1.py"},
+    "uvloop": {"harness/worker.py", "reference_server/server.py"},
+    "typer": {"harness/cli.py", "harness/cli_doc.py"},
+    "jinja2": {"reports/formats", "harness/body_template.py"},
+    "aiohttp": {"reference_server"},
+    "prometheus_client": {"reference_server/metrics.py"},
+    "locust": {"harness/distributed/locust_.py"},
+    "pandas": {"reports/frame.py"},
+    "grpc": {"harness/clients/grpc_.py", "reference_server/frontends/grpc_.py"},
+    "socket": {"harness/stream.py", "harness/manifest.py", "reference_server"},
+}
+
+#: Modules of the hot path: no parsing, no logging, no model validation.
+HOT = ("clock", "stream", "exchange", "issuer", "http_pool", "wire/http1")
+COLD_LIBRARIES = {"json", "orjson", "logging", "pydantic", "re", "rich", "yaml"}
+
+JUNK_DRAWERS = {"utils", "util", "common", "core", "base", "helpers", "helper", "manager", "misc"}
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 50
+
+
+def files() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of every module imported anywhere in a file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {str(node.module)} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_only_what_the_design_allows(package: str) -> None:
+    for path in files():
+        relative = path.relative_to(ROOT)
+        if relative.parts[0] == package:
+            ours = {name.split(".")[0] for name in imports(path)} & set(PACKAGES)
+            assert ours <= ALLOWED[package], f"{relative} imports {sorted(ours - ALLOWED[package])}"
+
+
+def test_modules_form_a_dag() -> None:
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files()}
+    graph = {name: {dep for dep in imports(path) if dep in modules and dep != name} for name, path in modules.items()}
+    state: dict[str, int] = {}
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        if state.get(name) == 2:
+            return
+        assert state.get(name) != 1, "import cycle: " + " -> ".join((*trail[trail.index(name) :], name))
+        state[name] = 1
+        for dependency in sorted(graph[name]):
+            visit(dependency, (*trail, name))
+        state[name] = 2
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+@pytest.mark.parametrize("library", sorted(OWNERS))
+def test_each_library_is_imported_only_where_it_belongs(library: str) -> None:
+    for path in files():
+        relative = path.relative_to(ROOT).as_posix()
+        if any(name == library or name.startswith(library + ".") for name in imports(path)):
+            allowed = any(relative == owner or relative.startswith(owner + "/") for owner in OWNERS[library])
+            assert allowed, f"{relative} imports {library}; only {sorted(OWNERS[library])} may"
+
+
+@pytest.mark.parametrize("module", HOT)
+def test_the_hot_path_parses_and_logs_nothing(module: str) -> None:
+    tops = {name.split(".")[0] for name in imports(ROOT / "harness" / f"{module}.py")}
+    assert not tops & COLD_LIBRARIES
+
+
+def test_no_file_is_a_junk_drawer() -> None:
+    assert not [path for path in files() if path.stem in JUNK_DRAWERS or path.parent.name in JUNK_DRAWERS]
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        path
+        for path in files()
+        if path.read_text(encoding="utf-8").strip()
+        and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not silent
+
+
+def test_files_and_functions_fit_in_a_head() -> None:
+    too_long = []
+    for path in files():
+        source = path.read_text(encoding="utf-8")
+        if len(source.splitlines()) > MAX_FILE_LINES:
+            too_long.append(f"{path.relative_to(ROOT)}: {len(source.splitlines())} lines")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES and not is_command(node):
+                    too_long.append(f"{path.relative_to(ROOT)}:{node.name}: {lines} lines")
+    assert not too_long
+
+
+def is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A command-line verb's length is its list of flags, not its logic."""
+    return any("command" in ast.dump(decorator) for decorator in node.decorator_list)
+
+
+def test_import_slo_is_light() -> None:
+    """A notebook or a gate that only reads records loads numpy and nothing heavier."""
+    code = (
+        "import sys, slo.records, slo.indicator, slo.objective, slo.verdict; "
+        "print(sorted({m.split('.')[0] for m in sys.modules} & {'pandas','pyarrow','scipy','pydantic','torch','rich'}))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == "[]"

@@ -1,0 +1,127 @@
+"""The Open Inference Protocol dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from harness.client import Target
+from harness.clients.kserve import KserveDialect, KserveOptions
+from harness.errors import HarnessFault
+from harness.exchange import Exchange
+from harness.options import problems
+from scenarios.payload import Payload
+from slo.records import Status
+from tests.finished import finished
+
+TENSOR = {"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1.0, 2.0, 3.0, 4.0]}
+
+
+def dialect(url: str = "http://h:1", model: str = "m", **options: Any) -> KserveDialect:
+    return KserveDialect(Target(url, "kserve-v2", model, (), options))
+
+
+def settled(answer: Any, headers: tuple[tuple[bytes, bytes], ...] = (), **options: Any) -> Exchange:
+    body = answer if isinstance(answer, bytes) else orjson.dumps(answer)
+    exchange = finished([body], content_type="application/json", headers=headers)
+    dialect(**options).settle(exchange)
+    return exchange
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "path"),
+    [
+        ("http://h:1", {}, "/v2/models/m/infer"),
+        ("http://h:1/v2", {}, "/v2/models/m/infer"),
+        ("http://h:1/v2/models/m/infer", {}, "/v2/models/m/infer"),
+        ("http://h:1/base", {"model_version": "3"}, "/base/v2/models/m/versions/3/infer"),
+        ("http://h:1", {"path": "/x"}, "/x"),
+    ],
+)
+def test_the_path_names_the_model_and_its_version(url: str, options: dict[str, Any], path: str) -> None:
+    head = dialect(url, **options).encode(Payload(prompt="hi")).head
+    assert head.startswith(f"POST {path} HTTP/1.1\r\n".encode())
+
+
+def test_a_model_name_is_percent_encoded() -> None:
+    assert b"/v2/models/a%2Fb%20c/infer " in dialect(model="a/b c").encode(Payload(prompt="x")).head
+
+
+def test_a_missing_model_name_is_refused() -> None:
+    with pytest.raises(HarnessFault, match=r"target\.model"):
+        dialect(model="")
+
+
+def test_tensors_and_numpy_arrays_are_sent_in_the_protocols_shape() -> None:
+    array = {**TENSOR, "data": np.arange(4, dtype=np.float32).reshape(2, 2)}
+    body = orjson.loads(dialect(outputs=["y"], parameters={"p": 1}).encode(Payload(data={"inputs": [array]})).body)
+    assert body == {
+        "inputs": [{**TENSOR, "data": [[0.0, 1.0], [2.0, 3.0]]}],
+        "outputs": [{"name": "y"}],
+        "parameters": {"p": 1},
+    }
+
+
+def test_a_prompt_becomes_one_bytes_tensor() -> None:
+    options = {"prompt_input": "text", "prompt_shape": [1, 1]}
+    body = orjson.loads(dialect(**options).encode(Payload(prompt="hi")).body)
+    assert body == {"inputs": [{"name": "text", "shape": [1, 1], "datatype": "BYTES", "data": ["hi"]}]}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "part"),
+    [
+        ([], "no data"),
+        ([{"name": "x"}], "no known datatype"),
+        ([{**TENSOR, "shape": [3]}], "4 elements, not the 3"),
+        ([{**TENSOR, "shape": [-1]}], "has no shape"),
+        ([{key: TENSOR[key] for key in ("name", "shape", "datatype")}], "no data"),
+        ([1], "not a mapping"),
+        ([{**TENSOR, "data": [object()] * 4}], "can't be written as JSON"),
+    ],
+)
+def test_a_payload_that_is_no_tensor_is_refused_before_the_run(inputs: list[Any], part: str) -> None:
+    with pytest.raises(HarnessFault, match=part):
+        dialect().encode(Payload(data={"inputs": inputs}))
+
+
+def test_a_well_formed_answer_is_a_success() -> None:
+    answer = {"model_name": "m", "id": "1", "outputs": [{**TENSOR, "name": "y"}]}
+    x = settled(answer, outputs=["y"])
+    assert (x.status, x.error, x.n_chunks) == (Status.OK, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "part"),
+    [
+        ({"error": "model is not ready"}, Status.HTTP, "model is not ready"),
+        ({}, Status.PROTOCOL, "no outputs"),
+        ({"outputs": []}, Status.PROTOCOL, "no outputs"),
+        ({"outputs": [{**TENSOR, "data": [1]}]}, Status.PROTOCOL, "1 elements, not the 4"),
+        ({"outputs": [{**TENSOR, "datatype": "COMPLEX"}]}, Status.PROTOCOL, "no known datatype"),
+        (b"nope", Status.PROTOCOL, "not JSON"),
+    ],
+)
+def test_a_200_without_the_tensors_is_a_failure(answer: Any, status: Status, part: str) -> None:
+    x = settled(answer)
+    assert x.status == status
+    assert part in (x.error or "")
+
+
+def test_an_output_that_was_asked_for_and_is_missing_is_a_failure() -> None:
+    x = settled({"outputs": [TENSOR]}, outputs=["x", "z"])
+    assert (x.status, x.error) == (Status.PROTOCOL, "the response lacks the outputs z")
+
+
+def test_the_json_before_binary_tensors_is_what_is_checked() -> None:
+    answer = orjson.dumps({"outputs": [{key: TENSOR[key] for key in ("name", "shape", "datatype")}]})
+    length = (b"inference-header-content-length", str(len(answer)).encode())
+    assert settled(answer + b"\0" * 16, (length,)).status == Status.OK
+    assert settled(answer, ((length[0], b"9999"),)).status == Status.PROTOCOL
+
+
+def test_unknown_options_are_refused() -> None:
+    assert "Known ones: model_version" in problems(KserveOptions, {"versions": 1})[0]

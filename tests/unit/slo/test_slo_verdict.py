@@ -1,0 +1,188 @@
+"""Three-valued verdicts: proven kept, proven broken, or not enough data and how much is."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from slo.objective import parse
+from slo.records import Records, Status, from_columns
+from slo.validity import GeneratorFacts, Validity, assess
+from slo.verdict import ObjectiveVerdict, Verdict, judge
+
+MS = 1_000_000
+
+
+def run(latency_ms: object, **columns: object) -> Records:
+    latency = (np.asarray(latency_ms, float) * MS).astype(np.int64)
+    due = np.arange(len(latency)) * MS
+    given: dict[str, object] = {
+        "due_ns": due, "ready_ns": due, "sent_ns": due, "first_byte_ns": due + latency, "done_ns": due + latency
+    }  # fmt: skip
+    return from_columns(len(latency), **(given | columns))  # type: ignore[arg-type]
+
+
+def slow(bad: int, n: int) -> Records:
+    """n requests of 10 ms, the first ``bad`` of them 20 ms."""
+    return run(np.where(np.arange(n) < bad, 20, 10))
+
+
+def valid(some: Records) -> Validity:
+    facts = GeneratorFacts(open_loop=True, planned=len(some), elapsed_ns=10**15)
+    return dataclasses.replace(assess(some, facts), outcome="VALID", reasons=())
+
+
+def verdict(some: Records, *objectives: str, confidence: str = "0.95") -> Verdict:
+    return judge(some, [parse(text) for text in objectives], valid(some), confidence)
+
+
+def one(some: Records, objective: str, confidence: str = "0.95") -> ObjectiveVerdict:
+    (found,) = verdict(some, objective, confidence=confidence).objectives
+    return found
+
+
+@pytest.mark.parametrize(
+    ("bad", "n", "outcome"),
+    [(77, 10_000, "PASS"), (78, 10_000, "INCONCLUSIVE"), (0, 459, "PASS"), (0, 458, "INCONCLUSIVE")],
+)
+def test_p99_at_99_percent_passes_exactly_where_early_stopping_does(bad: int, n: int, outcome: str) -> None:
+    assert one(slow(bad, n), "p99(latency) <= 15ms", "0.99").outcome == outcome
+
+
+def test_too_little_data_is_inconclusive_and_says_how_much_is_needed() -> None:
+    found = one(slow(0, 458), "p99(latency) <= 15ms", "0.99")
+    assert (found.n_needed, found.n, found.bad, found.max_bad_allowed) == (459, 458, 0, -1)
+    assert found.interval == (10 * MS, math.inf)
+    assert "459 in all would decide, 1 more" in found.detail
+
+
+def test_a_broken_percentile_fails_only_when_it_is_proven_broken() -> None:
+    assert one(slow(11, 1000), "p99(latency) <= 15ms").outcome == "INCONCLUSIVE"
+    found = one(slow(30, 1000), "p99(latency) <= 15ms")
+    assert (found.outcome, found.n_needed, found.observed) == ("FAIL", 0, 20 * MS)
+    assert found.interval[0] > found.threshold
+
+
+def test_a_share_exactly_on_the_limit_is_never_decided() -> None:
+    found = one(slow(10, 1000), "p99(latency) <= 15ms")
+    assert (found.outcome, found.n_needed) == ("INCONCLUSIVE", None)
+    assert "change the limit" in found.detail
+
+
+def test_strict_operators_count_a_value_on_the_threshold_as_bad() -> None:
+    assert one(slow(0, 1000), "p99(latency) <= 10ms").outcome == "PASS"
+    assert one(slow(0, 1000), "p99(latency) < 10ms").outcome == "FAIL"
+
+
+def test_failed_requests_rank_as_worst() -> None:
+    status = np.zeros(1000, np.int64)
+    status[:30] = Status.TIMEOUT
+    found = one(run(np.full(1000, 1.0), status=status), "p99(latency) <= 15ms")
+    assert (found.outcome, found.observed) == ("FAIL", math.inf)
+
+
+def test_an_objective_on_a_low_percentile_guards_a_rate() -> None:
+    rates = run(np.where(np.arange(1000) < 30, 100, 10), n_out=2)  # 20/s and 200/s
+    assert one(rates, "p5(output_rate) >= 100/s").outcome == "PASS"
+    assert one(rates, "p1(output_rate) >= 100/s").outcome == "FAIL"
+    assert one(slow(0, 10).select(np.arange(0)), "p5(output_rate) >= 1/s").outcome == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(
+    ("bad", "n", "outcome"),
+    [
+        (0, 2995, "PASS"),
+        (0, 2994, "INCONCLUSIVE"),
+        (1, 4742, "PASS"),
+        (1, 4741, "INCONCLUSIVE"),
+        (480, 240_000, "FAIL"),
+    ],
+)
+def test_a_share_is_demonstrated_by_the_tabulated_number_of_requests(bad: int, n: int, outcome: str) -> None:
+    status = np.where(np.arange(n) < bad, int(Status.HTTP), 0)
+    found = one(run(np.ones(n), status=status), "ratio(error) <= 0.1%")
+    assert (found.outcome, found.bad) == (outcome, bad)
+
+
+def test_ratio_good_is_joint_and_over_every_request() -> None:
+    some = run(np.where(np.arange(1000) < 3, 20, 10), status=np.where(np.arange(1000) >= 998, int(Status.UNSENT), 0))
+    found = verdict(some, "latency <= 15ms", "ratio(good) >= 98%").objectives[0]
+    assert (found.outcome, found.bad, found.observed) == ("PASS", 5, 0.995)
+    assert found.interval[0] < 0.995 < found.interval[1]
+
+
+def test_facts_about_the_run_are_judged_as_observed() -> None:
+    some = slow(1, 100)
+    assert one(some, "max(latency) <= 20ms").outcome == "PASS"
+    assert one(some, "max(latency) < 20ms").outcome == "FAIL"
+    assert one(some, "min(latency) <= 10ms").interval == (10 * MS, 10 * MS)
+    mean = one(some, "mean(latency) <= 11ms")
+    assert (mean.outcome, mean.observed) == ("PASS", 10.1 * MS)
+    assert mean.interval[0] < 10.1 * MS < mean.interval[1]
+    assert one(some, "max(error) <= 0").outcome == "PASS"
+
+
+def test_rates_are_over_the_span_of_the_run() -> None:
+    some = slow(0, 991)  # last due at 990 ms, done at 1 s
+    assert one(some, "rate(ok) >= 991/s").outcome == "PASS"
+    assert one(some, "rate(good) > 991/s").outcome == "FAIL"
+    assert one(some, "rate(output_tokens) >= 1/s").outcome == "INCONCLUSIVE"
+
+
+def test_tokens_of_failed_requests_only_are_a_rate_of_zero_and_not_no_data() -> None:
+    some = run([1.0, 1.0], n_out=[5, -1], status=[int(Status.HTTP), 0])
+    found = one(some, "rate(output_tokens) >= 1/s")
+    assert (found.outcome, found.observed) == ("FAIL", 0.0)
+    assert one(run([1.0], status=int(Status.HTTP)), "rate(output_tokens) >= 1/s").outcome == "FAIL"
+
+
+def test_no_data_is_not_a_pass() -> None:
+    for text in (
+        "p99(latency) <= 1s",
+        "mean(latency) <= 1s",
+        "max(latency) <= 1s",
+        "ratio(good) >= 1%",
+        "rate(ok) >= 0.1/s",
+    ):
+        assert one(from_columns(0), text).outcome == "INCONCLUSIVE", text
+    assert one(from_columns(0), "p99(latency) <= 1s").n_needed == 299
+
+
+def test_an_indicator_that_does_not_apply_is_inconclusive_and_says_so() -> None:
+    found = one(slow(0, 500), "p99(ttft) <= 1s")
+    assert (found.outcome, found.n, found.missing) == ("INCONCLUSIVE", 0, 500)
+    assert "none of 500 successful requests has one" in found.detail
+
+
+def test_the_worst_objective_decides_and_says_why() -> None:
+    found = verdict(slow(30, 1000), "p99(latency) <= 15ms", "p50(latency) <= 15ms", "p97(latency) <= 15ms")
+    assert [v.outcome for v in found.objectives] == ["FAIL", "PASS", "INCONCLUSIVE"]
+    assert found.outcome == "FAIL"
+    assert [reason.split(":")[0] for reason in found.reasons] == ["p99(latency) <= 15ms", "p97(latency) <= 15ms"]
+
+
+def test_a_valid_run_without_objectives_passes_and_says_so() -> None:
+    found = verdict(slow(0, 10))
+    assert (found.outcome, found.reasons, found.objectives) == ("PASS", ("no objective given",), ())
+
+
+def test_an_invalid_run_is_invalid_whatever_its_numbers_say() -> None:
+    some = slow(0, 1000)
+    broken = dataclasses.replace(valid(some), outcome="INVALID", reasons=("too late",))
+    found = judge(some, [parse("p99(latency) <= 15ms")], broken)
+    assert (found.outcome, found.reasons) == ("INVALID", ("too late",))
+    assert found.objectives[0].outcome == "PASS"
+
+
+def test_gaps_of_one_request_are_told_to_depend_on_each_other() -> None:
+    some = run(np.ones(400), chunks=[[0, 5, 9]] * 400, n_chunks=3)
+    assert "depend on each other" in one(some, "p99(itl) <= 1ms").detail
+
+
+@pytest.mark.parametrize("confidence", ["0", "1", "1.5"])
+def test_a_confidence_outside_0_to_1_is_refused(confidence: str) -> None:
+    with pytest.raises(ValueError, match=r"lies"):
+        one(slow(0, 10), "p99(latency) <= 15ms", confidence)
