@@ -47,8 +47,9 @@ async def start(arguments: Sequence[str], log: Path) -> Bundled:
             "reference_server",
             "--http-port",
             "0",
+            "--until-stdin-closes",  # however we end, it does not outlive us
             *arguments,
-            stdin=asyncio.subprocess.PIPE,  # it stops when this closes, so it can't outlive us
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
             start_new_session=True,

@@ -232,7 +232,7 @@ class Coordinator:
             interrupted=bool(self._interrupts),
             max_duration_hit=any(report["max_duration_hit"] for report in done),
             clock_steps=sum(report["client"].get("clock_steps", 0) for report in done),
-            disk_faults=tuple(text for report in done for text in report["disk_faults"]),
+            disk_notes=tuple(text for report in done for text in report["disk_notes"]),
             n_workers=shards,
         )
 

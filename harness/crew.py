@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
-from harness.recorder import read_segment
+from harness.recorder import load_segment
 from slo.records import Records
 
 #: Status lines are short; a segment that no disk would take comes as one long line.
@@ -102,7 +102,7 @@ class Crew:
                 member.faults += message["errors"]
                 member.fault_code = message["code"]
             elif kind == "segment":
-                member.segments.append(read_segment(io.BytesIO(base64.b64decode(message["npz"]))))
+                member.segments.append(load_segment(io.BytesIO(base64.b64decode(message["npz"]))))
             elif kind == "done":
                 member.done = message
             self._changed.set()

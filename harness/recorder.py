@@ -88,7 +88,7 @@ def _intern(table: dict[str, int], text: str | None) -> int:
 
 
 class SegmentWriter:
-    """A thread that writes segments and renames each into place; ``faults`` says what went wrong."""
+    """A thread that writes segments and renames each into place; ``notes`` says what had to be done differently."""
 
     def __init__(self, folder: Path, worker: int) -> None:
         self._folder = folder
@@ -96,7 +96,7 @@ class SegmentWriter:
         self._queue: SimpleQueue[Records | None] = SimpleQueue()
         self._spill: Path | None = None
         self._count = 0
-        self.faults: list[str] = []
+        self.notes: list[str] = []
         self.unwritten: list[Records] = []
         self.folders = [str(folder)]
         self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
@@ -124,14 +124,14 @@ class SegmentWriter:
             if self._spill is None:
                 self._spill = Path(tempfile.mkdtemp(prefix="plimsoll-spill-"))
                 self.folders.append(str(self._spill))
-                self.faults.append(
+                self.notes.append(
                     f"segments could not be written to {self._folder} ({error.strerror or error}); from then on they went to "
                     f"{self._spill}. Free some space there before the next run"
                 )
             write_segment(self._spill / name, records)
         except OSError as second:
             self.unwritten.append(records)  # the worker hands these to the coordinator over its pipe
-            self.faults.append(
+            self.notes.append(
                 f"segment {name} with {len(records)} rows could not be written to {self._folder} "
                 f"({error.strerror or error}) nor to the temporary folder ({second.strerror or second}); they were kept "
                 "in memory"
@@ -162,8 +162,14 @@ def dump_segment(file: IO[bytes], records: Records) -> None:
     np.savez(file, **arrays)
 
 
-def read_segment(file: Path | IO[bytes]) -> Records:
+def read_segment(path: Path) -> Records:
     """Read one segment back. Raises OSError, ValueError, KeyError or zipfile.BadZipFile if it is damaged."""
+    with path.open("rb") as file:
+        return load_segment(file)
+
+
+def load_segment(file: IO[bytes]) -> Records:
+    """Read what ``dump_segment`` wrote. Raises like ``read_segment``."""
     with np.load(file, allow_pickle=False) as data:
         tables = json.loads(data["tables"].tobytes())
         columns = {name: data[f"c_{name}"] for name in COLUMNS}

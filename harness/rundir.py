@@ -112,7 +112,7 @@ def seal(
     except OSError as error:
         second = RunDirectory(Path(tempfile.mkdtemp(prefix="plimsoll-run-")))
         note = f"the run could not be sealed in {directory.path} ({error.strerror}); it is in {second.path}"
-        facts = replace(facts, disk_faults=(*facts.disk_faults, note))
+        facts = replace(facts, disk_notes=(*facts.disk_notes, note))
         sealed = replace(sealed, directory=second, facts=facts, notes=(note,))
         _write(sealed, plan, client_stats)
     for folder in folders if not unreadable else []:

@@ -30,7 +30,7 @@ def run_job(prepared: Prepared, *, as_json: bool) -> int:
     display = LiveDisplay(console, f"{scenario.name} ({scenario.kind})")
 
     def notice(text: str) -> None:
-        console.print(text, markup=False, highlight=False)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     try:
         outcome = asyncio.run(Coordinator(prepared.job, display, notice).run())

@@ -178,7 +178,7 @@ class Worker:
                 "aborted": issuer.aborted,
                 "max_duration_hit": issuer.max_duration_hit,
                 "faults": self._faults + recorder.faults,
-                "disk_faults": writer.faults,
+                "disk_notes": writer.notes,
                 "folders": writer.folders,
                 "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
                 **measured,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -19,6 +21,8 @@ _EXIT_USAGE = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a server until it is told to stop; returns the exit code."""
     given = _parser().parse_args(arguments)
+    if given.until_stdin_closes:
+        threading.Thread(target=_end_with_stdin, name="stdin", daemon=True).start()
     try:
         config = _config(given)
         asyncio.run(serve(config, lambda port: _announce(config, port, given.ready_fd)))
@@ -31,6 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before the signal handlers were in place
         return 0
     return 0
+
+
+def _end_with_stdin() -> None:
+    """Whoever started us holds the other end: when it is gone, however it went, so are we."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _announce(config: ServerConfig, port: int, ready_fd: int | None) -> None:
@@ -107,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         default="2s",
         help="time for requests under way at the end (default %(default)s)",
     )
+    add("--until-stdin-closes", action="store_true", help="stop when standard input ends")
     add("--ready-fd", type=int, default=None, help="also write the ready line to this descriptor")
     return parser
 

@@ -55,6 +55,7 @@ class GeneratorFacts:
     max_duration_hit: bool = False
     clock_steps: int = 0
     disk_faults: tuple[str, ...] = ()
+    disk_notes: tuple[str, ...] = ()
     n_workers: int = 1
 
     def to_json(self) -> dict[str, Any]:
@@ -336,6 +337,7 @@ def _warnings(
             f"{len(busy)} of {len(facts.worker_cpu)} workers used more than {CPU_LIMIT:.0%} of a core (most: "
             f"{max(busy):.0%}). Add workers before raising the rate"
         )
+    found += facts.disk_notes
     if facts.clock_steps:
         found.append(
             f"the wall clock jumped {facts.clock_steps} times; kernel stamps were mapped around it, and those that could "

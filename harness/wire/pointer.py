@@ -1,7 +1,7 @@
 """Pointer: a path into decoded JSON, such as ``choices[0].delta.content`` or ``$.message.content``.
 
-A subset of JSONPath (RFC 9535): names, ``[index]``, ``["name"]``; no wildcards, filters or slices,
-because a pointer names one value. It never raises on data.
+A subset of JSONPath (RFC 9535): names, ``[index]``, ``["name"]``, and ``choices.0.delta`` as many tools write an index; no
+wildcards, filters or slices, because a pointer names one value. It never raises on data.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ def find(value: Any, pointer: Pointer) -> Any:
     """The value at the pointer, or MISSING."""
     for step in pointer:
         if isinstance(step, str):
+            if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+                value = value[int(step)]
+                continue
             if not isinstance(value, dict) or step not in value:
                 return MISSING
             value = value[step]

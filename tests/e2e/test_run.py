@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,14 @@ import pytest
 from scenarios.spec import load
 from slo import contradictions, tables
 from slo.records import Records, Status
-from tests.e2e.plimsoll import begin, children, only_late, plimsoll, plimsoll_valid, server, wait_for
+from tests.e2e.plimsoll import PLIMSOLL, ROOT, begin, children, only_late, plimsoll, plimsoll_valid, server, wait_for
 
 pytestmark = pytest.mark.e2e
 
+CHAT_TEMPLATE = (
+    '{"model": "scripted", "stream": true, "max_tokens": 4, '
+    '"messages": [{"role": "user", "content": {{ prompt | tojson }}}]}'
+)
 FILES = {
     "manifest.json",
     "scenario.yaml",
@@ -359,3 +364,81 @@ def test_every_library_scenario_loads_and_names_objectives_that_parse() -> None:
         _, objectives, errors = read_objectives(load(name).objectives)
         assert not errors, (name, errors)
         assert objectives or load(name).kind != "server" or name in ("ramp", "spike")
+
+
+def test_kill_9_of_plimsoll_itself_leaves_no_process_behind(tmp_path: Path) -> None:
+    process = begin("run", "smoke", "--model", "scripted", "--duration", "60s", "--out", "r", cwd=tmp_path)
+    wait_for(tmp_path / "r" / "segments" / "w*.npz")
+    offspring = children(process.pid, "harness.worker") + children(process.pid, "reference_server")
+    assert len(offspring) == 2
+    process.kill()
+    process.communicate(timeout=10)
+    until = time.monotonic() + 15
+    while time.monotonic() < until and any(Path(f"/proc/{pid}").exists() for pid in offspring):
+        time.sleep(0.1)
+    assert not [pid for pid in offspring if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "flags"),
+    [
+        ("openai-completions", ()),
+        ("openai-embeddings", ()),
+        ("openai-chat", ("--option", "stream=false")),
+        ("http", ("--option", "path=/v1/chat/completions", "--option", "framing=sse", "--option", "text_path=choices.0.delta.content",
+                  "--option", "body='" + CHAT_TEMPLATE + "'")),
+        ("kserve-v2", ("--model", "scripted")),
+    ],
+)  # fmt: skip
+def test_every_http_protocol_drives_the_bundled_server(protocol: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as target:
+        done = plimsoll_valid(
+            "run", "--url", target.url, "--protocol", protocol, *flags, "--kind", "concurrency", "--concurrency", "2",
+            "--queries", "10", "--output-tokens", "4", *EASY, "--json", cwd=tmp_path,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["counts"]["by_status"] == {"OK": 10}, report["counts"]
+    streamed = protocol in ("openai-completions", "http")
+    assert ("ttft" in report["metrics"]) == streamed
+
+
+def test_a_full_disk_loses_no_row_and_says_where_the_run_is(tmp_path: Path) -> None:
+    """The run directory is on a 300 kB disk of its own (a mount namespace: needs root)."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (tmp_path / "tmp").mkdir()
+    inside = 'mount -t tmpfs -o size=300k tmpfs "$1" && cd "$1" && shift && exec "$@"'
+    run = [
+        "run",
+        "--protocol",
+        "null",
+        "--kind",
+        "server",
+        "--rate",
+        "2000",
+        "--queries",
+        "8000",
+        *EASY,
+        "--out",
+        "r",
+        "--json",
+    ]
+    if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("mount namespaces need root, which this user is not")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", inside, "sh", str(disk), *PLIMSOLL, *run],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "tmp")},
+    )
+    assert done.returncode in (0, 4), done.stderr
+    report = json.loads(done.stdout)
+    assert report["counts"]["by_status"] == {"OK": 8000}
+    assert any("No space left" in warning for warning in report["warnings"])
+    where = next((tmp_path / "tmp").glob("plimsoll-run-*"))
+    assert str(where) in done.stderr
+    assert len(tables.load(where)) == 8000
+    assert "Traceback" not in done.stderr

@@ -66,7 +66,9 @@ class Bench:
         self.clock.close()
 
 
-def play(url_to_test: Callable[[Bench], Awaitable[None]], script: Any, dialect: Plain | None = None, **options: Any) -> None:
+def play(
+    url_to_test: Callable[[Bench], Awaitable[None]], script: Any, dialect: Plain | None = None, **options: Any
+) -> None:
     """Run one test body against one scripted server."""
     server = {key: options.pop(key) for key in ("tls", "host", "eager") if key in options}
 
@@ -102,9 +104,21 @@ def scripted(*pieces: bytes | float, close: bool = False) -> Any:
     ("pieces", "close", "body"),
     [
         ((b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwor", 0.01, b"ld"), False, b"world"),
-        ((b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n", 0.01, b"2\r\nde\r\n0\r\n\r\n"), False, b"abcde"),
+        (
+            (
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n",
+                0.01,
+                b"2\r\nde\r\n0\r\n\r\n",
+            ),
+            False,
+            b"abcde",
+        ),
         ((b"HTTP/1.1 200 OK\r\n\r\nuntil", 0.01, b" close"), True, b"until close"),
-        ((b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", answer(b"z")), False, b"z"),
+        (
+            (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", answer(b"z")),
+            False,
+            b"z",
+        ),
         ((b"HTTP/1.1 204 No Content\r\n\r\n",), False, b""),
         ((b"HTTP/1.0 200 OK\r\n\r\nold",), True, b"old"),
     ],
@@ -124,8 +138,16 @@ def test_every_framing_of_a_response_is_read(pieces: tuple[Any, ...], close: boo
 @pytest.mark.parametrize(
     ("pieces", "status", "text"),
     [
-        ((b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\ncut",), Status.PROTOCOL, "in the middle of the response"),
-        ((b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n",), Status.PROTOCOL, "in the middle"),
+        (
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\ncut",),
+            Status.PROTOCOL,
+            "in the middle of the response",
+        ),
+        (
+            (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n",),
+            Status.PROTOCOL,
+            "in the middle",
+        ),
         ((b"HTTP/1.1 200 OK\r\n",), Status.PROTOCOL, "in the middle"),
         ((b"SSH-2.0-OpenSSH\r\n",), Status.PROTOCOL, "not HTTP/1.1"),
         ((), Status.PROTOCOL, "before any answer"),
@@ -309,7 +331,13 @@ def test_tls_carries_large_bodies_both_ways(authority: tuple[trustme.CA, Path]) 
             assert (exchange.status, len(exchange.body)) == (Status.OK, 3_000_000)
             assert exchange.stamp == Stamp.KERNEL
 
-    play(body, scripted(answer(b"z" * 3_000_000)), Plain(b"x" * 3_000_000), tls=server_context(ca), ca_file=str(path))
+    play(
+        body,
+        scripted(answer(b"z" * 3_000_000)),
+        Plain(b"x" * 3_000_000),
+        tls=server_context(ca),
+        ca_file=str(path),
+    )
 
 
 def test_tls_refuses_a_certificate_it_cannot_trust_and_says_why(authority: tuple[trustme.CA, Path]) -> None:
@@ -335,9 +363,7 @@ def test_stamps_are_the_kernels_and_ignore_a_late_event_loop() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[int] = loop.create_future()
-        process = await asyncio.create_subprocess_exec(
-            "python3", "-c", _SLOW_ANSWER, stdout=asyncio.subprocess.PIPE
-        )
+        process = await asyncio.create_subprocess_exec("python3", "-c", _SLOW_ANSWER, stdout=asyncio.subprocess.PIPE)
         assert process.stdout is not None
         ready.set_result(int(await process.stdout.readline()))
         bench = Bench(f"http://127.0.0.1:{ready.result()}", Plain())

@@ -53,3 +53,9 @@ json_values = st.recursive(
 @given(json_values, st.lists(st.sampled_from(["a", "b", 0, -1, 5]), max_size=4))
 def test_find_never_raises_on_data(value: object, steps: list[str | int]) -> None:
     find(value, tuple(steps))
+
+
+def test_a_number_after_a_dot_indexes_an_array_and_names_a_key_of_an_object() -> None:
+    assert find({"choices": [{"t": "a"}, {"t": "b"}]}, parse("choices.1.t")) == "b"
+    assert find({"choices": {"1": "k"}}, parse("choices.1")) == "k"
+    assert find({"choices": []}, parse("choices.0")) is MISSING

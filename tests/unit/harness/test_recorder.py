@@ -1,0 +1,230 @@
+"""The recorder: every finished exchange becomes one row, whatever the disk or a client's parser does."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import recorder
+from harness.exchange import Exchange
+from harness.recorder import (
+    Recorder,
+    SegmentWriter,
+    read_segment,
+    read_segments,
+    spread,
+    spread_quantile,
+    write_segment,
+)
+from slo.contradictions import find
+from slo.records import Records, Status, concat
+from tests.virtual_time import VirtualClock
+
+MS = 1_000_000
+
+
+def finished(query_id: int, t0: int, *, due_ms: int = 0, chunks: int = 0, error: str | None = None) -> Exchange:
+    due = t0 + due_ms * MS
+    exchange = Exchange(query_id, 0, 0, due, None)
+    exchange.ready_ns = exchange.sent_ns = due
+    exchange.headers_ns = exchange.first_byte_ns = due + MS
+    exchange.done_ns = due + 9 * MS
+    exchange.status = int(Status.OK if error is None else Status.PROTOCOL)
+    exchange.error = error
+    exchange.chunk_ns.extend(range(due + MS, due + MS + chunks))
+    exchange.n_chunks = chunks
+    if chunks:
+        exchange.first_token_ns = exchange.first_answer_ns = exchange.chunk_ns[0]
+        exchange.last_token_ns = exchange.chunk_ns[-1]
+    return exchange
+
+
+class Desk:
+    """A recorder in virtual time that keeps its segments in a list."""
+
+    def __init__(self, next_due_ns: int = 1 << 62) -> None:
+        self.clock = VirtualClock()
+        self.settled: list[int] = []
+        self.segments: list[Records] = []
+        self.next_due_ns = next_due_ns
+        self.recorder = Recorder(self.clock, self._settle, lambda: self.next_due_ns, self.segments.append, worker=3)
+        self.recorder.t0_ns = self.clock.now_ns()
+
+    def _settle(self, exchange: Exchange) -> None:
+        self.settled.append(exchange.query_id)
+        self.clock.spend(100_000)
+
+    def records(self) -> Records:
+        self.recorder.flush()
+        return concat(self.segments)
+
+
+def test_each_finished_exchange_is_one_row_with_times_relative_to_t0() -> None:
+    desk = Desk()
+    t0 = desk.recorder.t0_ns
+    for k in range(5):
+        desk.recorder.finished(finished(k, t0, due_ms=k, chunks=k))
+    desk.clock.run()
+    records = desk.records()
+    assert records["query_id"].tolist() == [0, 1, 2, 3, 4]
+    assert (records["due_ns"] == np.arange(5) * MS).all()
+    assert set(records["worker"].tolist()) == {3}
+    assert np.diff(records.chunk_offsets).tolist() == [0, 1, 2, 3, 4]
+    assert find(records) == []
+
+
+def test_what_did_not_happen_stays_minus_one_and_warm_up_times_are_negative() -> None:
+    desk = Desk()
+    exchange = Exchange(0, 0, 0, desk.recorder.t0_ns - 5 * MS, None)
+    exchange.phase = 1
+    desk.recorder.finished(exchange)
+    desk.clock.run()
+    records = desk.records()
+    assert records["due_ns"].tolist() == [-5 * MS]
+    assert records["sent_ns"].tolist() == [-1]
+    assert records["status"].tolist() == [Status.UNFINISHED]
+
+
+def test_settling_waits_while_a_query_is_about_to_be_due() -> None:
+    desk = Desk()
+    desk.next_due_ns = desk.clock.now_ns() + 100_000
+    desk.recorder.finished(finished(0, desk.recorder.t0_ns))
+    desk.clock.run(desk.next_due_ns - 1)
+    assert desk.settled == []
+    due, desk.next_due_ns = desk.next_due_ns, 1 << 62
+    desk.clock.run(due + MS)
+    assert desk.settled == [0]
+
+
+def test_a_long_queue_is_settled_in_slices_that_let_the_loop_breathe() -> None:
+    desk = Desk()
+    for k in range(100):
+        desk.recorder.finished(finished(k, desk.recorder.t0_ns))
+    begun = desk.clock.now_ns()
+    seen: list[int] = []
+    desk.clock.wake_at(begun, lambda: seen.append(len(desk.settled)))
+    desk.clock.run()
+    assert len(desk.settled) == 100
+    assert seen[0] < 100
+
+
+def test_with_a_large_backlog_memory_comes_before_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "BACKLOG", 10)
+    desk = Desk()
+    desk.next_due_ns = desk.clock.now_ns() + 100_000
+    for k in range(20):
+        desk.recorder.finished(finished(k, desk.recorder.t0_ns))
+    desk.clock.run(desk.clock.now_ns() + 50_000)
+    assert desk.settled
+
+
+def test_a_bug_in_a_clients_parser_costs_the_parsing_not_the_row() -> None:
+    desk = Desk()
+
+    def broken(exchange: Exchange) -> None:
+        raise KeyError("choices")
+
+    desk.recorder._settle = broken
+    desk.recorder.finished(finished(7, desk.recorder.t0_ns))
+    desk.clock.run()
+    records = desk.records()
+    assert records["status"].tolist() == [Status.PROTOCOL]
+    assert "KeyError" in str(records.texts("error")[0])
+    assert "query 7" in desk.recorder.faults[0]
+
+
+def test_a_segment_is_cut_every_second_and_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "SEGMENT_ROWS", 4)
+    desk = Desk()
+    for k in range(4):
+        desk.recorder.finished(finished(k, desk.recorder.t0_ns))
+    desk.clock.run()
+    assert [len(part) for part in desk.segments] == [4]
+    desk.recorder.finished(finished(4, desk.recorder.t0_ns))
+    desk.clock.run()
+    desk.clock.run(desk.clock.now_ns() + 1_100 * MS)
+    desk.recorder.finished(finished(5, desk.recorder.t0_ns))
+    desk.clock.run()
+    assert [len(part) for part in desk.segments] == [4, 2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, "a", "b é"])), max_size=12))
+def test_a_segment_reads_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, str]]) -> None:
+    desk = Desk()
+    for k, (chunks, error) in enumerate(rows):
+        desk.recorder.finished(finished(k, desk.recorder.t0_ns, chunks=chunks, error=error))
+    desk.clock.run()
+    before = desk.records()
+    path = tmp_path_factory.mktemp("s") / "w000-000000.npz"
+    write_segment(path, before)
+    after = read_segment(path)
+    assert after.errors == before.errors
+    assert after.texts("error") == [error for _, error in rows]
+    assert (after.chunk_ns == before.chunk_ns).all()
+    for name in before.columns:
+        assert (after[name] == before[name]).all()
+
+
+def one_row() -> Records:
+    desk = Desk()
+    desk.recorder.finished(finished(0, desk.recorder.t0_ns, chunks=3))
+    desk.clock.run()
+    return desk.records()
+
+
+def test_a_full_disk_sends_segments_to_another_folder_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = recorder.write_segment
+
+    def full(path: Path, records: Records) -> None:
+        if path.parent == tmp_path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(path, records)
+
+    monkeypatch.setattr(recorder, "write_segment", full)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    writer = SegmentWriter(tmp_path, 0)
+    writer.put(one_row())
+    writer.put(one_row())
+    writer.close()
+    parts, faults = read_segments([Path(folder) for folder in writer.folders])
+    assert (len(parts), faults) == (2, [])
+    assert "No space left" in writer.notes[0]
+    assert len(writer.notes) == 1
+    assert not writer.unwritten
+
+
+def test_with_no_disk_at_all_rows_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, records: Records) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(recorder, "write_segment", full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    writer = SegmentWriter(tmp_path, 0)
+    writer.put(one_row())
+    writer.close()
+    assert [len(part) for part in writer.unwritten] == [1]
+
+
+def test_a_damaged_segment_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    write_segment(tmp_path / "w000-000000.npz", one_row())
+    write_segment(tmp_path / "w000-000001.npz", one_row())
+    data = (tmp_path / "w000-000000.npz").read_bytes()
+    (tmp_path / "w000-000000.npz").write_bytes(data[: len(data) // 2])
+    parts, faults = read_segments([tmp_path])
+    assert len(parts) == 1
+    assert "w000-000000.npz" in faults[0]
+
+
+@given(st.lists(st.integers(1, 10**11), min_size=1, max_size=200), st.sampled_from([0.5, 0.9, 0.99]))
+def test_the_live_histogram_is_within_its_bin_of_the_exact_quantile(values: list[int], p: float) -> None:
+    exact = sorted(values)[max(0, -int(-p * len(values) // 1) - 1)]
+    live = spread_quantile(spread(values), p)
+    assert exact / 1.05 <= live <= exact * 1.05
