@@ -12,6 +12,9 @@ from typing import Any, Protocol
 from harness.exchange import Exchange
 from scenarios.payload import Payload
 
+#: With more requests than this in flight at once an open-loop run is given up as hopeless.
+MAX_OUTSTANDING = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -32,6 +35,7 @@ class Target:
     ca_file: str | None = None
     max_connections: int | None = None
     send_request_id: bool = True
+    max_outstanding: int = MAX_OUTSTANDING
 
 
 class Client(Protocol):

@@ -49,7 +49,6 @@ class Job:
     directory: RunDirectory
     command: Sequence[str]
     bundled: Sequence[str] | None = None
-    max_outstanding: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ class Coordinator:
             "shards": shards,
             "segments": str(self._job.directory.segments),
             "drain_ns": scenario.drain_ns,
-            "max_outstanding": max(1, self._job.max_outstanding // shards),
+            "max_outstanding": max(1, target.max_outstanding // shards),
         }
 
     def _on_status(self, member: Member, message: Mapping[str, Any]) -> None:

@@ -237,6 +237,8 @@ class HttpClient:
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
         exchange.request_id = request_id if self.target.send_request_id else b""
+        exchange.n_in = exchange.request.n_in  # as the source counts it, until the server's usage says better
+        exchange.media_ns = exchange.request.media_ns
         exchange.on_wire = True
         deadline = exchange.ready_ns + self.target.timeout_ns
         self._flying[exchange] = deadline

@@ -129,7 +129,7 @@ class Issuer:
     def _abort(self, outstanding: int) -> None:
         self.aborted = (
             f"{outstanding} requests were in flight at once (ceiling {self._load.outstanding_limit}): the endpoint fell "
-            "ever further behind the offered rate. Lower the rate, or raise max_outstanding"
+            "ever further behind the offered rate. Lower the rate, or raise target.options.max_outstanding"
         )
         self.stop()
 

@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from harness import bundled, rundir
-from harness.client import ProtocolSpec, Target
+from harness.client import MAX_OUTSTANDING, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
 from harness.http_pool import origin_of
 from harness.plugins import protocols
-from harness.secrets import Headers, redact, resolve
+from harness.secrets import Headers, redact, resolve, sensitive_values
 from reports.format import Format, formats
+from scenarios.document import read_document
 from scenarios.flags import Flags
 from scenarios.spec import Scenario, ScenarioError, library, load, with_flags
 from slo import objective
 from slo.objective import Objective
 
 #: Options of every target, whatever its protocol.
-_COMMON_OPTIONS = ("max_connections", "request_id")
+_COMMON_OPTIONS = ("max_connections", "max_outstanding", "request_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def read_objectives(texts: Sequence[str]) -> tuple[list[str], tuple[Objective, .
             else:
                 found.append(objective.parse(text))
         except objective.ObjectiveError as error:
-            errors += [f"--slo {text!r}: {line}" for line in error.errors]
+            errors += [f"--slo {line}" for line in error.errors]
         except OSError as error:
             errors.append(f"--slo {text}: cannot be read ({error.strerror}). Give an objective or a file of them")
     errors += objective.check(found) if not errors else []
@@ -75,8 +76,11 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[s
             errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
             continue
         try:
+            is_new = not Path(path).exists()
             with Path(path).open("ab"):
                 targets.append(FormatTarget(known[name], Path(path)))
+            if is_new:
+                Path(path).unlink()  # it can be written; other errors may still stop us from having anything to write
         except OSError as error:
             errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
     return tuple(targets), errors
@@ -106,14 +110,14 @@ def prepare(
     try:
         scenario = find_scenario(scenario_name, flags)
     except ScenarioError as error:
-        errors += error.errors
+        errors += error.errors + _errors_beyond(scenario_name, bool(slo))
     outputs, problems = read_formats(format_texts)
     errors += problems
     target, headers = None, None
     if scenario is not None:
         if not slo:
             _, objectives, problems = read_objectives(scenario.objectives)
-            errors += [text.replace("--slo", f"{scenario.name}: objectives:", 1) for text in problems]
+            errors += [text.replace("--slo", f"{scenario.name}:objectives:", 1) for text in problems]
         target, headers, problems = _target(scenario)
         errors += problems
     if errors or scenario is None or target is None or headers is None:
@@ -124,31 +128,63 @@ def prepare(
     return Prepared(Job(scenario, _public(scenario, headers), target, directory, shown, server), objectives, outputs)
 
 
+def _errors_beyond(scenario_name: str | None, slo_given: bool) -> list[str]:
+    """What a scenario file that does not even parse gets wrong besides: its objectives and its protocol's options."""
+    path = library().get(scenario_name or "", Path(scenario_name or ""))
+    try:
+        raw = read_document(path.read_text(encoding="utf-8"), str(scenario_name))
+    except (OSError, UnicodeDecodeError, ScenarioError):
+        return []
+    errors: list[str] = []
+    listed = raw.get("objectives")
+    if isinstance(listed, list) and not slo_given:
+        _, _, problems = read_objectives([text for text in listed if isinstance(text, str)])
+        errors += [text.replace("--slo", f"{scenario_name}:objectives:", 1) for text in problems]
+    section = raw.get("target")
+    if isinstance(section, dict):
+        options = section.get("options")
+        _, problems = _options(scenario_name or "", section.get("protocol", "openai-chat"), options or {})
+        errors += problems if isinstance(options, dict | None) else []
+    return errors
+
+
 def _public(scenario: Scenario, headers: Headers) -> dict[str, Any]:
     """The scenario as it may be written down: a credential that stands in it in the clear is masked."""
-    mapping = scenario.to_mapping()
-    section = mapping["target"]
-    section["headers"] = {
-        name: redact(value, headers.secret_values) for name, value in section.get("headers", {}).items()
-    }
+    mapping: dict[str, Any] = _masked(scenario.to_mapping(), headers.secret_values)
     return mapping
+
+
+def _masked(value: Any, secrets: frozenset[str]) -> Any:
+    if isinstance(value, dict):
+        headers = value.get("headers")
+        literal = [pair for pair in headers.items() if "${" not in str(pair[1])] if isinstance(headers, dict) else []
+        hidden = secrets | sensitive_values((name, str(text)) for name, text in literal)
+        return {name: _masked(item, hidden) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(item, secrets) for item in value]
+    return redact(value, secrets) if isinstance(value, str) else value
+
+
+def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The options that are everybody's, and every error in all of them."""
+    known = protocols()
+    if protocol not in known:
+        return {}, [f"{where}:target.protocol: {protocol!r} is unknown. Use one of {', '.join(sorted(known))}"]
+    options = dict(given)
+    common = {name: options.pop(name) for name in _COMMON_OPTIONS if name in options}
+    errors = [f"{where}: {text}" for text in known[protocol].check(options)]
+    for name in ("max_connections", "max_outstanding"):
+        limit = common.get(name, 1)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            errors.append(f"{where}:target.options.{name}: {limit!r} is not a whole number from 1 up")
+    if not isinstance(common.get("request_id", True), bool):
+        errors.append(f"{where}:target.options.request_id: write true or false")
+    return common, errors
 
 
 def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
     section = scenario.target
-    known = protocols()
-    where = f"{scenario.name}: target"
-    if section.protocol not in known:
-        names = ", ".join(sorted(known))
-        return None, None, [f"{where}.protocol: {section.protocol!r} is unknown. Use one of {names}"]
-    options = dict(section.options)
-    common = {name: options.pop(name) for name in _COMMON_OPTIONS if name in options}
-    errors = [f"{scenario.name}: {text}" for text in known[section.protocol].check(options)]
-    limit = common.get("max_connections")
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        errors.append(f"{where}.options.max_connections: {limit!r} is not a whole number from 1 up")
-    if not isinstance(common.get("request_id", True), bool):
-        errors.append(f"{where}.options.request_id: write true or false")
+    common, errors = _options(scenario.name, section.protocol, section.options)
     if section.url is not None:
         try:
             origin_of(section.url)
@@ -157,7 +193,7 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
     headers, problems = resolve(section.model_dump())
     errors += [f"{scenario.name}: {text}" for text in problems]
     if section.ca_file is not None and not Path(section.ca_file).is_file():
-        errors.append(f"{where}.ca_file: {section.ca_file} does not exist. Give a PEM file")
+        errors.append(f"{scenario.name}:target.ca_file: {section.ca_file} does not exist. Give a PEM file")
     if errors:
         return None, headers, errors
     target = Target(
@@ -165,13 +201,14 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
         protocol=section.protocol,
         model=section.model,
         headers=headers.pairs,
-        options=options,
+        options={name: value for name, value in section.options.items() if name not in _COMMON_OPTIONS},
         timeout_ns=scenario.timeout_ns,
         connect_timeout_ns=scenario.connect_timeout_ns,
         tls_verify=section.tls_verify,
         ca_file=section.ca_file,
-        max_connections=limit,
-        send_request_id=bool(common.get("request_id", True)),
+        max_connections=common.get("max_connections"),
+        send_request_id=common.get("request_id", True),
+        max_outstanding=common.get("max_outstanding", MAX_OUTSTANDING),
     )
     return target, headers, []
 

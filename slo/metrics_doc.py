@@ -112,12 +112,17 @@ def _section(indicator: Indicator) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the page, or with ``--write`` bring the file up to date."""
+    """Print the page; with ``--write`` bring the file up to date, with ``--check`` say whether it is."""
+    if arguments == ["--check"]:
+        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == render():
+            return 0
+        print("docs/metrics.md is out of date: run `make docs`", file=sys.stderr)
+        return 1
     if arguments == ["--write"]:
         PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_text(render(), encoding="utf-8")
     elif arguments:
-        print("usage: python -m slo.metrics_doc [--write]", file=sys.stderr)
+        print("usage: python -m slo.metrics_doc [--write | --check]", file=sys.stderr)
         return 2
     else:
         print(render(), end="")

@@ -1,0 +1,1 @@
+"""Benchmarks of the hot path: ``make bench`` (``python -m tests.bench``)."""

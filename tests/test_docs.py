@@ -1,0 +1,329 @@
+"""The documentation, kept true: links, commands, examples, keys, columns, codes and names are compared with the code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pytest
+import typer.main
+from pydantic import BaseModel
+
+from harness.cli import app
+from harness.clients.http import HttpOptions
+from harness.clients.kserve import KserveOptions
+from harness.clients.openai import EmbeddingOptions, GenerationOptions
+from harness.exit_codes import OF_OUTCOME, ExitCode
+from harness.plugins import protocols
+from reference_server.__main__ import main as reference_server
+from reference_server.faults import KINDS as FAULTS
+from reference_server.metrics import Metrics
+from reference_server.server import MODELS
+from reference_server.truth import TruthRow
+from reports import parts
+from reports.format import formats
+from reports.report import Report
+from scenarios.discovery import kinds, sources
+from scenarios.document import read_document
+from scenarios.durations import format_duration
+from scenarios.scenario import Scenario, StopSection, TargetSection
+from scenarios.spec import library, parse
+from slo import objective, tables, validity
+from slo import records as rec
+from slo.indicator import catalogue
+from tests.e2e.test_run import FILES
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+SCENARIO_PAGES = ("scenarios.md", "protocols.md", "reference-server.md")
+
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_OBJECTIVE = re.compile(r"(?:[a-z][a-z0-9.]*\([a-z_]+\)|[a-z_]+) (?:<=|>=|<|>) [0-9.]+\S*")
+_FILE = re.compile(r"(?:harness|scenarios|slo|reports|reference_server|tests|docs)/[\w./-]*")
+
+
+def page(name: str) -> str:
+    return (ROOT / name if name.isupper() else ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def fences(text: str, *languages: str) -> list[str]:
+    return [dedent(body) for _, language, body in _FENCE.findall(text) if language in languages]
+
+
+def spans(text: str) -> list[str]:
+    return _SPAN.findall(_FENCE.sub("", text))
+
+
+def section(text: str, heading: str) -> str:
+    """What stands between a heading and the next one."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", _FENCE.sub("", text), re.MULTILINE | re.DOTALL)
+    assert found, f"no section {heading!r}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table row, without heads and rulers."""
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    rulers = [i for i, cells in enumerate(lines) if set("".join(cells)) <= {"-"}]
+    return [cells for i, cells in enumerate(lines) if i not in rulers and i + 1 not in rulers]
+
+
+def named(text: str) -> list[str]:
+    """The code span that begins each table row."""
+    return [span[1] for cells in rows(text) if (span := _SPAN.search(cells[0]))]
+
+
+# -- links, files, commands -----------------------------------------------------------------------------------
+
+
+def anchors(path: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", _FENCE.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_relative_link_resolves(path: Path) -> None:
+    for target in _LINK.findall(_FENCE.sub("", path.read_text(encoding="utf-8"))):
+        if "://" not in target:
+            name, _, anchor = target.partition("#")
+            other = path.parent / name if name else path
+            assert other.exists(), target
+            assert not anchor or anchor in anchors(other), target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_source_file_that_is_named_exists(path: Path) -> None:
+    for span in spans(path.read_text(encoding="utf-8")):
+        if _FILE.fullmatch(span) and "NAME" not in span:
+            assert (ROOT / span).exists(), span
+
+
+def commands(text: str) -> Iterator[str]:
+    """Command lines in shell and CI examples, continuation lines joined."""
+    for body in fences(text, "sh", "yaml"):
+        for line in body.replace("\\\n", " ").splitlines():
+            if line.strip().startswith(("plimsoll ", "make ", "python -m reference_server ")):
+                yield line.strip().partition(" > ")[0]
+
+
+def read_command(words: list[str]) -> None:
+    """Read a ``plimsoll`` command line as the program would, without running it. Raises what it would raise."""
+    command: Any = typer.main.get_command(app)
+    while words and hasattr(command, "commands"):
+        assert words[0] in command.commands, f"no verb {words[0]!r}"
+        command = command.commands[words[0]]
+        words = words[1:]
+    if not hasattr(command, "commands"):
+        with command.make_context(command.name, words):
+            pass
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_command_line_can_be_typed_as_it_stands(path: Path) -> None:
+    targets = re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for line in commands(path.read_text(encoding="utf-8")):
+        words = shlex.split(line, comments=True)
+        if words[0] == "make":
+            assert set(words[1:]) <= set(targets), line
+        elif words[0] == "plimsoll":
+            read_command(words[1:])
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_command_in_the_text_has_a_verb_and_flags_that_exist(path: Path) -> None:
+    for span in spans(path.read_text(encoding="utf-8")):
+        if span.startswith("plimsoll "):
+            try:
+                read_command(shlex.split(span)[1:])
+            except typer.BadParameter as error:
+                if type(error).__name__ != "MissingParameter":  # the text may leave an argument to the reader
+                    raise
+
+
+def test_every_verb_is_documented() -> None:
+    def walk(path: str, command: Any) -> Iterator[str]:
+        children: Mapping[str, Any] = getattr(command, "commands", {})
+        yield from (path,) if not children else (p for name in children for p in walk(f"{path} {name}", children[name]))
+
+    root: Any = typer.main.get_command(app)
+    heads = re.findall(r"^## (.*)$", page("cli"), re.MULTILINE)
+    assert sorted(walk("plimsoll", root)) == sorted(heads)
+    assert {f"plimsoll {name}" for name in root.commands} == set(named(section(readme(), "In CI")))
+
+
+def readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+# -- scenarios, protocols, objectives -------------------------------------------------------------------------
+
+
+def test_every_scenario_example_is_a_scenario_and_its_options_fit_the_protocol() -> None:
+    known = protocols()
+    for name in SCENARIO_PAGES:
+        examples = fences((ROOT / "docs" / name).read_text(encoding="utf-8"), "yaml")
+        assert examples
+        for text in examples:
+            # A fragment is laid over the smallest scenario.
+            scenario = parse({"kind": "server", **read_document(text, name)}, name)
+            assert not objective.parse_all(scenario.objectives)[1]
+            assert known[scenario.target.protocol].check(scenario.target.options) == []
+
+
+def shown(name: str, field: Any) -> str:
+    """A field's default as the tables write it."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or isinstance(value, bool):
+        return {None: "`null`", True: "`true`", False: "`false`"}[value]
+    if name.endswith("_ns"):
+        return f"`{format_duration(value)}`"
+    empty = {"": '""', (): "[]"}.get(value) if isinstance(value, (str, tuple)) else None
+    return f"`{empty or value}`"
+
+
+KEYS: dict[tuple[str, str], tuple[type[BaseModel], set[str]]] = {
+    ("scenarios", "Top level"): (Scenario, {"name", "params", "target", "source", "stop"}),
+    ("scenarios", "Target"): (TargetSection, set()),
+    ("scenarios", "Stop"): (StopSection, set()),
+    **{("scenarios", kind.name): (kind.params, set()) for kind in kinds().values()},
+    **{("scenarios", source.name): (source.params, {"inputs"}) for source in sources().values()},
+    ("protocols", "openai-chat and openai-completions"): (GenerationOptions, set()),
+    ("protocols", "openai-embeddings"): (EmbeddingOptions, set()),
+    ("protocols", "kserve-v2"): (KserveOptions, set()),
+    ("protocols", "http"): (HttpOptions, set()),
+}
+
+
+@pytest.mark.parametrize("where", KEYS, ids="-".join)
+def test_every_key_is_listed_with_its_default(where: tuple[str, str]) -> None:
+    model, in_words = KEYS[where]
+    fields = {field.alias or name: (name, field) for name, field in model.model_fields.items()}
+    if where[1] in sources():
+        del fields["kind"]  # it is the heading
+    table = {cells[0].strip("`"): cells for cells in rows(section(page(where[0]), where[1]))}
+    assert list(table) == list(fields)
+    column = 1 if where[0] == "protocols" else 2
+    for key, (name, field) in fields.items():
+        if key not in in_words:
+            assert table[key][column] == shown(name, field), key
+
+
+def test_every_objective_in_the_text_is_one_and_the_refused_ones_are_refused() -> None:
+    refused = named(section(page("objectives"), "Refused"))
+    assert len(refused) >= 5
+    for text in refused:
+        with pytest.raises(objective.ObjectiveError):
+            objective.parse(text)
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        for block in fences(text, "slo"):
+            assert objective.parse_all(block.splitlines())[1] == []
+        for span in spans(text):
+            if _OBJECTIVE.fullmatch(span) and span not in refused:
+                objective.parse(span)
+    for block in fences(page("objectives"), "yaml"):
+        assert objective.parse_all(read_document(block, "objectives.md")["objectives"])[1] == []
+
+
+def test_the_numbers_of_requests_needed_are_right() -> None:
+    from slo.confidence import n_needed
+
+    table = rows(section(page("objectives"), "Verdicts"))[-1]
+    said = [int(cell.replace(",", "")) for cell in table[1:]]
+    assert said == [n_needed(0, 0, limit) for limit in ("0.1", "0.05", "0.01", "0.001")]
+
+
+# -- what a run leaves behind ---------------------------------------------------------------------------------
+
+
+def test_the_exit_codes_are_those_of_the_program() -> None:
+    listed = [int(cells[0]) for cells in rows(section(page("run-directory"), "Exit codes"))]
+    assert listed == [int(code) for code in ExitCode]
+    assert {cells[0]: int(cells[1]) for cells in rows(section(readme(), "Reading the verdict"))} == OF_OUTCOME
+    verdicts = rows(section(page("objectives"), "Verdicts"))[: len(OF_OUTCOME)]
+    assert {cells[0]: int(cells[2]) for cells in verdicts} == OF_OUTCOME
+
+
+@pytest.mark.parametrize(
+    ("heading", "model"),
+    [
+        ("report.json", Report),
+        ("run", parts.Run),
+        ("validity", parts.Validity),
+        ("verdict", parts.Verdict),
+        ("verdict.objectives", parts.ObjectiveResult),
+        ("metrics", parts.Metric),
+        ("throughput", parts.Throughput),
+        ("counts", parts.Counts),
+        ("charts", parts.Charts),
+    ],
+)
+def test_every_key_of_the_report_is_listed(heading: str, model: type[BaseModel]) -> None:
+    listed = named(section(page("run-directory"), heading))
+    assert listed == [field.alias or name for name, field in model.model_fields.items()]
+
+
+def test_every_file_column_and_status_is_listed() -> None:
+    text = page("run-directory")
+    assert set(named(section(text, "Run directory"))) == FILES
+    requests, chunks = tables.to_tables(rec.empty(), [])
+    listed = named(section(text, "requests.parquet"))
+    assert listed == [*requests.column_names, *(status.name for status in rec.Status)]
+    assert named(section(text, "chunks.parquet")) == chunks.column_names
+
+
+def test_every_check_of_the_generator_is_explained() -> None:
+    due = np.arange(300) * 10_000_000
+    records = rec.from_columns(300, due_ns=due, ready_ns=due, sent_ns=due, first_byte_ns=due + 1, done_ns=due + 2)
+    facts = validity.GeneratorFacts(open_loop=True, planned=300, planned_queries=300, process="constant")
+    seen = validity.assess(records, facts, [objective.parse("p99(ttft) <= 200ms")])
+    assert set(named(section(page("validity"), "Validity"))) == {check.name for check in seen.checks}
+
+
+# -- names that a folder scan finds ---------------------------------------------------------------------------
+
+
+def test_everything_that_a_folder_scan_finds_is_named() -> None:
+    assert set(named(section(page("scenarios"), "Library"))) == set(library())
+    assert set(named(section(page("protocols"), "Protocols"))) == {*protocols(), "max_connections", "max_outstanding", "request_id"}
+    assert set(named(section(page("run-directory"), "Formats"))) == set(formats())
+    assert {f"## {name}" for name in catalogue()} <= set(page("metrics").splitlines())
+    grammar = spans(section(page("objectives"), "Grammar"))
+    assert set(catalogue()) <= set(grammar)
+    heads = set(page("scenarios").splitlines())
+    assert {f"### {name}" for name in (*kinds(), *sources())} <= heads
+
+
+def test_the_library_table_gives_each_its_kind() -> None:
+    from scenarios.spec import load
+
+    for cells in rows(section(page("scenarios"), "Library")):
+        assert cells[1] == load(cells[0].strip("`")).kind
+
+
+def test_the_reference_server_is_described_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    text = page("reference-server")
+    assert set(named(section(text, "Models"))) == set(MODELS)
+    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(text, "Faults"))[: len(FAULTS)]}
+    for name, fault in FAULTS.items():
+        keys = [f"`{key}`" if default is None else f"`{key}` ({default})" for key, default in fault.keys.items()]
+        assert listed[name] == ", ".join(keys)
+    assert named(section(text, "Truth")) == list(TruthRow("id", "scripted", 0).as_json())
+    exposed = re.findall(r"^# TYPE (\S+)", Metrics().render(None, None).decode(), re.MULTILINE)
+    families = {name for name in exposed if not name.endswith("_created")}
+    assert families <= set(spans(section(text, "Metrics")))
+    with pytest.raises(SystemExit):
+        reference_server(["--help"])
+    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    for span in spans(text):
+        flag = span.split(" ")[0].partition("=")[0]
+        assert not flag.startswith("--") or flag in known, span

@@ -1,0 +1,89 @@
+"""From flags and files to a checked job: everything wrong at once, and nothing secret written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HarnessFault
+from harness.job import Prepared, prepare
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def scenario_file(text: str) -> str:
+    Path("s.yaml").write_text(text)
+    return "s.yaml"
+
+
+def faults(*arguments: object, **flags: object) -> str:
+    with pytest.raises(HarnessFault) as caught:
+        prepare(*arguments, flags, [], [], None)  # type: ignore[arg-type]
+    return "\n".join(caught.value.errors)
+
+
+def test_a_file_with_errors_in_every_part_reports_them_all() -> None:
+    said = faults(
+        scenario_file(
+            "kind: server\nparams: {rate: -3, arival: poisson}\nstop: {min_querys: 3}\n"
+            "target: {protocol: openai-chat, options: {foo: 1, max_connections: 0}}\n"
+            'objectives: ["p99(ttft) <= 200", "p99(nope) <= 1ms"]\n'
+        )
+    )
+    for part in ("rate", "arival", "min_querys", "foo", "max_connections", "bare number", "nope"):
+        assert part in said
+    assert not Path("runs").exists()
+
+
+def test_a_format_file_that_cannot_be_written_is_an_error_and_one_that_can_is_not_created_in_vain() -> None:
+    with pytest.raises(HarnessFault, match="nowhere"):
+        prepare(None, {"url": "http://h:1"}, [], ["json=/nowhere/x", "csv=ok.csv"], None)
+    assert not Path("ok.csv").exists()
+
+
+def ready(text: str) -> Prepared:
+    return prepare(scenario_file(text), {}, [], [], Path("out"), command=["plimsoll", "run"])
+
+
+def test_a_literal_credential_in_the_protocols_own_headers_is_masked_where_it_is_written_down() -> None:
+    job = ready(
+        "kind: single_stream\ntarget:\n  url: http://127.0.0.1:1\n  protocol: http\n"
+        "  options: {path: /x, headers: {X-Api-Token: abcdef-literal-secret, X-Plain: yes-please}, max_outstanding: 7}\n"
+    ).job
+    written = str(job.public)
+    assert "abcdef-literal-secret" not in written
+    assert "yes-please" in written
+    assert job.target.max_outstanding == 7
+    assert job.target.options["headers"]["X-Api-Token"] == "abcdef-literal-secret"
+
+
+def test_names_that_only_sound_like_credentials_are_left_alone() -> None:
+    job = ready(
+        "kind: single_stream\ntarget: {url: 'http://127.0.0.1:1', options: {max_tokens_field: max_completion_tokens}}\n"
+    ).job
+    assert job.public["target"]["options"]["max_tokens_field"] == "max_completion_tokens"
+
+
+def test_a_secret_from_the_environment_is_masked_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", "sk-0123456789abcdef")
+    flags = {"url": "http://127.0.0.1:1", "api_key_env": "THE_KEY"}
+    job = prepare(None, flags, [], [], Path("out"), command=["plimsoll", "--x", "sk-0123456789abcdef"]).job  # type: ignore[arg-type]
+    assert job.command == ["plimsoll", "--x", "[redacted]"]
+    assert ("Authorization", "Bearer sk-0123456789abcdef") in job.target.headers
+
+
+def test_a_run_directory_that_is_not_empty_is_refused() -> None:
+    Path("full").mkdir()
+    Path("full/x").touch()
+    with pytest.raises(HarnessFault, match="not empty"):
+        prepare(None, {"url": "http://127.0.0.1:1"}, [], [], Path("full"))
+
+
+def test_without_a_url_the_bundled_server_is_meant_except_for_protocols_that_need_none() -> None:
+    assert prepare(None, {"queries": 3}, [], [], Path("a")).job.bundled is not None
+    assert prepare(None, {"queries": 3, "protocol": "null"}, [], [], Path("b")).job.bundled is None
+    assert prepare(None, {"queries": 3, "url": "http://127.0.0.1:1"}, [], [], Path("c")).job.bundled is None
