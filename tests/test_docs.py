@@ -294,7 +294,12 @@ def test_every_check_of_the_generator_is_explained() -> None:
 
 def test_everything_that_a_folder_scan_finds_is_named() -> None:
     assert set(named(section(page("scenarios"), "Library"))) == set(library())
-    assert set(named(section(page("protocols"), "Protocols"))) == {*protocols(), "max_connections", "max_outstanding", "request_id"}
+    assert set(named(section(page("protocols"), "Protocols"))) == {
+        *protocols(),
+        "max_connections",
+        "max_outstanding",
+        "request_id",
+    }
     assert set(named(section(page("run-directory"), "Formats"))) == set(formats())
     assert {f"## {name}" for name in catalogue()} <= set(page("metrics").splitlines())
     grammar = spans(section(page("objectives"), "Grammar"))
