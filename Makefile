@@ -13,7 +13,7 @@ $(STAMP): requirements.lock pyproject.toml
 	  { echo "Plimsoll needs Python 3.11 or newer ($(PYTHON) is older): make PYTHON=python3.11"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: $(STAMP)  ## start the bundled server, drive it for 30 s, print the verdict, leave runs/demo-*/report.html

@@ -66,6 +66,9 @@ async def start(arguments: Sequence[str], log: Path) -> Bundled:
         raise HarnessFault(
             f"the bundled server did not start ({tail or 'it said nothing'}); its log is {log}"
         ) from None
+    except asyncio.CancelledError:
+        await stop(process)
+        raise
     return Bundled(process, str(facts["url"]), tuple(facts["models"]), facts)
 
 

@@ -110,6 +110,7 @@ class Coordinator:
         self._progress = Progress(progress)
         self._interrupts = 0
         self._t0_ns = 0
+        self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> Outcome:
         """Run the job to its sealed directory.
@@ -117,6 +118,7 @@ class Coordinator:
         Raises HarnessFault before t0 (bad target, bad payloads); after t0 nothing is raised for what went wrong.
         """
         loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupt)
         server = None
@@ -131,6 +133,9 @@ class Coordinator:
             if not target.model and target.protocol.startswith("openai-"):
                 target = replace(target, model=await first_model(target) or "")
             sealed = await self._measure(target, server)
+        except asyncio.CancelledError:
+            await self._crew.kill()
+            raise HarnessFault("interrupted before the first query: nothing was sent", ExitCode.INTERRUPTED) from None
         finally:
             if server is not None:
                 await bundled_server.stop(server.process)
@@ -148,9 +153,6 @@ class Coordinator:
         specs = [self._spec(target, run_id, index, shards) for index in range(shards)]
         with job.directory.worker_log.open("wb") as log:
             await self._crew.start(specs, log)
-            if self._interrupts:
-                await self._crew.kill()
-                raise HarnessFault("interrupted before the first query: nothing was sent", ExitCode.INTERRUPTED)
             self._t0_ns = time.monotonic_ns() + LEAD_NS + scenario.warmup_ns
             t0_wall_ns = time.time_ns() + self._t0_ns - time.monotonic_ns()
             self._progress.begin(plan, scenario, self._t0_ns)
@@ -194,8 +196,8 @@ class Coordinator:
         self._interrupts += 1
         if not self._t0_ns:
             self._notice("interrupted: stopping before the first query ...")
-            for member in self._crew.members:
-                member.process.terminate()
+            if self._task is not None and self._interrupts == 1:
+                self._task.cancel()
             return
         if self._interrupts == 1:
             self._notice(

@@ -44,7 +44,8 @@ def run_job(prepared: Prepared, *, as_json: bool) -> int:
         notice(f"warning: {note}")
     result = judge(sealed, prepared.objectives)
     publish(result, sealed.directory, prepared.outputs, as_json=as_json)
-    notice(f"run directory: {sealed.directory.path}")
+    if as_json:
+        notice(f"run directory: {sealed.directory.path}")
     return int(ExitCode.INTERRUPTED if outcome.interrupted else OF_OUTCOME[result.verdict.outcome])
 
 
@@ -70,8 +71,14 @@ def publish(result: Report, directory: RunDirectory | None, outputs: Sequence[Fo
         console = Console()
         if not console.is_terminal:
             console = Console(width=100)  # a log or a pipe has no width of its own
-        console.print(render_terminal(result))
+        console.print(render_terminal(result, _files(directory)))
     sys.stdout.flush()
+
+
+def _files(directory: RunDirectory | None) -> dict[str, str]:
+    if directory is None:
+        return {}
+    return {"Report": str(directory.file("report.html")), "Records": str(directory.path)}
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -94,8 +94,15 @@ def needed(result: ObjectiveResult) -> str:
 
 
 def shown(report: Report) -> dict[str, Metric]:
-    """The metrics a person wants in a table: the error flag of each request is better read as a count."""
-    return {name: metric for name, metric in report.metrics.items() if name != "error"}
+    """The metrics a person wants in a table.
+
+    The error flag of each request is better read as a count, and without reasoning tokens the first answer token is the
+    first token: a row that says the same twice is left out.
+    """
+    ttft, answer = report.metrics.get("ttft"), report.metrics.get("ttft_answer")
+    same = ttft is not None and answer is not None and answer.model_copy(update={"title": ttft.title}) == ttft
+    hidden = {"error", "ttft_answer"} if same else {"error"}
+    return {name: metric for name, metric in report.metrics.items() if name not in hidden}
 
 
 def observed(result: ObjectiveResult) -> str:

@@ -185,6 +185,20 @@ def test_ctrl_c_keeps_what_was_measured_and_exits_130(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["counts"] == report["counts"]
 
 
+@pytest.mark.parametrize("wait_s", [0.6, 1.5, 2.2])
+def test_ctrl_c_before_the_first_query_sends_nothing_and_exits_130(wait_s: float, tmp_path: Path) -> None:
+    """The bundled transformer takes seconds to start: the interrupt falls into imports, server start or preparation."""
+    process = begin("run", "smoke", "--warmup", "8s", "--out", "r", cwd=tmp_path)
+    time.sleep(wait_s)
+    offspring = children(process.pid, "reference_server")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert not [pid for pid in offspring if Path(f"/proc/{pid}").exists()]
+    assert not (tmp_path / "r" / "requests.parquet").exists()
+
+
 def test_kill_9_of_the_endpoint_leaves_a_complete_honest_report(tmp_path: Path) -> None:
     """6 s at 100/s; the server dies in the middle. Every planned request has a row, and the dead part counts."""
     with server("--model", "scripted", "--ttft", "50ms", "--itl", "10ms") as target:

@@ -14,8 +14,10 @@ import pytest
 from made_reports import CASES, GOOD, case, records, rendered, report
 from rich.console import Console
 
+from reports import words
 from reports.format import Format, formats
 from reports.formats.text import WIDTH, render_terminal
+from reports.parts import Metric
 from reports.report import Report
 from slo.distribution import decode
 from slo.hlog import read
@@ -181,3 +183,13 @@ def test_markdown_neither_links_nor_mentions() -> None:
     assert "https://evil" not in text
     assert "@you" not in text
     assert "#1" not in text
+
+
+def test_a_row_that_says_the_same_twice_is_left_out_of_tables() -> None:
+    first = Metric(
+        unit="ns", n=3, mean=5, min=1, p50=5, p90=9, p95=9, p99=9, p99_9=9, max=9, title="Time to first token"
+    )
+    same = first.model_copy(update={"title": "Time to first answer token"})
+    other = same.model_copy(update={"p50": 6})
+    assert list(words.shown(Report(metrics={"ttft": first, "ttft_answer": same}))) == ["ttft"]
+    assert list(words.shown(Report(metrics={"ttft": first, "ttft_answer": other}))) == ["ttft", "ttft_answer"]
