@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -317,8 +318,11 @@ def main() -> None:
         _complain(["interrupted"])
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our stdout has enough; don't complain about it at exit
-        sys.exit(0)
+        sys.exit(0)  # whoever read a listing has had enough of it; verdicts are printed by session.publish
+    except Exception:  # noqa: BLE001 - the interpreter's own exit code for this, 1, would say that an objective failed
+        traceback.print_exc()
+        _complain(["the above is a bug in Plimsoll: please report it with the command you ran"])
+        sys.exit(ExitCode.INVALID)
 
 
 def _complain(errors: list[str]) -> None:

@@ -95,10 +95,18 @@ class LoopClock:
         heap = self._heap
         self._armed_ns = -_UNARMED  # earlier than any deadline: calls made below don't arm, the last line does
         now = time.monotonic_ns()
+        ready = []
+        while heap and heap[0][0] <= now:
+            ready.append(heappop(heap))
+        done = 0
         try:
-            while heap and heap[0][0] <= now:
-                heappop(heap)[2]()
+            # What these calls ask for is run on a later turn, even if it is due already: sockets must get theirs.
+            for entry in ready:
+                done += 1
+                entry[2]()
         finally:
+            for entry in ready[done:]:  # a call raised: the others are not lost
+                heappush(heap, entry)
             self._armed_ns = _UNARMED
             if heap:
                 self._arm(heap[0][0])

@@ -8,7 +8,6 @@ sealed and reported.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import signal
 import time
@@ -81,9 +80,9 @@ async def preflight(target: Target) -> None:
             "running, and is the address right?",
             ExitCode.UNREACHABLE,
         ) from None
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
+    # Not a polite close: a TLS server that doesn't answer it would hold us for 30 s.
+    writer.transport.abort()
+    await asyncio.sleep(0)
 
 
 async def wait_ready(target: Target, timeout_s: float) -> float:
@@ -205,8 +204,10 @@ class Coordinator:
             )
             self._crew.tell({"type": "stop"})
             asyncio.get_running_loop().call_later(GRACE_NS / 1e9, self._drop)
-        else:
+        elif self._interrupts == 2:
             self._drop()
+        else:
+            self._crew.kill_unfinished()
 
     def _drop(self) -> None:
         self._crew.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "interrupted by the user"})
@@ -216,6 +217,11 @@ class Coordinator:
         done = [member.done for member in members if member.done is not None]
         faults = [f"worker {member.index} {member.death}" for member in members if member.death]
         faults += [text for report in done for text in report["faults"]]
+        for report in done:
+            exhausted = report["client"].get("exhausted", {})
+            faults += [
+                f"{n} connections failed on this host, not at the endpoint: {text}" for text, n in exhausted.items()
+            ]
         stop = self._job.scenario.stop
         return GeneratorFacts(
             open_loop=plan.open_loop,
@@ -233,6 +239,7 @@ class Coordinator:
             interrupted=bool(self._interrupts),
             max_duration_hit=any(report["max_duration_hit"] for report in done),
             clock_steps=sum(report["client"].get("clock_steps", 0) for report in done),
+            retried=sum(report["client"].get("retried_on_stale_connection", 0) for report in done),
             disk_notes=tuple(text for report in done for text in report["disk_notes"]),
             n_workers=shards,
         )

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import io
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
-from harness.recorder import load_segment
+from harness.segments import load_segment
 from slo.records import Records
 
+#: A worker speaks four times a second; at the end it may be busy with its last segments for a while.
+SILENCE_S = 120.0
 #: Status lines are short; a segment that no disk would take comes as one long line.
 LINE_LIMIT = 1 << 30
 
@@ -35,6 +37,7 @@ class Member:
     faults: list[str] = field(default_factory=list)
     fault_code: int = 0
     segments: list[Records] = field(default_factory=list)
+    heard_s: float = field(default_factory=time.monotonic)
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Send one message; a dead worker hears nothing, and its death is reported elsewhere."""
@@ -91,7 +94,13 @@ class Crew:
         if stdout is None:
             return
         while line := await stdout.readline():
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except ValueError:
+                member.death = f"wrote something that is no message ({line[:80]!r})"
+                member.process.kill()
+                break
+            member.heard_s = time.monotonic()
             kind = message["type"]
             if kind == "status":
                 member.status = message
@@ -102,7 +111,7 @@ class Crew:
                 member.faults += message["errors"]
                 member.fault_code = message["code"]
             elif kind == "segment":
-                member.segments.append(load_segment(io.BytesIO(base64.b64decode(message["npz"]))))
+                member.segments.append(load_segment(base64.b64decode(message["data"])))
             elif kind == "done":
                 member.done = message
             self._changed.set()
@@ -117,8 +126,24 @@ class Crew:
             member.tell(message)
 
     async def finished(self) -> None:
-        """Wait until every worker is done or dead."""
+        """Wait until every worker is done or dead; one that says nothing for a long time is dead."""
+        while True:
+            _, waiting = await asyncio.wait(self._readers, timeout=SILENCE_S / 10)
+            if not waiting:
+                break
+            for member in self.members:
+                silent = time.monotonic() - member.heard_s
+                if member.process.returncode is None and member.done is None and silent > SILENCE_S:
+                    member.death = f"said nothing for {silent:.0f} s and was killed"
+                    member.process.kill()
         await asyncio.gather(*self._readers)
+
+    def kill_unfinished(self) -> None:
+        """End every worker that has not handed its records over: the user won't wait any longer."""
+        for member in self.members:
+            if member.done is None and member.process.returncode is None:
+                member.death = "did not end when asked to and was killed"
+                member.process.kill()
 
     async def kill(self) -> None:
         """End every worker now."""

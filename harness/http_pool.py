@@ -17,18 +17,20 @@ from urllib.parse import urlsplit
 from harness.client import Target
 from harness.clock import Clock, WallMap
 from harness.dialect import Dialect
+from harness.endpoint import Endpoint, resolve, tls_context
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.exit_codes import ExitCode
-from harness.stream import Endpoint, Readers, Stream, resolve, tls_context
+from harness.stream import Readers, Stream
 from harness.wire.http1 import ResponseReader, WireError
 from scenarios.payload import Payload
 from slo.records import Status
 
 _OK, _TIMEOUT, _CONNECT = int(Status.OK), int(Status.TIMEOUT), int(Status.CONNECT)
 _PROTOCOL, _UNFINISHED = int(Status.PROTOCOL), int(Status.UNFINISHED)
-#: A reused connection that dies unanswered within this time was closed by the server as we wrote: not its failure.
-STALE_NS = 1_000_000_000
+#: A reused connection that dies unanswered within a round trip and this much was closed by the server before it saw the
+#: request (the keep-alive race): not the request's failure. Anything later is.
+STALE_NS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,10 @@ class Origin:
 
 def origin_of(url: str) -> Origin:
     """The origin of an http or https URL. Raises HarnessFault for anything else."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+    except ValueError as error:
+        raise HarnessFault(f"target.url: {url!r}: {error}. Write it as http://host:port") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise HarnessFault(f"target.url: {url!r} is not an http or https URL. Write it as http://host:port")
     try:
@@ -81,9 +86,10 @@ async def locate(target: Target) -> Endpoint:
             raise HarnessFault(f"target.ca_file: cannot load {target.ca_file!r}: {error}") from None
     try:
         return await resolve(origin.host, origin.port, context)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise HarnessFault(
-            f"target.url: the host {origin.host!r} has no address ({error.strerror or error}). Check the name",
+            f"target.url: the host {origin.host!r} has no address ({reason}). Check the name",
             ExitCode.UNREACHABLE,
         ) from None
 
@@ -91,7 +97,7 @@ async def locate(target: Target) -> Endpoint:
 class Connection:
     """One keep-alive connection: a stream, a response reader and the exchange that is on it, if any."""
 
-    __slots__ = ("_client", "_reader", "_stream", "deadline_ns", "exchange", "opening_ns", "reused")
+    __slots__ = ("_client", "_reader", "_stream", "deadline_ns", "exchange", "opening_ns", "reused", "rtt_ns")
 
     def __init__(self, client: HttpClient, exchange: Exchange | None, now_ns: int) -> None:
         self._client = client
@@ -99,11 +105,17 @@ class Connection:
         self._stream = Stream(client.readers, client.endpoint, self)
         self.exchange = exchange
         self.opening_ns = now_ns
-        self.deadline_ns = now_ns + client.target.connect_timeout_ns
+        self.deadline_ns = now_ns + client.target.connect_timeout_ns // len(client.endpoint.addresses)
         self.reused = False
+        self.rtt_ns = 0
 
     def connect(self) -> None:
         self._stream.connect()
+
+    def try_next_address(self, now_ns: int) -> bool:
+        """This address does not answer: try the host's next one, if it has one."""
+        self.deadline_ns = now_ns + self._client.target.connect_timeout_ns // len(self._client.endpoint.addresses)
+        return self._stream.try_next_address()
 
     def begin(self, exchange: Exchange) -> None:
         self.exchange = exchange
@@ -118,8 +130,10 @@ class Connection:
 
     def on_open(self, t_ns: int) -> None:
         self._client.connecting -= 1
+        self.rtt_ns = t_ns - self.opening_ns
         exchange = self.exchange
         if exchange is None:
+            self.reused = True  # opened ahead: it may be as stale as any other by the time it is used
             self._client.idle_again(self)
             return
         exchange.connect_ns = t_ns - self.opening_ns
@@ -163,11 +177,12 @@ class Connection:
         if not connected:
             self._give_up(exchange, _CONNECT, reason or "the connection was closed", t_ns)
         elif not reason and self._reader.eof():
+            exchange.stamp = 1  # the kernel stamps bytes, and what ended this body was none
             self._complete(exchange, t_ns)
-        elif self.reused and exchange.first_byte_ns < 0 and t_ns - exchange.sent_ns < STALE_NS:
+        elif self.reused and exchange.first_byte_ns < 0 and t_ns - exchange.sent_ns < self.rtt_ns + STALE_NS:
             self.exchange = None
-            client.forget(self)
             client.retry(exchange)
+            client.forget(self)  # opens the connection for it
         else:
             where = "in the middle of the response" if exchange.first_byte_ns >= 0 else "before any answer"
             text = f"connection closed {where}" + (f": {reason}" if reason else "")
@@ -199,7 +214,7 @@ class HttpClient:
         self._clock = clock
         self._dialect = dialect
         self._authority = origin_of(target.url).authority.encode()
-        self._idle: list[Connection] = []
+        self._idle: dict[Connection, None] = {}  # in order of becoming idle; the last one is used first
         self._all: set[Connection] = set()
         self._waiting: deque[Exchange] = deque()
         self._flying: dict[Exchange, int] = {}
@@ -247,7 +262,7 @@ class HttpClient:
             self._clock.wake_at(deadline, self._sweep)
         idle = self._idle
         if idle:
-            idle.pop().begin(exchange)
+            idle.popitem()[0].begin(exchange)
         elif len(self._all) < self._limit:
             self._connect(exchange)
         else:
@@ -288,6 +303,7 @@ class HttpClient:
             "user_reads": readers.user_reads,
             "clock_steps": readers.wall.steps,
             "stamps_refused": readers.wall.refused,
+            "exhausted": dict(readers.exhausted),
         }
 
     # -- between the client and its connections -----------------------------------------------------------------
@@ -304,6 +320,9 @@ class HttpClient:
 
     def _connect_timed_out(self, connection: Connection) -> None:
         if connection in self._all and not connection.connected:
+            if connection.try_next_address(self._clock.now_ns()):
+                self._clock.wake_at(connection.deadline_ns, lambda: self._connect_timed_out(connection))
+                return
             seconds = self.target.connect_timeout_ns / 1e9
             connection.on_lost(f"no connection after {seconds:g} s (connect timeout)", self._clock.now_ns(), False)
 
@@ -315,14 +334,13 @@ class HttpClient:
             if exchange.on_wire:
                 connection.begin(exchange)
                 return
-        self._idle.append(connection)
+        self._idle[connection] = None
 
     def forget(self, connection: Connection) -> None:
         """A connection is over. A waiting request gets a new one."""
         connection.close()
         self._all.discard(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
+        self._idle.pop(connection, None)
         waiting = self._waiting
         while waiting:
             exchange = waiting.popleft()
@@ -333,7 +351,8 @@ class HttpClient:
     def retry(self, exchange: Exchange) -> None:
         """The server had closed a kept-alive connection as we wrote to it: once more, on a fresh one."""
         self.retried += 1
-        self._connect(exchange)
+        exchange.context = None
+        self._waiting.appendleft(exchange)
 
     def finished(self, exchange: Exchange) -> None:
         """Hand an exchange back, exactly once."""

@@ -22,6 +22,9 @@ from slo.records import Phase, Status
 
 _WARMUP, _MEASURE = int(Phase.WARMUP), int(Phase.MEASURE)
 _NEVER = 1 << 62
+_CONNECT = int(Status.CONNECT)
+#: A closed loop's slot rests this long after a connection that could not be made.
+BACKOFF_NS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +287,13 @@ class _ClosedLane:
                 self._missing[exchange.query_id] = left - 1
                 return
             del self._missing[exchange.query_id]
+        if exchange.status == _CONNECT:
+            # A dead endpoint refuses in microseconds: without a pause a slot would make 100,000 error rows a second.
+            self._clock.wake_at(self._clock.now_ns() + BACKOFF_NS, self._release)
+        else:
+            self._release()
+
+    def _release(self) -> None:
         self.busy -= 1
         successor = self.successor
         if successor is not None and self._over():

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from harness import bundled, rundir
 from harness.client import MAX_OUTSTANDING, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
 from harness.http_pool import origin_of
+from harness.manifest import public_url
 from harness.plugins import protocols
 from harness.secrets import Headers, redact, resolve, sensitive_values
 from reports.format import Format, formats
@@ -123,9 +125,10 @@ def prepare(
     if errors or scenario is None or target is None or headers is None:
         raise HarnessFault(errors)
     directory = rundir.create(out or _default_out(scenario.name))
-    shown = [redact(word, headers.secret_values) for word in (command or sys.argv)]
+    hidden = _hidden(scenario, headers)
+    shown = [redact(word, hidden) for word in (command or sys.argv)]
     server = _bundled(scenario, protocols()[target.protocol])
-    return Prepared(Job(scenario, _public(scenario, headers), target, directory, shown, server), objectives, outputs)
+    return Prepared(Job(scenario, _public(scenario, hidden), target, directory, shown, server), objectives, outputs)
 
 
 def _errors_beyond(scenario_name: str | None, slo_given: bool) -> list[str]:
@@ -148,18 +151,25 @@ def _errors_beyond(scenario_name: str | None, slo_given: bool) -> list[str]:
     return errors
 
 
-def _public(scenario: Scenario, headers: Headers) -> dict[str, Any]:
+def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
+    """Every text that may be a credential: of the target's headers, the protocol's own, and the URL's query."""
+    own = scenario.target.options.get("headers")
+    literal = own.items() if isinstance(own, dict) else []
+    query = [value for _, value in parse_qsl(urlsplit(scenario.target.url or "").query)]
+    return headers.secret_values | sensitive_values((str(name), str(text)) for name, text in literal) | set(query)
+
+
+def _public(scenario: Scenario, hidden: frozenset[str]) -> dict[str, Any]:
     """The scenario as it may be written down: a credential that stands in it in the clear is masked."""
-    mapping: dict[str, Any] = _masked(scenario.to_mapping(), headers.secret_values)
+    mapping: dict[str, Any] = _masked(scenario.to_mapping(), hidden)
+    if mapping["target"].get("url"):
+        mapping["target"]["url"] = public_url(mapping["target"]["url"])
     return mapping
 
 
 def _masked(value: Any, secrets: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        headers = value.get("headers")
-        literal = [pair for pair in headers.items() if "${" not in str(pair[1])] if isinstance(headers, dict) else []
-        hidden = secrets | sensitive_values((name, str(text)) for name, text in literal)
-        return {name: _masked(item, hidden) for name, item in value.items()}
+        return {name: _masked(item, secrets) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_masked(item, secrets) for item in value]
     return redact(value, secrets) if isinstance(value, str) else value

@@ -1,42 +1,62 @@
-"""Which model to ask for when the user named none: the first one that the server lists. Cold; one GET before the run."""
+"""Which model to ask for when the user named none: the first one that the server lists. Cold; one GET before the run.
+
+It goes over our own transport: no redirect is followed (credentials stay with the origin they are for), and the request
+has a deadline as a whole.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import ssl
-import urllib.error
-import urllib.request
 
 from harness.client import Target
-from harness.dialect import join_path
-from harness.http_pool import origin_of
-from harness.stream import tls_context
+from harness.clock import LoopClock
+from harness.dialect import HttpRequest, build_head, join_path
+from harness.exchange import Exchange
+from harness.http_pool import HttpClient
+from scenarios.payload import Payload
 
-#: What a list of models may weigh at most.
-_LIMIT = 4_000_000
+_ENDPOINTS = ("/chat/completions", "/completions", "/embeddings")
+
+
+class _ModelList:
+    """``GET /v1/models``."""
+
+    accept = b"application/json"
+
+    def __init__(self, target: Target) -> None:
+        path = join_path(target.url, "/v1/models")
+        for ending in _ENDPOINTS:
+            path = path.replace(f"{ending}/models", "/models")  # the user gave the whole endpoint URL
+        self._head = build_head("GET", path, {"accept": "application/json"}, target.headers)
+
+    def encode(self, payload: Payload) -> HttpRequest:
+        return HttpRequest(self._head, b"")
+
+    def settle(self, exchange: Exchange) -> None:
+        """Read by ``first_model``."""
 
 
 async def first_model(target: Target) -> str | None:
-    """The first model of ``GET /v1/models``, or None when the server has no such list."""
-    return await asyncio.to_thread(_ask, target)
+    """The first model of ``GET /v1/models``, or None when the server has no such list (the request goes without a name).
 
-
-def _ask(target: Target) -> str | None:
-    origin = origin_of(target.url)
-    scheme = "https" if origin.tls else "http"
-    path = join_path(target.url, "/v1/models")
-    for ending in ("/chat/completions", "/completions", "/embeddings"):
-        path = path.replace(f"{ending}/models", "/models")  # the user gave the whole endpoint URL
-    request = urllib.request.Request(f"{scheme}://{origin.authority}{path}", headers=dict(target.headers))
-    context = tls_context(target.tls_verify, target.ca_file) if origin.tls else None
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if context is not None:
-        handlers.append(urllib.request.HTTPSHandler(context=context))
+    Takes at most the target's connect timeout. Raises HarnessFault for a bad URL or header.
+    """
+    loop = asyncio.get_running_loop()
+    clock = LoopClock(loop)
+    client = HttpClient(target, clock, _ModelList(target))
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=target.connect_timeout_ns / 1e9) as answer:
-            listed = json.loads(answer.read(_LIMIT))
-        name = listed["data"][0]["id"]
-    except (OSError, ssl.SSLError, ValueError, KeyError, IndexError, TypeError):
-        return None  # not every server lists its models; the request then goes without a name
+        await client.open(0)
+        exchange = Exchange(0, 0, 0, clock.now_ns(), client.encode(Payload()))
+        done: asyncio.Future[Exchange] = loop.create_future()
+        exchange.on_done = done.set_result
+        exchange.ready_ns = clock.now_ns()
+        client.send(exchange, b"plimsoll-models-0")
+        await asyncio.wait_for(done, target.connect_timeout_ns / 1e9)
+        name = json.loads(exchange.body)["data"][0]["id"] if exchange.code == 200 else None
+    except (TimeoutError, ValueError, KeyError, IndexError, TypeError):
+        return None
+    finally:
+        await client.close()
+        clock.close()
     return name if isinstance(name, str) else None

@@ -62,11 +62,17 @@ class Progress:
         for name, histogram in self._spreads.items():
             for key, count in message[name].items():
                 histogram[key] = histogram.get(key, 0) + count
-        self._show(self.snapshot())
+        self._tell(self.snapshot())
 
     def end(self) -> None:
         if self._latest:
-            self._show(self.snapshot(over=True))
+            self._tell(self.snapshot(over=True))
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        try:
+            self._show(snapshot)
+        except (OSError, ValueError):  # nobody reads stderr any more: the run goes on without an audience
+            self._show = lambda snapshot: None
 
     def snapshot(self, over: bool = False) -> Snapshot:
         now_s = (time.monotonic_ns() - self._t0_ns) / 1e9

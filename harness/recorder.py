@@ -1,25 +1,14 @@
-"""Exchanges become columns, columns become segments on disk, segments become Records.
-
-The worker's side: ``Recorder`` settles finished exchanges when the loop has nothing more urgent to do, appends one
-value a column, and hands full segments to a writer thread, which renames each into place when it is whole. A segment
-that can't be written (full disk) goes to a second folder, and says so; rows are never dropped. The coordinator's
-side: ``read_segments``.
+"""Finished exchanges become columns: ``Recorder`` settles them when the loop has nothing more urgent to do, appends one
+value a column and hands full segments on. Every exchange becomes one row, whatever its client's parser does.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-import threading
 import traceback
-import zipfile
 from array import array
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
-from queue import SimpleQueue
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +21,8 @@ SEGMENT_ROWS = 20_000
 SEGMENT_NS = 1_000_000_000
 #: One slice of settling: short, so that the loop sees its sockets again.
 SLICE_NS = 1_000_000
-#: Settling stops this long before the next due time.
-MARGIN_NS = 300_000
+#: Settling stops this long before the next due time: twice what one exchange took lately, within these bounds.
+MARGIN_NS = (20_000, 300_000)
 #: With this many exchanges unsettled, memory comes first.
 BACKLOG = 20_000
 
@@ -87,113 +76,6 @@ def _intern(table: dict[str, int], text: str | None) -> int:
     return -1 if text is None else table.setdefault(text, len(table))
 
 
-class SegmentWriter:
-    """A thread that writes segments and renames each into place; ``notes`` says what had to be done differently."""
-
-    def __init__(self, folder: Path, worker: int) -> None:
-        self._folder = folder
-        self._worker = worker
-        self._queue: SimpleQueue[Records | None] = SimpleQueue()
-        self._spill: Path | None = None
-        self._count = 0
-        self.notes: list[str] = []
-        self.unwritten: list[Records] = []
-        self.folders = [str(folder)]
-        self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
-        self._thread.start()
-
-    def put(self, records: Records) -> None:
-        self._queue.put(records)
-
-    def close(self) -> None:
-        """Write what is queued and stop."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (records := self._queue.get()) is not None:
-            name = f"w{self._worker:03d}-{self._count:06d}.npz"
-            self._count += 1
-            try:
-                write_segment(self._folder / name, records)
-            except OSError as error:
-                self._write_elsewhere(name, records, error)
-
-    def _write_elsewhere(self, name: str, records: Records, error: OSError) -> None:
-        try:
-            if self._spill is None:
-                self._spill = Path(tempfile.mkdtemp(prefix="plimsoll-spill-"))
-                self.folders.append(str(self._spill))
-                self.notes.append(
-                    f"segments could not be written to {self._folder} ({error.strerror or error}); from then on they went to "
-                    f"{self._spill}. Free some space there before the next run"
-                )
-            write_segment(self._spill / name, records)
-        except OSError as second:
-            self.unwritten.append(records)  # the worker hands these to the coordinator over its pipe
-            self.notes.append(
-                f"segment {name} with {len(records)} rows could not be written to {self._folder} "
-                f"({error.strerror or error}) nor to the temporary folder ({second.strerror or second}); they were kept "
-                "in memory"
-            )
-
-
-def write_segment(path: Path, records: Records) -> None:
-    """Write one segment beside its name, then rename: a segment exists whole or not at all. Raises OSError."""
-    partial = path.with_suffix(".partial")
-    try:
-        with partial.open("wb") as file:
-            dump_segment(file, records)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def dump_segment(file: IO[bytes], records: Records) -> None:
-    """Write one segment's bytes."""
-    tables = json.dumps({"errors": list(records.errors), "timings": list(records.timings)}).encode()
-    arrays: dict[str, Any] = {f"c_{name}": values for name, values in records.columns.items()}
-    arrays["chunk_ns"] = records.chunk_ns
-    arrays["chunk_offsets"] = records.chunk_offsets
-    arrays["tables"] = np.frombuffer(tables, dtype=np.uint8)
-    np.savez(file, **arrays)
-
-
-def read_segment(path: Path) -> Records:
-    """Read one segment back. Raises OSError, ValueError, KeyError or zipfile.BadZipFile if it is damaged."""
-    with path.open("rb") as file:
-        return load_segment(file)
-
-
-def load_segment(file: IO[bytes]) -> Records:
-    """Read what ``dump_segment`` wrote. Raises like ``read_segment``."""
-    with np.load(file, allow_pickle=False) as data:
-        tables = json.loads(data["tables"].tobytes())
-        columns = {name: data[f"c_{name}"] for name in COLUMNS}
-        return Records(
-            columns,
-            data["chunk_ns"],
-            data["chunk_offsets"],
-            tuple(tables["errors"]),
-            tuple(tables["timings"]),
-        )
-
-
-def read_segments(folders: list[Path]) -> tuple[list[Records], list[str]]:
-    """All segments in these folders, in worker and time order, and a message for each that can't be read."""
-    parts, faults = [], []
-    paths = [path for folder in folders if folder.is_dir() for path in folder.glob("w*.npz")]
-    for path in sorted(paths, key=lambda path: path.name):
-        try:
-            parts.append(read_segment(path))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            faults.append(f"segment {path} is unreadable ({error}): its rows are missing")
-    return parts, faults
-
-
 class Recorder:
     """Settles and keeps every finished exchange of one worker.
 
@@ -218,6 +100,7 @@ class Recorder:
         self._scheduled = False
         self._columns = Columns()
         self._begun_ns = 0
+        self._cost_ns = 50_000
         self.t0_ns = 0
         self.rows = 0
         self.failed = 0
@@ -237,11 +120,13 @@ class Recorder:
         pending = self._pending
         due = self._next_due_ns()
         while pending:
-            if now > due - MARGIN_NS and len(pending) < BACKLOG:
+            margin = min(max(2 * self._cost_ns, MARGIN_NS[0]), MARGIN_NS[1])
+            if now > due - margin and len(pending) < BACKLOG:
                 self._clock.wake_at(due + 1, self._work)
                 return
             self._keep(pending.popleft())
-            now = self._clock.now_ns()
+            before, now = now, self._clock.now_ns()
+            self._cost_ns += (now - before - self._cost_ns) // 8
             if now > until:
                 break
         if len(self._columns) >= SEGMENT_ROWS or (len(self._columns) and now - self._begun_ns > SEGMENT_NS):

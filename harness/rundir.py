@@ -20,7 +20,7 @@ import yaml
 
 from harness.crew import Member
 from harness.errors import HarnessFault
-from harness.recorder import read_segments
+from harness.segments import read_segments
 from scenarios.plan import Plan
 from slo import records as rec
 from slo import tables

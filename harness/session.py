@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +32,8 @@ def run_job(prepared: Prepared, *, as_json: bool) -> int:
     display = LiveDisplay(console, f"{scenario.name} ({scenario.kind})")
 
     def notice(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        with contextlib.suppress(OSError, ValueError):  # nobody reads stderr: that must not cost the run
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     try:
         outcome = asyncio.run(Coordinator(prepared.job, display, notice).run())
@@ -63,15 +66,26 @@ def publish(result: Report, directory: RunDirectory | None, outputs: Sequence[Fo
         _write(directory.file("report.html"), known["html"].render(result))
     for output in outputs:
         _write(output.path, output.format.render(result))
+    if sys.stdout is None:  # started with it closed
+        return
+    try:
+        _print(result, directory, as_json)
+    except BrokenPipeError:  # whoever read our stdout has had enough: the verdict's exit code stands
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the interpreter's last flush
+
+
+def _print(result: Report, directory: RunDirectory | None, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(known["json"].render(result).decode())
+        sys.stdout.write(formats()["json"].render(result).decode())
     else:
         from reports.formats.text import render_terminal
 
         console = Console()
         if not console.is_terminal:
             console = Console(width=100)  # a log or a pipe has no width of its own
-        console.print(render_terminal(result, _files(directory)))
+        with console.capture() as printed:  # rich ends the process itself, with 1, when a pipe is closed
+            console.print(render_terminal(result, _files(directory)))
+        sys.stdout.write(printed.get())
     sys.stdout.flush()
 
 

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
 import ssl
 import struct
 import time
-from dataclasses import dataclass
 from typing import Protocol
 
 from harness.clock import WallMap
+from harness.endpoint import EXHAUSTED, Endpoint, explain
 
 _SO_TIMESTAMPING = 37
 _RX_SOFTWARE = 1 << 3
@@ -28,13 +27,6 @@ _REPORT_SOFTWARE = 1 << 4
 _TIMESPEC = struct.Struct("@qq")
 _ANC_SIZE = socket.CMSG_SPACE(48)
 _READ_SIZE = 262_144
-
-_NEXT_STEP = {
-    errno.EADDRNOTAVAIL: "no local port is left for this address: keep connections alive (does the server close them?), "
-    "lower the rate, or widen net.ipv4.ip_local_port_range",
-    errno.EMFILE: "this process is out of file descriptors: raise `ulimit -n` or lower the concurrency",
-    errno.ENFILE: "the host is out of file descriptors",
-}
 
 
 class Sink(Protocol):
@@ -68,45 +60,10 @@ class _Closed:
 _CLOSED = _Closed()
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A resolved origin: addresses in the resolver's order, and TLS settings or None."""
-
-    host: str
-    port: int
-    addresses: tuple[tuple[int, tuple[object, ...]], ...]
-    tls: ssl.SSLContext | None = None
-
-
-def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
-    """A client context that offers only http/1.1. Raises OSError or ssl.SSLError for a bad ``ca_file``."""
-    context = ssl.create_default_context(cafile=ca_file)
-    context.set_alpn_protocols(["http/1.1"])
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-async def resolve(host: str, port: int, tls: ssl.SSLContext | None) -> Endpoint:
-    """Look a host up once, before the run. Raises OSError (socket.gaierror) if it has no address."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = tuple(dict.fromkeys((family, address) for family, _, _, _, address in found))
-    return Endpoint(host, port, addresses, tls)
-
-
-def explain(error: OSError) -> str:
-    """An OS error as text that ends in a next step where we know one."""
-    text = os.strerror(error.errno) if error.errno else str(error)
-    step = _NEXT_STEP.get(error.errno or 0)
-    return f"{text}: {step}" if step else text
-
-
 class Readers:
-    """What all streams of one loop share: the loop, the read buffer and the wall-clock map."""
+    """What all streams of one client share: the loop, the read buffer, the wall-clock map and what went wrong on our side."""
 
-    __slots__ = ("buffer", "kernel_reads", "loop", "stamping", "user_reads", "view", "wall")
+    __slots__ = ("buffer", "exhausted", "kernel_reads", "loop", "preferred", "stamping", "user_reads", "view", "wall")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wall: WallMap, stamping: bool = True) -> None:
         self.loop = loop
@@ -116,13 +73,14 @@ class Readers:
         self.view = memoryview(self.buffer)
         self.kernel_reads = 0
         self.user_reads = 0
+        self.preferred = 0  # index of the address that answered last: new connections start there
+        self.exhausted: dict[str, int] = {}
 
 
 class Stream:
     """One connection. Made closed; ``connect`` starts it; it never reconnects itself."""
 
     __slots__ = (
-        "_address_ix",
         "_endpoint",
         "_fd",
         "_in",
@@ -134,6 +92,7 @@ class Stream:
         "_sink",
         "_sock",
         "_tls",
+        "_tried",
         "_writing",
         "connected",
     )
@@ -144,7 +103,7 @@ class Stream:
         self._sink: Sink = sink
         self._sock: socket.socket | None = None
         self._fd = -1
-        self._address_ix = 0
+        self._tried = 0
         self._pending = bytearray()
         self._writing = False
         self._lost = False
@@ -158,10 +117,12 @@ class Stream:
 
     def connect(self) -> None:
         """Start connecting to the next address; the sink hears ``on_open`` or ``on_lost``."""
-        family, address = self._endpoint.addresses[self._address_ix]
+        addresses = self._endpoint.addresses
+        family, address = addresses[(self._readers.preferred + self._tried) % len(addresses)]
         try:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         except OSError as error:
+            self._note_exhaustion(error)
             self._readers.loop.call_soon(self._lose, explain(error))
             return
         self._sock, self._fd = sock, sock.fileno()
@@ -187,7 +148,10 @@ class Stream:
         if code:
             self._connect_failed(code)
             return
-        self._readers.loop.add_reader(self._fd, self._on_readable)
+        readers = self._readers
+        readers.preferred = (readers.preferred + self._tried) % len(self._endpoint.addresses)
+        self._tried = 0
+        readers.loop.add_reader(self._fd, self._on_readable)
         context = self._endpoint.tls
         if context is None:
             self.connected = True
@@ -201,13 +165,26 @@ class Stream:
             return
         self._handshake()
 
+    def try_next_address(self) -> bool:
+        """Give this address up for the host's next one. False if there is none."""
+        if self._tried + 1 >= len(self._endpoint.addresses):
+            return False
+        self._drop_socket()
+        self._tried += 1
+        self.connect()
+        return True
+
     def _connect_failed(self, code: int) -> None:
         self._drop_socket()
-        self._address_ix += 1
-        if self._address_ix < len(self._endpoint.addresses):
-            self.connect()
-            return
-        self._readers.loop.call_soon(self._lose, explain(OSError(code, "")))
+        error = OSError(code, "")
+        self._note_exhaustion(error)
+        if not self.try_next_address():
+            self._readers.loop.call_soon(self._lose, explain(error))
+
+    def _note_exhaustion(self, error: OSError) -> None:
+        if error.errno in EXHAUSTED:
+            text = explain(error)
+            self._readers.exhausted[text] = self._readers.exhausted.get(text, 0) + 1
 
     def _handshake(self) -> None:
         tls = self._tls

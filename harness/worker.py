@@ -20,7 +20,8 @@ import resource
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from harness.clock import LoopClock
 from harness.errors import HarnessFault
 from harness.issuer import Issuer, Load
 from harness.plugins import protocols
-from harness.recorder import Recorder, SegmentWriter, dump_segment, spread
+from harness.recorder import Recorder, spread
+from harness.segments import SegmentWriter, dump_segment
 from scenarios.spec import ScenarioError, parse
 from slo.records import Status
 
@@ -41,10 +43,16 @@ PULSE_NS = 10_000_000
 STALL_NS = 10_000_000
 
 
-def say(message: Mapping[str, Any]) -> None:
-    """One message to the coordinator."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+class Voice:
+    """The way to the coordinator: the process's original stdout, which nobody else can print on."""
+
+    def __init__(self) -> None:
+        self._pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)  # a stray print, ours or a plug-in's, goes to the log and breaks no message
+
+    def __call__(self, message: Mapping[str, Any]) -> None:
+        self._pipe.write(json.dumps(message) + "\n")
+        self._pipe.flush()
 
 
 class Pulse:
@@ -53,7 +61,7 @@ class Pulse:
     def __init__(self, clock: LoopClock) -> None:
         self._clock = clock
         self._running = True
-        self.late_ns: list[int] = []
+        self.late_ns = array("q")
 
     def start(self) -> None:
         self._due_ns = self._clock.now_ns() + PULSE_NS
@@ -70,7 +78,7 @@ class Pulse:
         self._running = False
 
     def summary(self) -> dict[str, int]:
-        late = np.sort(np.array(self.late_ns or [0], dtype=np.int64))
+        late = np.sort(np.array(self.late_ns or array("q", [0]), dtype=np.int64))
         return {
             "p99_ns": int(late[max(0, -(-99 * len(late) // 100) - 1)]),
             "max_ns": int(late[-1]),
@@ -81,8 +89,9 @@ class Pulse:
 class Worker:
     """Everything one worker owns, from spec to done."""
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
+    def __init__(self, spec: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> None:
         self._spec = spec
+        self._say = say
         self._index = int(spec["shard"])
         self._scenario = parse(spec["scenario"], spec["where"])
         self._faults: list[str] = []
@@ -146,7 +155,7 @@ class Worker:
         gc.collect()
         gc.freeze()
         gc.disable()
-        say({"type": "ready", "fingerprint": fingerprint, "pid": os.getpid()})
+        self._say({"type": "ready", "fingerprint": fingerprint, "pid": os.getpid()})
         await self._t0.wait()
         recorder.t0_ns = self._t0_ns
         pulse = Pulse(clock)
@@ -171,8 +180,8 @@ class Worker:
         for records in writer.unwritten:
             buffer = io.BytesIO()
             dump_segment(buffer, records)
-            say({"type": "segment", "npz": base64.b64encode(buffer.getvalue()).decode()})
-        say(
+            self._say({"type": "segment", "data": base64.b64encode(buffer.getvalue()).decode()})
+        self._say(
             {
                 "type": "done",
                 "aborted": issuer.aborted,
@@ -213,7 +222,7 @@ class Worker:
 
     def _status(self, issuer: Issuer, recorder: Recorder) -> None:
         fresh = recorder.take_fresh()
-        say(
+        self._say(
             {
                 "type": "status",
                 "sent": issuer.sent,
@@ -273,9 +282,12 @@ def main() -> int:
     import uvloop
 
     raise_file_limit()
+    # The segment thread must not keep the interpreter lock from the sending loop for the default 5 ms.
+    sys.setswitchinterval(0.0001)
+    say = Voice()
     spec = json.loads(sys.stdin.readline())
     try:
-        worker = Worker(spec)
+        worker = Worker(spec, say)
         uvloop.run(worker.run())
     except HarnessFault as fault:
         say({"type": "fault", "errors": fault.errors, "code": int(fault.code)})
@@ -283,7 +295,6 @@ def main() -> int:
     except ScenarioError as error:
         say({"type": "fault", "errors": error.errors, "code": 2})
         return 2
-    sys.stdout.flush()
     os._exit(0)  # the listener thread still waits on stdin
 
 

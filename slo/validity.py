@@ -35,7 +35,9 @@ class GeneratorFacts:
     ``process``: the intended arrival process, such as ``poisson`` or ``constant``; ``elapsed_ns``: t0 to
     the last issue (of a single query, to its last completion); ``loop_stall_count``: stalls of the event
     loop longer than 10 ms; ``worker_cpu``: share of one core that each worker used, 0..1; ``clock_steps``:
-    jumps of the wall clock, which kernel receive stamps are on.
+    jumps of the wall clock, which kernel receive stamps are on and are mapped around; ``disk_faults``: rows that
+    could not be read back; ``disk_notes``: rows that had to be written elsewhere, none of them lost; ``retried``:
+    requests sent a second time, because a kept-alive connection turned out to be closed as they were written.
     """
 
     open_loop: bool
@@ -56,6 +58,7 @@ class GeneratorFacts:
     clock_steps: int = 0
     disk_faults: tuple[str, ...] = ()
     disk_notes: tuple[str, ...] = ()
+    retried: int = 0
     n_workers: int = 1
 
     def to_json(self) -> dict[str, Any]:
@@ -338,6 +341,11 @@ def _warnings(
             f"{max(busy):.0%}). Add workers before raising the rate"
         )
     found += facts.disk_notes
+    if facts.retried:
+        found.append(
+            f"{facts.retried} requests met a kept-alive connection that the server had just closed and were sent again on a "
+            "fresh one; their latency includes it. A longer keep-alive time-out on the server avoids it"
+        )
     if facts.clock_steps:
         found.append(
             f"the wall clock jumped {facts.clock_steps} times; kernel stamps were mapped around it, and those that could "

@@ -35,7 +35,7 @@ OWNERS = {
     "locust": {"harness/distributed/locust_.py"},
     "pandas": {"reports/frame.py"},
     "grpc": {"harness/clients/grpc_.py", "reference_server/frontends/grpc_.py"},
-    "socket": {"harness/stream.py", "harness/manifest.py", "reference_server"},
+    "socket": {"harness/stream.py", "harness/endpoint.py", "harness/manifest.py", "reference_server"},
 }
 
 #: Modules of the hot path: no parsing, no logging, no model validation.

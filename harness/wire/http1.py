@@ -76,9 +76,10 @@ class ResponseReader:
             raise WireError("the server switched protocols (101) unasked") from None
         except httptools.HttpParserError as error:
             cause = error.__cause__ or error.__context__
-            if isinstance(cause, WireError):
-                raise cause from None
-            raise WireError(f"not HTTP/1.1: {error}") from None
+            text = str(cause) if isinstance(cause, WireError) else f"not HTTP/1.1: {error}"
+            # The old exception's traceback holds this frame, and with it the whole body: no collector would find it.
+            cause = None
+            raise WireError(text) from None
         if self._final and exchange.headers_ns < 0:
             exchange.headers_ns = t_ns
         size = len(self._body)

@@ -168,7 +168,7 @@ def test_ctrl_c_keeps_what_was_measured_and_exits_130(tmp_path: Path) -> None:
             "--json",
             cwd=tmp_path,
         )
-        wait_for(tmp_path / "r" / "segments" / "w*.npz")
+        wait_for(tmp_path / "r" / "segments" / "w*.seg")
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
@@ -206,7 +206,7 @@ def test_kill_9_of_the_endpoint_leaves_a_complete_honest_report(tmp_path: Path) 
             "run", "--url", target.url, *CHAT, "--rate", "100", "--duration", "6s", "--slo", "p99(ttft) <= 2s",
             "--out", "r", "--json", cwd=tmp_path,
         )  # fmt: skip
-        wait_for(tmp_path / "r" / "segments" / "w*.npz")
+        wait_for(tmp_path / "r" / "segments" / "w*.seg")
         time.sleep(1.0)
         target.kill()
         out, err = process.communicate(timeout=60)
@@ -231,8 +231,8 @@ def test_a_killed_worker_makes_the_run_invalid_and_its_sealed_segments_count(tmp
             "run", "--url", target.url, *CHAT, *EASY, "--rate", "60", "--duration", "6s", "--workers", "2", "--out", "r",
             "--json", cwd=tmp_path,
         )  # fmt: skip
-        wait_for(tmp_path / "r" / "segments" / "w000*.npz")
-        wait_for(tmp_path / "r" / "segments" / "w001*.npz")
+        wait_for(tmp_path / "r" / "segments" / "w000*.seg")
+        wait_for(tmp_path / "r" / "segments" / "w001*.seg")
         os.kill(children(process.pid, "harness.worker")[0], signal.SIGKILL)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
@@ -382,7 +382,7 @@ def test_every_library_scenario_loads_and_names_objectives_that_parse() -> None:
 
 def test_kill_9_of_plimsoll_itself_leaves_no_process_behind(tmp_path: Path) -> None:
     process = begin("run", "smoke", "--model", "scripted", "--duration", "60s", "--out", "r", cwd=tmp_path)
-    wait_for(tmp_path / "r" / "segments" / "w*.npz")
+    wait_for(tmp_path / "r" / "segments" / "w*.seg")
     offspring = children(process.pid, "harness.worker") + children(process.pid, "reference_server")
     assert len(offspring) == 2
     process.kill()
@@ -456,3 +456,126 @@ def test_a_full_disk_loses_no_row_and_says_where_the_run_is(tmp_path: Path) -> N
     assert str(where) in done.stderr
     assert len(tables.load(where)) == 8000
     assert "Traceback" not in done.stderr
+
+
+def test_our_own_lack_of_descriptors_is_our_failure_not_the_endpoints(tmp_path: Path) -> None:
+    with server("--model", "scripted", "--ttft", "1s", "--itl", "1ms") as target:
+        command = [
+            "run",
+            "--url",
+            target.url,
+            *CHAT,
+            *EASY,
+            "--rate",
+            "100",
+            "--queries",
+            "200",
+            "--out",
+            "r",
+            "--json",
+        ]
+        done = subprocess.run(
+            ["sh", "-c", 'ulimit -n 60 && exec "$@"', "sh", *PLIMSOLL, *command],
+            capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    reasons = json.loads(done.stdout)["validity"]["reasons"]
+    assert any("out of file descriptors" in reason and "on this host" in reason for reason in reasons)
+
+
+def test_a_stray_print_in_a_worker_breaks_nothing(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "usercustomize.py").write_text("")
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import atexit, sys, threading\n"
+        "if 'harness.worker' in ' '.join(sys.orig_argv):\n"
+        "    threading.Timer(2.0, lambda: print('a stray line')).start()\n"
+    )
+    path = f"{ROOT}{os.pathsep}{tmp_path / 'site'}"
+    done = plimsoll(
+        "run", "--protocol", "null", "--kind", "server", "--rate", "20", "--duration", "3s", *EASY, cwd=tmp_path,
+        env={"PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_worker_that_hangs_can_be_given_up_with_a_third_ctrl_c(tmp_path: Path) -> None:
+    process = begin(
+        "run", "--protocol", "null", "--kind", "server", "--rate", "20", "--duration", "60s", "--out", "r", cwd=tmp_path
+    )
+    wait_for(tmp_path / "r" / "segments" / "w*.seg")
+    os.kill(children(process.pid, "harness.worker")[0], signal.SIGSTOP)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    records = records_of(tmp_path / "r")
+    assert (records["status"] == Status.OK).any()
+    assert (records["status"] == Status.UNFINISHED).any()
+
+
+def test_the_verdicts_exit_code_survives_a_reader_that_has_had_enough(tmp_path: Path) -> None:
+    done = plimsoll(
+        "run",
+        "--protocol",
+        "null",
+        "--kind",
+        "server",
+        "--rate",
+        "50",
+        "--queries",
+        "60",
+        *EASY,
+        "--out",
+        "r",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    for slo, code in (("p50(latency) <= 10s", 0), ("p50(latency) <= 1ns", 4), ("p99.9(latency) <= 10s", 3)):
+        command = f"{' '.join(PLIMSOLL)} gate r --slo '{slo}' | true; exit ${{PIPESTATUS[0]}}"
+        piped = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert piped.returncode == code, piped.stderr
+        assert "Traceback" not in piped.stderr
+
+
+def test_the_model_lookup_follows_no_redirect_with_our_key(tmp_path: Path) -> None:
+    import http.server
+    import threading
+
+    seen: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.startswith("/stolen"):
+                seen.append(str(self.headers.get("Authorization")))
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{thief.server_port}/stolen")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_POST = do_GET  # noqa: N815 - the name the library calls
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as front,
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as thief,
+    ):
+        for each in (front, thief):
+            threading.Thread(target=each.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{front.server_port}"
+        done = plimsoll(
+            "run", "--url", url, *CHAT, "--rate", "20", "--queries", "3", "--api-key-env", "K", "--out", "r",
+            cwd=tmp_path, env={"K": "sk-0123456789"},
+        )  # fmt: skip
+        for each in (front, thief):
+            each.shutdown()
+    assert "Traceback" not in done.stderr
+    assert seen == []
+    assert tables.load(tmp_path / "r")["code"].tolist() == [302, 302, 302]

@@ -19,6 +19,7 @@ import uvloop
 from harness.client import Target
 from harness.clock import LoopClock
 from harness.dialect import HttpRequest
+from harness.endpoint import Endpoint
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.exit_codes import ExitCode
@@ -206,6 +207,70 @@ def test_a_request_that_meets_a_stale_connection_is_sent_once_more() -> None:
         assert bench.client.retried == 1
 
     play(body, script)
+
+
+def test_a_server_that_takes_a_request_and_hangs_up_is_an_error_and_is_not_asked_twice() -> None:
+    requests = []
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        requests.append(number)
+        if len(requests) > 1:
+            await asyncio.sleep(0.1)
+            writer.close()
+            return
+        writer.write(answer())
+
+    async def body(bench: Bench) -> None:
+        assert (await bench.get()).status == Status.OK
+        second = await bench.get()
+        assert (second.status, second.error) == (Status.PROTOCOL, "connection closed before any answer")
+        assert len(requests) == 2
+
+    play(body, script)
+
+
+def test_stale_connections_never_make_more_connections_than_the_limit() -> None:
+    numbers = set()
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        numbers.add(number)
+        if number <= 3 and getattr(script, f"seen{number}", False):
+            writer.close()
+            return
+        setattr(script, f"seen{number}", True)
+        await asyncio.sleep(0.01)
+        writer.write(answer())
+
+    async def body(bench: Bench) -> None:
+        peak = 0
+        for _ in range(2):
+            pending = [asyncio.ensure_future(bench.get()) for _ in range(12)]
+            while not all(task.done() for task in pending):
+                peak = max(peak, len(bench.client._all))
+                await asyncio.sleep(0.001)
+            assert {task.result().status for task in pending} == {Status.OK}
+        assert peak <= 3
+
+    play(body, script, max_connections=3)
+
+
+def test_a_body_that_ends_with_the_connection_says_that_its_end_has_no_kernel_stamp() -> None:
+    async def body(bench: Bench) -> None:
+        assert (await bench.get()).stamp == Stamp.USER
+
+    play(body, scripted(b"HTTP/1.0 200 OK\r\n\r\nold", close=True))
+
+
+def test_a_host_with_a_dead_address_is_reached_by_its_next_one_and_the_good_one_is_remembered() -> None:
+    async def body(bench: Bench) -> None:
+        good = bench.client.endpoint.addresses[0]
+        dead = (good[0], ("127.0.0.1", 1))
+        bench.client.endpoint = Endpoint("x", 1, (dead, good))
+        first = await bench.get()
+        assert first.status == Status.OK
+        assert bench.client.readers.preferred == 1
+
+    play(body, scripted(answer()))
 
 
 def test_many_requests_at_once_open_many_connections_and_a_limit_makes_them_wait() -> None:

@@ -158,3 +158,29 @@ def test_an_error_in_one_call_does_not_lose_the_others() -> None:
         return len(errors) == 1
 
     assert asyncio.run(main())
+
+
+def test_work_that_asks_for_more_of_itself_lets_the_loop_breathe() -> None:
+    """A chain of calls due at once must not keep sockets and other timers waiting until it ends."""
+
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        clock = LoopClock(loop)
+        order: list[str] = []
+        done: asyncio.Future[None] = loop.create_future()
+
+        def chain() -> None:
+            order.append("chain")
+            if len(order) < 50:
+                clock.wake_at(0, chain)
+            else:
+                done.set_result(None)
+
+        clock.wake_at(0, chain)
+        loop.call_later(0.0, lambda: order.append("loop"))
+        await asyncio.wait_for(done, 5)
+        clock.close()
+        return order
+
+    order = asyncio.run(main())
+    assert order.index("loop") < 10

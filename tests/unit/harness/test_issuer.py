@@ -211,3 +211,13 @@ def test_sharded_issuers_together_send_the_whole_schedule() -> None:
         world = World(plan.shard(shard, 4)).run()
         whole += world.sent()
     assert sorted(whole) == due
+
+
+def test_a_closed_loop_on_a_dead_endpoint_does_not_spin() -> None:
+    stop = Stop(min_queries=5, min_duration_ns=S)
+    world = World(closed_plan(2, stop), service=lambda e: 1000)
+    answer = world.client._answer
+    world.client._answer = lambda e, status, error: answer(e, int(Status.CONNECT), "refused")  # type: ignore[method-assign]
+    world.run()
+    assert len(world.client.sent) == pytest.approx(200, abs=4)  # two slots, one try every 10 ms each, for a second
+    assert world.issuer.issued_all

@@ -87,3 +87,17 @@ def test_without_a_url_the_bundled_server_is_meant_except_for_protocols_that_nee
     assert prepare(None, {"queries": 3}, [], [], Path("a")).job.bundled is not None
     assert prepare(None, {"queries": 3, "protocol": "null"}, [], [], Path("b")).job.bundled is None
     assert prepare(None, {"queries": 3, "url": "http://127.0.0.1:1"}, [], [], Path("c")).job.bundled is None
+
+
+def test_credentials_in_a_urls_query_and_in_option_flags_are_written_nowhere() -> None:
+    flags = {
+        "url": "http://127.0.0.1:1/v1?api_key=query-secret-1",
+        "protocol": "http",
+        "options": {"path": "/x", "headers": {"Authorization": "Bearer option-secret-2"}},
+    }
+    command = ["plimsoll", "--url", flags["url"], "--option", "headers={Authorization: Bearer option-secret-2}"]
+    job = prepare(None, flags, [], [], Path("out"), command=command).job  # type: ignore[arg-type]
+    for secret in ("query-secret-1", "option-secret-2"):
+        assert secret not in str(job.public)
+        assert secret not in str(job.command)
+        assert secret in str(job.target.url) + str(job.target.options)

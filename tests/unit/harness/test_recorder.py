@@ -10,17 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import recorder
+from harness import recorder, segments
 from harness.exchange import Exchange
-from harness.recorder import (
-    Recorder,
-    SegmentWriter,
-    read_segment,
-    read_segments,
-    spread,
-    spread_quantile,
-    write_segment,
-)
+from harness.recorder import Recorder, spread, spread_quantile
+from harness.segments import SegmentWriter, read_segment, read_segments, write_segment
 from slo.contradictions import find
 from slo.records import Records, Status, concat
 from tests.virtual_time import VirtualClock
@@ -92,7 +85,7 @@ def test_what_did_not_happen_stays_minus_one_and_warm_up_times_are_negative() ->
 
 def test_settling_waits_while_a_query_is_about_to_be_due() -> None:
     desk = Desk()
-    desk.next_due_ns = desk.clock.now_ns() + 100_000
+    desk.next_due_ns = desk.clock.now_ns() + 50_000
     desk.recorder.finished(finished(0, desk.recorder.t0_ns))
     desk.clock.run(desk.next_due_ns - 1)
     assert desk.settled == []
@@ -160,7 +153,7 @@ def test_a_segment_reads_back_as_it_was(tmp_path_factory: pytest.TempPathFactory
         desk.recorder.finished(finished(k, desk.recorder.t0_ns, chunks=chunks, error=error))
     desk.clock.run()
     before = desk.records()
-    path = tmp_path_factory.mktemp("s") / "w000-000000.npz"
+    path = tmp_path_factory.mktemp("s") / "w000-000000.seg"
     write_segment(path, before)
     after = read_segment(path)
     assert after.errors == before.errors
@@ -180,14 +173,14 @@ def one_row() -> Records:
 def test_a_full_disk_sends_segments_to_another_folder_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = recorder.write_segment
+    original = segments.write_segment
 
     def full(path: Path, records: Records) -> None:
         if path.parent == tmp_path:
             raise OSError(errno.ENOSPC, "No space left on device")
         original(path, records)
 
-    monkeypatch.setattr(recorder, "write_segment", full)
+    monkeypatch.setattr(segments, "write_segment", full)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     writer = SegmentWriter(tmp_path, 0)
@@ -205,7 +198,7 @@ def test_with_no_disk_at_all_rows_stay_in_memory(tmp_path: Path, monkeypatch: py
     def full(path: Path, records: Records) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(recorder, "write_segment", full)
+    monkeypatch.setattr(segments, "write_segment", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     writer = SegmentWriter(tmp_path, 0)
     writer.put(one_row())
@@ -214,13 +207,13 @@ def test_with_no_disk_at_all_rows_stay_in_memory(tmp_path: Path, monkeypatch: py
 
 
 def test_a_damaged_segment_is_named_and_the_others_are_read(tmp_path: Path) -> None:
-    write_segment(tmp_path / "w000-000000.npz", one_row())
-    write_segment(tmp_path / "w000-000001.npz", one_row())
-    data = (tmp_path / "w000-000000.npz").read_bytes()
-    (tmp_path / "w000-000000.npz").write_bytes(data[: len(data) // 2])
+    write_segment(tmp_path / "w000-000000.seg", one_row())
+    write_segment(tmp_path / "w000-000001.seg", one_row())
+    data = (tmp_path / "w000-000000.seg").read_bytes()
+    (tmp_path / "w000-000000.seg").write_bytes(data[: len(data) // 2])
     parts, faults = read_segments([tmp_path])
     assert len(parts) == 1
-    assert "w000-000000.npz" in faults[0]
+    assert "w000-000000.seg" in faults[0]
 
 
 @given(st.lists(st.integers(1, 10**11), min_size=1, max_size=200), st.sampled_from([0.5, 0.9, 0.99]))

@@ -1,0 +1,55 @@
+"""Where a connection goes: a host resolved once before the run, its TLS settings, and what an OS error on the way means."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+
+#: These mean that our own host ran out of something: the generator's failure, not the endpoint's.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
+
+_NEXT_STEP = {
+    errno.EADDRNOTAVAIL: "no local port is left for this address: keep connections alive (does the server close them?), "
+    "lower the rate, or widen net.ipv4.ip_local_port_range",
+    errno.EMFILE: "this process is out of file descriptors: raise `ulimit -n` or lower the concurrency",
+    errno.ENFILE: "the host is out of file descriptors",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A resolved origin: addresses in the resolver's order, and TLS settings or None."""
+
+    host: str
+    port: int
+    addresses: tuple[tuple[int, tuple[object, ...]], ...]
+    tls: ssl.SSLContext | None = None
+
+
+def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
+    """A client context that offers only http/1.1. Raises OSError or ssl.SSLError for a bad ``ca_file``."""
+    context = ssl.create_default_context(cafile=ca_file)
+    context.set_alpn_protocols(["http/1.1"])
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def resolve(host: str, port: int, tls: ssl.SSLContext | None) -> Endpoint:
+    """Look a host up once, before the run. Raises OSError (socket.gaierror) if it has no address."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = tuple(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    return Endpoint(host, port, addresses, tls)
+
+
+def explain(error: OSError) -> str:
+    """An OS error as text that ends in a next step where we know one."""
+    text = os.strerror(error.errno) if error.errno else str(error)
+    step = _NEXT_STEP.get(error.errno or 0)
+    return f"{text}: {step}" if step else text
