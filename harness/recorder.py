@@ -22,7 +22,7 @@ SEGMENT_NS = 1_000_000_000
 #: One slice of settling: short, so that the loop sees its sockets again.
 SLICE_NS = 1_000_000
 #: Settling stops this long before the next due time: twice what one exchange took lately, within these bounds.
-MARGIN_NS = (20_000, 300_000)
+MARGIN_NS = (20_000, 2_000_000)
 #: With this many exchanges unsettled, memory comes first.
 BACKLOG = 20_000
 
