@@ -433,14 +433,17 @@ def test_stamps_are_the_kernels_and_ignore_a_late_event_loop() -> None:
         ready.set_result(int(await process.stdout.readline()))
         bench = Bench(f"http://127.0.0.1:{ready.result()}", Plain())
         await bench.client.open(1)
+        took = []
         for _ in range(5):
             pending = asyncio.ensure_future(bench.get())
             await asyncio.sleep(0)
             time.sleep(0.06)
             exchange = await pending
             assert exchange.stamp == Stamp.KERNEL
-            # Generous above: this machine is shared. A userland stamp would say 60 ms or more.
-            assert 4e6 < exchange.done_ns - exchange.sent_ns < 40e6
+            took.append(exchange.done_ns - exchange.sent_ns)
+        # The median, and generous above: this machine is shared. A userland stamp would say 60 ms or more every time.
+        assert min(took) > 4e6
+        assert sorted(took)[2] < 40e6
         await bench.close()
         process.terminate()
         await process.wait()
