@@ -231,7 +231,7 @@ def scenarios_show(name: Annotated[str, typer.Argument(help="A library scenario.
 
 
 @scenarios_app.command("schema")
-def scenarios_schema() -> None:
+def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
     """The JSON schema of scenario files, for editors."""
     from scenarios.spec import json_schema
 
@@ -239,7 +239,7 @@ def scenarios_schema() -> None:
 
 
 @scenarios_app.command("check")
-def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")]) -> None:
+def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")], json_: Json = False) -> None:
     """Check a scenario file: every error at once; sends nothing."""
     from harness.job import read_objectives
     from scenarios.spec import load
@@ -249,6 +249,9 @@ def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")
     if errors:
         raise HarnessFault(errors)
     plan = scenario.build(len(scenario.source_object()))
+    if json_:
+        typer.echo(json.dumps({"scenario": scenario.to_mapping(), "plan_fingerprint": plan.fingerprint()}, indent=1))
+        return
     what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
     typer.echo(f"{path}: {scenario.kind}, {what}. Fine")
 
@@ -273,13 +276,17 @@ def metrics(json_: Json = False) -> None:
 def readiness(
     url: Annotated[str, typer.Argument(help="The endpoint.")],
     timeout: Annotated[float, typer.Option(help="Give up after this many seconds.")] = 60.0,
+    json_: Json = False,
 ) -> None:
     """Wait until an endpoint accepts connections. Exit 0 when it does, 5 when it doesn't in time."""
     from harness.client import Target
     from harness.coordinator import wait_ready
 
     seconds = asyncio.run(wait_ready(Target(url, "http"), timeout))
-    typer.echo(f"{url} accepted a connection after {seconds:.2f} s")
+    if json_:
+        typer.echo(json.dumps({"url": url, "ready_after_s": seconds}))
+    else:
+        typer.echo(f"{url} accepted a connection after {seconds:.2f} s")
 
 
 def _pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:

@@ -38,6 +38,7 @@ class Member:
     fault_code: int = 0
     segments: list[Records] = field(default_factory=list)
     heard_s: float = field(default_factory=time.monotonic)
+    died_ns: int | None = None
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Send one message; a dead worker hears nothing, and its death is reported elsewhere."""
@@ -116,8 +117,9 @@ class Crew:
                 member.done = message
             self._changed.set()
         code = await member.process.wait()
-        if member.done is None and member.death is None:
-            member.death = _death(code)
+        if member.done is None:
+            member.death = member.death or _death(code)
+            member.died_ns = time.monotonic_ns()
         self._changed.set()
 
     def tell(self, message: Mapping[str, Any]) -> None:

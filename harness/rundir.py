@@ -93,7 +93,8 @@ def seal(
     parts, unreadable = read_segments(folders)
     parts += [records for member in members for records in member.segments]
     measured = rec.concat(parts)
-    missing = _missing(plan, members, measured)
+    missing = _missing(plan, members, measured, int(manifest["t0_monotonic_ns"]))
+    facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
     records = rec.concat([measured, missing]) if len(missing) else measured
     order = np.lexsort((records["sample_ix"], records["query_id"], -records["phase"]))
     records = records.select(order)
@@ -123,8 +124,22 @@ def seal(
     return sealed
 
 
-def _missing(plan: Plan, members: Sequence[Member], measured: Records) -> Records:
-    """Rows for planned samples that no worker recorded: UNSENT, or UNFINISHED if a dead worker may have sent them."""
+def _lost_in_closed_loop(plan: Plan, members: Sequence[Member], measured: Records) -> list[str]:
+    """A closed loop has no list to tell what a dead worker had on the wire: say at least how many there were."""
+    notes = []
+    for member in members if plan.cyclic else ():
+        recorded = int((measured["worker"] == member.index).sum())
+        sent = int(member.status.get("sent", 0))
+        if member.done is None and sent > recorded:
+            notes.append(f"worker {member.index} had sent at least {sent} requests, of which {recorded} were recorded")
+    return notes
+
+
+def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: int) -> Records:
+    """Rows for planned samples that no worker recorded.
+
+    UNFINISHED where a worker that died had come to their due time, so that it may have sent them; UNSENT otherwise.
+    """
     if plan.cyclic:
         return rec.empty()
     width = int(plan.sample_ix.max(initial=0)) + 1
@@ -136,8 +151,9 @@ def _missing(plan: Plan, members: Sequence[Member], measured: Records) -> Record
     dead = np.array([member.done is None for member in members], dtype=bool)
     shards = len(members)
     owner = (query if plan.n_queries > 1 else np.arange(len(query)))[left] % shards
-    lost = dead[owner]
     due = np.repeat(plan.due_ns, np.diff(plan.offsets))[left]
+    until = np.array([(member.died_ns or t0_ns) - t0_ns for member in members])
+    lost = dead[owner] & (due <= until[owner])
     errors = [_LOST if gone else _UNSENT for gone in lost.tolist()]
     return rec.from_columns(
         n,

@@ -49,6 +49,8 @@ _TARGET = (
 )  # fmt: skip
 _PLAIN = ("name", "seed", "workers", "warmup", "timeout", "connect_timeout", "drain", "objectives")
 _PARAMS = ("rate", "arrival", "concurrency")
+#: A flag's name in the params of a kind that calls it something else.
+_ALIASES = {("offline", "rate"): "expected_rate"}
 _SOURCE = ("prompt_tokens", "output_tokens")
 
 
@@ -107,9 +109,10 @@ def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     for key in _PARAMS:
         if key not in given:
             continue
-        if key in known[name].params.model_fields:
-            mapping["params"] = {**mapping["params"], key: given[key]}
-            labels[f"params.{key}"] = _flag(key)
+        field = _ALIASES.get((name, key), key)
+        if field in known[name].params.model_fields:
+            mapping["params"] = {**mapping["params"], field: given[key]}
+            labels[f"params.{field}"] = _flag(key)
         else:
             fits = [kind.name for kind in known.values() if key in kind.params.model_fields]
             own = sorted(set(_PARAMS) & set(known[name].params.model_fields))

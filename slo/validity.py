@@ -22,6 +22,9 @@ from slo.records import IntArray, Records, Stamp, Status
 
 LAG_FLOOR_NS = 1_000_000
 LAG_MAX_FLOOR_NS = 50_000_000
+UNTOUCHED_FLOOR_NS = 5_000_000
+#: With fewer values the p99 is the maximum, and is judged as one.
+P99_NEEDS = 100
 RATE_TOLERANCE = 0.01
 CPU_LIMIT = 0.9
 STALL_NS = 10_000_000
@@ -134,7 +137,9 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
     issued = rows.select(rows["status"] != Status.UNSENT)
     taken = issued.select(issued["ready_ns"] != -1)
     left = issued.select(issued["sent_ns"] != -1)
-    generator, total = taken["ready_ns"] - taken["due_ns"], left["sent_ns"] - left["due_ns"]
+    total = left["sent_ns"] - left["due_ns"]
+    first = _first_of_each_query(taken)
+    generator = first["ready_ns"] - first["due_ns"]
     stamp, share = _stamp(rows)
     shape = None
     if facts.open_loop and len(taken) >= arrivals.MIN_SAMPLES:
@@ -144,13 +149,13 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
         _all_sent(rows, issued, facts),
         *_enough(issued, facts),
         *_lateness(generator, rows, objectives),
-        _rate(taken, objectives, rows),
+        _rate(first, objectives, rows),
         *_shape(shape),
     ]
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=tuple(check.reason for check in checks if not check.ok),
-        warnings=_warnings(facts, stamp, issued, total, generator),
+        warnings=_warnings(facts, stamp, issued, first["sent_ns"] - first["due_ns"], generator),
         checks=tuple(checks),
         planned=max(facts.planned, len(rows)),
         sent=len(issued),
@@ -163,6 +168,17 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
         kernel_share=share,
         arrivals=shape,
     )
+
+
+def _first_of_each_query(taken: Records) -> Records:
+    """The sample of each query that was taken up first.
+
+    A query is issued when its first sample is: the others wait for it, and in an offline run for a turn on the wire. That
+    is the scenario's doing and part of their latency, not the generator's lateness.
+    """
+    order = np.lexsort((taken["ready_ns"], taken["query_id"]))
+    query = taken["query_id"][order]
+    return taken.select(np.sort(order[np.append(True, np.diff(query) != 0)[: len(order)]]))
 
 
 def _lag(values: IntArray) -> Lag:
@@ -262,7 +278,8 @@ def lag_limits(rows: Records, objectives: Sequence[Objective]) -> tuple[float, f
 
     With latency objectives: 1 % and 10 % of the tightest. Without: 1 % and 10 % of the median latency, the
     maximum then never below 50 ms, since one hiccup of the host says little about an endpoint nobody
-    promised anything for. Neither is below 1 ms, which is as good as a timer in a busy process gets.
+    promised anything for. Neither is below 1 ms, which is as good as a timer in a busy process gets; with
+    objectives that lateness adds nothing to (tpot, ratio(error)), the p99 is not below 5 ms.
     """
     tight = _tightest(objectives)
     if tight is not None:
@@ -271,7 +288,8 @@ def lag_limits(rows: Records, objectives: Sequence[Objective]) -> tuple[float, f
         took = (rows["done_ns"] - rows["due_ns"])[rows.ok]
         scale = quantile(np.sort(took).astype(np.float64), "0.5") if len(took) else 0.0
         floor, source = LAG_MAX_FLOOR_NS, "of the median latency"
-    return max(LAG_FLOOR_NS, 0.01 * scale), max(floor, 0.1 * scale), floor, source
+    lowest = UNTOUCHED_FLOOR_NS if objectives and tight is None else LAG_FLOOR_NS
+    return max(lowest, 0.01 * scale), max(floor, 0.1 * scale), floor, source
 
 
 def _lateness(lag: IntArray, rows: Records, objectives: Sequence[Objective]) -> list[Check]:
@@ -284,7 +302,7 @@ def _lateness(lag: IntArray, rows: Records, objectives: Sequence[Objective]) -> 
     p99, most, lowest = (show(value, "ns") for value in (seen.p99, seen.max, floor))
     fix = "Lower the rate, add workers, or free the host"
     detail = f"generator lag p99 {p99}, limit {show(p99_limit, 'ns')} (1 % {source}, at least 1 ms)"
-    checks = [Check("lag p99", seen.p99 <= p99_limit, detail, fix)]
+    checks = [Check("lag p99", len(lag) < P99_NEEDS or seen.p99 <= p99_limit, detail, fix)]
     detail = f"generator lag max {most}, limit {show(max_limit, 'ns')} (10 % {source}, at least {lowest})"
     checks.append(Check("lag max", seen.max <= max_limit, detail, fix))
     tight = _tightest(objectives)

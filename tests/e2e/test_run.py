@@ -243,7 +243,11 @@ def test_a_killed_worker_makes_the_run_invalid_and_its_sealed_segments_count(tmp
     assert len(records) == report["validity"]["planned"]
     for worker in (0, 1):
         assert ((records["worker"] == worker) & (records["status"] == Status.OK)).any()
-    assert (records["status"] == Status.UNFINISHED).any()
+    lost = records["status"] == Status.UNFINISHED
+    unsent = records["status"] == Status.UNSENT
+    assert unsent.any(), "what came due after its death was never sent"
+    assert records["due_ns"][unsent].min() > records["due_ns"][lost].max(initial=0)
+    assert report["validity"]["unsent"] == unsent.sum()
 
 
 def test_three_workers_send_the_schedule_that_one_would(tmp_path: Path) -> None:
@@ -269,6 +273,7 @@ def test_three_workers_send_the_schedule_that_one_would(tmp_path: Path) -> None:
         ("multi_stream", ("--queries", "4"), 32, 8),
         ("concurrency", ("--queries", "24", "--concurrency", "6"), 24, 6),
         ("offline", ("--queries", "40"), 40, 40),
+        ("offline", ("--queries", "1200", "--timeout", "30s"), 1200, 512),
     ],
 )
 def test_every_closed_kind_runs(kind: str, flags: tuple[str, ...], rows: int, in_flight: int, tmp_path: Path) -> None:

@@ -246,3 +246,39 @@ def test_facts_survive_json_and_ignore_what_they_do_not_know() -> None:
     document = json.loads(json.dumps(some.to_json()))
     assert GeneratorFacts.from_json(document) == some
     assert GeneratorFacts.from_json(document | {"later": 1}) == some
+
+
+def test_samples_that_wait_for_their_turn_on_the_wire_are_not_the_generators_lateness() -> None:
+    """One offline query of 1,000 samples, 1 ms apart: only the first one's lag is ours."""
+    n = 1000
+    ready = np.arange(n) * MS
+    columns = {"ready_ns": ready, "sent_ns": ready, "first_byte_ns": ready, "headers_ns": ready, "done_ns": ready + MS}
+    records = from_columns(n, query_id=0, sample_ix=np.arange(n), due_ns=0, status=0, stamp=0, **columns)
+    given = GeneratorFacts(open_loop=True, planned=n, planned_queries=1, min_queries=1, elapsed_ns=1000 * MS)
+    assert assess(records, given, []).outcome == "VALID"
+    late = from_columns(
+        n, query_id=0, sample_ix=np.arange(n), due_ns=0, status=0, stamp=0, **{k: v + 100 * MS for k, v in columns.items()}
+    )
+    assert "generator lag max 100 ms" in " ".join(assess(late, given, []).reasons)
+
+
+def test_one_hiccup_in_a_short_run_is_judged_as_a_maximum() -> None:
+    """Below 100 values the p99 is the maximum."""
+    due = np.arange(50) * 20 * MS
+    ready = due.copy()
+    ready[7] += 5 * MS
+    done = {"sent_ns": ready, "first_byte_ns": ready, "headers_ns": ready, "done_ns": ready + MS}
+    records = from_columns(50, due_ns=due, ready_ns=ready, status=0, stamp=0, **done)
+    given = GeneratorFacts(open_loop=True, planned=50, planned_queries=50, min_queries=1, elapsed_ns=int(due[-1]))
+    assert assess(records, given, []).outcome == "VALID"
+
+
+def test_objectives_that_lateness_adds_nothing_to_ask_less_of_the_schedule() -> None:
+    due = np.arange(400) * 20 * MS
+    ready = due.copy()
+    ready[::40] += 3 * MS
+    done = {"sent_ns": ready, "first_byte_ns": ready, "headers_ns": ready, "done_ns": ready + MS}
+    records = from_columns(400, due_ns=due, ready_ns=ready, status=0, stamp=0, **done)
+    given = GeneratorFacts(open_loop=True, planned=400, planned_queries=400, min_queries=1, elapsed_ns=int(due[-1]))
+    assert assess(records, given, []).outcome == "INVALID"
+    assert assess(records, given, [parse("p90(tpot) <= 1ms")]).outcome == "VALID"
