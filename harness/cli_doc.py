@@ -1,7 +1,11 @@
-"""docs/cli.md from the command line itself, so that the page can't drift: ``--write`` makes it, ``--check`` compares it."""
+"""What docs/ generates from code, so that it can't drift: the command line's page and the JSON schemas.
+
+``--write`` makes the files, ``--check`` compares them.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,8 @@ import typer.main
 
 from harness.cli import app
 from harness.exit_codes import ExitCode
+from reports import report
+from scenarios.spec import json_schema
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 
@@ -67,17 +73,25 @@ def render() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def pages() -> dict[Path, str]:
+    """Every generated file and what it must hold."""
+    return {
+        PAGE: render(),
+        PAGE.parent / "scenario.schema.json": json.dumps(json_schema(), indent=1) + "\n",
+        PAGE.parent / "report.schema.json": json.dumps(report.json_schema(), indent=1) + "\n",
+    }
+
+
 def main() -> int:
     """``--write`` or ``--check``."""
-    page = render()
+    stale = {path: text for path, text in pages().items() if not path.is_file() or path.read_text("utf-8") != text}
     if "--write" in sys.argv:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(page, encoding="utf-8")
+        for path, text in stale.items():
+            path.write_text(text, encoding="utf-8")
         return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page:
-        return 0
-    print("docs/cli.md is out of date: run `make docs`", file=sys.stderr)
-    return 1
+    for path in stale:
+        print(f"docs/{path.name} is out of date: run `make docs`", file=sys.stderr)
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":
