@@ -7,6 +7,7 @@ unreachable, 130 interrupted.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
 import traceback
@@ -19,6 +20,9 @@ from rich.table import Table
 
 from harness.errors import HarnessFault
 from harness.exit_codes import OF_OUTCOME, ExitCode
+
+#: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
+INTERNAL = 70
 
 app = typer.Typer(
     name="plimsoll",
@@ -159,7 +163,9 @@ def _judge_again(run_dir: Path, slo: list[str], format_texts: list[str], as_json
     if errors or problems:
         raise HarnessFault(errors + problems)
     result = judge(sealed, objectives)
-    publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json)
+    written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json)
+    if not written:
+        raise HarnessFault("not every file could be written (see the warning above). Make room, or name another place")
     return int(OF_OUTCOME[result.verdict.outcome])
 
 
@@ -241,13 +247,9 @@ def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
 @scenarios_app.command("check")
 def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")], json_: Json = False) -> None:
     """Check a scenario file: every error at once; sends nothing."""
-    from harness.job import read_objectives
-    from scenarios.spec import load
+    from harness.job import check_file
 
-    scenario = load(path)
-    _, _, errors = read_objectives(scenario.objectives)
-    if errors:
-        raise HarnessFault(errors)
+    scenario = check_file(path)
     plan = scenario.build(len(scenario.source_object()))
     if json_:
         typer.echo(json.dumps({"scenario": scenario.to_mapping(), "plan_fingerprint": plan.fingerprint()}, indent=1))
@@ -275,14 +277,19 @@ def metrics(json_: Json = False) -> None:
 @app.command()
 def readiness(
     url: Annotated[str, typer.Argument(help="The endpoint.")],
-    timeout: Annotated[float, typer.Option(help="Give up after this many seconds.")] = 60.0,
+    timeout: Annotated[str, typer.Option(metavar="D", help="Give up after this.")] = "60s",
     json_: Json = False,
 ) -> None:
     """Wait until an endpoint accepts connections. Exit 0 when it does, 5 when it doesn't in time."""
     from harness.client import Target
     from harness.coordinator import wait_ready
+    from scenarios.durations import parse_duration
 
-    seconds = asyncio.run(wait_ready(Target(url, "http"), timeout))
+    try:
+        limit_ns = parse_duration(timeout)
+    except ValueError as error:
+        raise HarnessFault(f"--timeout: {error}") from None
+    seconds = asyncio.run(wait_ready(Target(url, "http"), limit_ns / 1e9))
     if json_:
         typer.echo(json.dumps({"url": url, "ready_after_s": seconds}))
     else:
@@ -313,6 +320,9 @@ def main() -> None:
     """Entry point of the ``plimsoll`` command: errors become one clear message each and an exit code."""
     from scenarios.errors import ScenarioError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that can't draw boxes still gets its verdict
     try:
         app()
     except ScenarioError as error:
@@ -329,7 +339,7 @@ def main() -> None:
     except Exception:  # noqa: BLE001 - the interpreter's own exit code for this, 1, would say that an objective failed
         traceback.print_exc()
         _complain(["the above is a bug in Plimsoll: please report it with the command you ran"])
-        sys.exit(ExitCode.INVALID)
+        sys.exit(INTERNAL)
 
 
 def _complain(errors: list[str]) -> None:

@@ -34,6 +34,8 @@ from slo.validity import GeneratorFacts
 
 #: From the last "ready" to t0 (or to the first warm-up query): time for the message to reach every worker.
 LEAD_NS = 150_000_000
+#: Each seals what was measured: Ctrl-C, a polite kill, a closed terminal.
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: After Ctrl-C, how long answers in flight are waited for.
 GRACE_NS = 5_000_000_000
 
@@ -118,7 +120,7 @@ class Coordinator:
         """
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self._interrupt)
         server = None
         try:
@@ -138,7 +140,7 @@ class Coordinator:
         finally:
             if server is not None:
                 await bundled_server.stop(server.process)
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
         return Outcome(sealed, bool(self._interrupts))
 

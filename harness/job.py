@@ -192,6 +192,34 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
     return common, errors
 
 
+def check_file(name: str) -> Scenario:
+    """A scenario file or library scenario with everything in it checked, its payloads encoded too. Sends nothing.
+
+    Environment variables that hold secrets may be missing here. Raises HarnessFault with every error found.
+    """
+    try:
+        scenario = load(name)
+    except ScenarioError as error:
+        raise HarnessFault(error.errors + _errors_beyond(name, slo_given=False)) from None
+    _, _, problems = read_objectives(scenario.objectives)
+    errors = [text.replace("--slo", f"{name}:objectives:", 1) for text in problems]
+    _, problems = _options(name, scenario.target.protocol, scenario.target.options)
+    errors += problems
+    if not problems:
+        options = {key: value for key, value in scenario.target.options.items() if key not in _COMMON_OPTIONS}
+        target = Target(scenario.target.url or "http://127.0.0.1:1", scenario.target.protocol, "m", options=options)
+        try:
+            client = protocols()[target.protocol].build(target, None)
+            source = scenario.source_object()
+            for index in range(min(len(source), 1000)):
+                client.encode(source.payload(index))
+        except (HarnessFault, ScenarioError) as error:
+            errors += [f"{name}: {text}" for text in error.errors]
+    if errors:
+        raise HarnessFault(errors)
+    return scenario
+
+
 def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
     section = scenario.target
     common, errors = _options(scenario.name, section.protocol, section.options)

@@ -167,6 +167,8 @@ def _clock(snapshot: Snapshot) -> str:
         return f"warm-up, t0 in {-snapshot.elapsed_s:.0f} s"
     if snapshot.eta_s != snapshot.eta_s:
         return f"{snapshot.elapsed_s:.0f} s"
+    if snapshot.eta_s <= 0 and snapshot.fraction < 1.0:
+        return f"{snapshot.elapsed_s:.0f} s"
     if snapshot.eta_s <= 0:
         return f"{snapshot.elapsed_s:.0f} s, draining"
     return f"{snapshot.elapsed_s:.0f} s, {snapshot.eta_s:.0f} s left"

@@ -46,10 +46,11 @@ def run_job(prepared: Prepared, *, as_json: bool) -> int:
     for note in sealed.notes:
         notice(f"warning: {note}")
     result = judge(sealed, prepared.objectives)
-    publish(result, sealed.directory, prepared.outputs, as_json=as_json)
-    if as_json:
+    written = publish(result, sealed.directory, prepared.outputs, as_json=as_json)
+    if as_json or not written:
         notice(f"run directory: {sealed.directory.path}")
-    return int(ExitCode.INTERRUPTED if outcome.interrupted else OF_OUTCOME[result.verdict.outcome])
+    code = ExitCode.INTERRUPTED if outcome.interrupted else OF_OUTCOME[result.verdict.outcome]
+    return int(code) if written or code else int(ExitCode.USAGE)
 
 
 def judge(sealed: Sealed, objectives: Sequence[Objective]) -> Report:
@@ -58,19 +59,28 @@ def judge(sealed: Sealed, objectives: Sequence[Objective]) -> Report:
     return reporting.build(manifest, sealed.scenario, sealed.records, sealed.facts, objectives)
 
 
-def publish(result: Report, directory: RunDirectory | None, outputs: Sequence[FormatTarget], *, as_json: bool) -> None:
-    """Write report.json and report.html into the directory, every asked-for format, and the result to stdout."""
+def publish(result: Report, directory: RunDirectory | None, outputs: Sequence[FormatTarget], *, as_json: bool) -> bool:
+    """Write report.json and report.html into the directory, every asked-for format, and the result to stdout.
+
+    False if a file could not be written; a warning names it.
+    """
     known = formats()
+    wanted = [(output.path, output.format) for output in outputs]
     if directory is not None:
-        _write(directory.file("report.json"), known["json"].render(result))
-        _write(directory.file("report.html"), known["html"].render(result))
-    for output in outputs:
-        _write(output.path, output.format.render(result))
+        wanted += [(directory.file("report.json"), known["json"]), (directory.file("report.html"), known["html"])]
+    whole = [_write(path, form.render(result)) for path, form in wanted]
+    _say(result, directory if all(whole) else None, as_json)
+    return all(whole)
+
+
+def _say(result: Report, directory: RunDirectory | None, as_json: bool) -> None:
     if sys.stdout is None:  # started with it closed
         return
     try:
         _print(result, directory, as_json)
-    except BrokenPipeError:  # whoever read our stdout has had enough: the verdict's exit code stands
+    except OSError as error:  # its reader has had enough, or its disk is full: the verdict's exit code stands
+        if not isinstance(error, BrokenPipeError):
+            print(f"warning: the result could not be printed ({error.strerror})", file=sys.stderr)
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the interpreter's last flush
 
 
@@ -84,7 +94,7 @@ def _print(result: Report, directory: RunDirectory | None, as_json: bool) -> Non
         if not console.is_terminal:
             console = Console(width=100)  # a log or a pipe has no width of its own
         with console.capture() as printed:  # rich ends the process itself, with 1, when a pipe is closed
-            console.print(render_terminal(result, _files(directory)))
+            console.print(render_terminal(result, _files(directory), console.width))
         sys.stdout.write(printed.get())
     sys.stdout.flush()
 
@@ -95,15 +105,23 @@ def _files(directory: RunDirectory | None) -> dict[str, str]:
     return {"Report": str(directory.file("report.html")), "Records": str(directory.path)}
 
 
-def _write(path: Path, data: bytes) -> None:
-    """A full disk costs the file, not the result that is still to be printed."""
+def _write(path: Path, data: bytes) -> bool:
+    """A full disk costs the new file, not an older one, nor the result that is still to be printed."""
+    partial = path.with_name(path.name + ".partial")
     try:
-        path.write_bytes(data)
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a device or a pipe
+            return True
+        partial.write_bytes(data)
+        partial.replace(path)
     except OSError as error:
+        partial.unlink(missing_ok=True)
         print(
             f"warning: {path} could not be written ({error.strerror}); free some space and run `plimsoll report`",
             file=sys.stderr,
         )
+        return False
+    return True
 
 
 def _tidy(directory: RunDirectory) -> None:

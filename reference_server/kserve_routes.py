@@ -84,9 +84,11 @@ async def _text(call: Call, fields: Fields, inputs: list[Tensor]) -> list[Tensor
     parameters = fields.mapping("parameters")
     max_new = parameters.integer("max_tokens", 16, low=1)
     ignore_eos = parameters.flag("ignore_eos")
-    texts = next((tensor for tensor in inputs if tensor.name == "text" and tensor.datatype == "BYTES"), None)
+    texts = next(
+        (tensor for tensor in inputs if tensor.name in ("text", "text_input") and tensor.datatype == "BYTES"), None
+    )
     if texts is None:
-        raise invalid("inputs", "model 'llm' takes a tensor named text of datatype BYTES")
+        raise invalid("inputs", "model 'llm' takes a tensor named text or text_input of datatype BYTES")
     model = call.service.model("llm")
     prompts = [encode(text) for text in texts.data]
     for prompt in prompts:

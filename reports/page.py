@@ -79,8 +79,10 @@ def _objective(result: ObjectiveResult, confidence: float) -> dict[str, Any]:
     if result.n_needed and result.n_needed > result.n and result.outcome in ("INCONCLUSIVE", "INVALID"):
         fine.append(f"about {units.count(result.n_needed)} would decide")
     if result.bad is not None and result.max_bad_allowed is not None and result.n:
-        allowed = units.count(result.max_bad_allowed) if result.max_bad_allowed >= 0 else "none"
-        fine.append(f"{units.count(result.bad)} break the limit, {allowed} may")
+        allowed = f"{units.count(result.max_bad_allowed)} may"
+        if result.max_bad_allowed < 0:
+            allowed = "too few values to pass even with none"
+        fine.append(f"{units.count(result.bad)} break the limit, {allowed}")
     if result.n == 0 and result.reason:
         fine.append(words.sentence(result.reason))
     return {

@@ -65,13 +65,16 @@ def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, 
     rows = np.flatnonzero(records["phase"] == Phase.MEASURE)
     if len(rows) == 0:
         return None
-    due, sent, done, status = (records[name][rows] for name in ("due_ns", "sent_ns", "done_ns", "status"))
+    due, ready, sent, done, status = (
+        records[name][rows] for name in ("due_ns", "ready_ns", "sent_ns", "done_ns", "status")
+    )
     start = int(min(0, due.min()))
     end = int(max(due.max(), sent.max(), done.max(), start + 1))
     buckets = _buckets(start, end, len(rows))
-    ok, was_sent = status == Status.OK, sent >= 0
+    ok, was_sent, was_issued = status == Status.OK, sent >= 0, ready >= 0
     ended = np.where(done >= 0, done, end)
-    peak, mean = _in_flight(sent[was_sent], np.maximum(ended, sent)[was_sent], buckets)
+    # A request that waits for a connection is in flight: its user waits as well.
+    peak, mean = _in_flight(ready[was_issued], np.maximum(ended, ready)[was_issued], buckets)
     lag = grouped(
         (sent - due)[was_sent].astype(np.float64),
         buckets.index(due[was_sent]),
@@ -91,7 +94,7 @@ def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, 
         planned_per_s=buckets.per_s(due),
         sent_per_s=buckets.per_s(sent[was_sent]),
         completed_per_s=buckets.per_s(ended[ok]),
-        errors_per_s=buckets.per_s(ended[~ok]),
+        errors_per_s=buckets.per_s(ended[~ok & (status != Status.UNSENT)]),
         in_flight_max=peak,
         in_flight_mean=mean,
         output_tokens_per_s=_tokens(records, rows, buckets),

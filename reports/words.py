@@ -122,7 +122,7 @@ def expression(text: str) -> str:
 
 def health(validity: Validity) -> str:
     """One line on the generator: what was planned and sent, how late, and on which clock."""
-    lag = validity.lag_ns
+    lag = validity.generator_lag_ns or validity.lag_ns
     late = units.NOTHING if lag.p99 is None else units.duration(lag.p99)
     worst = units.NOTHING if lag.max is None else units.duration(lag.max)
     stamp = f", {validity.stamp} time stamps" if validity.stamp not in ("", "none") else ""

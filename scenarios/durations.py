@@ -23,7 +23,7 @@ UNITS = {
 }
 MAX_NS = 366 * 24 * UNITS["h"]
 
-_SHAPE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ns|us|µs|ms|s|m|h)")
+_SHAPE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ns|us|µs|ms|s|m|h)?")
 
 
 def parse_duration(value: Any) -> int:
@@ -32,7 +32,7 @@ def parse_duration(value: Any) -> int:
         match = _SHAPE.fullmatch(value.strip())
         if match is None:
             raise ValueError(f"{value!r} is not a duration. Write a number and a unit: 500us, 200ms, 30s, 2m or 1h")
-        exact = Fraction(match[1]) * UNITS[match[2].replace("µ", "u")]
+        exact = Fraction(match[1]) * UNITS[(match[2] or "s").replace("µ", "u")]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         if not math.isfinite(value) or value < 0:
             raise ValueError(f"{value} is not a duration. Write a number of seconds from 0 up, or for example 30s")
@@ -60,7 +60,7 @@ Duration = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": r"^\s*(\d+(\.\d+)?|\.\d+)\s*(ns|us|µs|ms|s|m|h)\s*$"},
+                {"type": "string", "pattern": r"^\s*(\d+(\.\d+)?|\.\d+)\s*(ns|us|µs|ms|s|m|h)?\s*$"},
                 {"type": "number", "minimum": 0},
             ],
             "description": "A duration: 500us, 200ms, 30s, 2m, 1h, or a bare number of seconds.",

@@ -91,7 +91,7 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
 
 
 def _flag(key: str) -> str:
-    return {"objectives": "--slo"}.get(key, "--" + key.replace("_", "-"))
+    return {"objectives": "--slo", "headers": "--header", "options": "--option"}.get(key, "--" + key.replace("_", "-"))
 
 
 def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
@@ -152,5 +152,8 @@ def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     stop["min_duration"] = 0 if duration is None else duration
     stop["min_queries"] = 1 if queries is None else queries
     kind = kinds().get(mapping["kind"])
+    params = mapping.get("params", {})
+    if queries is not None and mapping["kind"] == "offline" and params.get("samples") is not None:
+        mapping["params"] = {**params, "samples": queries}  # the one query of an offline run has this many samples
     exactly = duration is None and kind is not None and not kind.open_loop
     stop["max_queries"] = queries if exactly else None

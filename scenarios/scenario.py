@@ -99,9 +99,12 @@ class StopSection(BaseModel):
             raise ValueError(
                 f"max_queries {self.max_queries} is below min_queries {self.min_queries}. Lower the minimum"
             )
-        if self.max_duration_ns is not None and self.max_duration_ns < self.min_duration_ns:
+        if self.max_duration_ns is not None and 0 < self.max_duration_ns <= self.min_duration_ns:
             most, least = format_duration(self.max_duration_ns), format_duration(self.min_duration_ns)
-            raise ValueError(f"max_duration {most} is below min_duration {least}. Raise the maximum or drop it")
+            raise ValueError(
+                f"max_duration {most} is not above min_duration {least}, which alone ends a run (with the first query due "
+                "after it). Raise the maximum or drop it"
+            )
         if self.max_duration_ns == 0:
             raise ValueError("max_duration is 0: nothing would be sent. Give a time, or drop it")
         return self

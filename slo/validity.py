@@ -161,7 +161,7 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
         sent=len(issued),
         unsent=max(facts.planned, len(rows)) - len(issued),
         offered_per_s=arrivals.rate_per_s(rows["due_ns"]),
-        achieved_per_s=arrivals.rate_per_s(left["sent_ns"]),
+        achieved_per_s=arrivals.rate_per_s(taken["ready_ns"]),
         lag_ns=_lag(total),
         generator_lag_ns=_lag(generator),
         stamp=stamp,
@@ -235,7 +235,9 @@ def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
     if len(issued) == 0:
         return Check("all sent", False, detail, "See the errors of the run, then measure again")
     ok = unsent == 0 or not facts.open_loop
-    return Check("all sent", ok, detail, "Lower the rate, add workers, or raise the in-flight ceiling")
+    stopped = facts.interrupted or facts.max_duration_hit
+    fix = "The rest was not due before the run was stopped" if stopped else "Lower the rate, add workers"
+    return Check("all sent", ok, detail, fix)
 
 
 def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
@@ -296,12 +298,13 @@ def _lateness(lag: IntArray, rows: Records, objectives: Sequence[Objective]) -> 
     if len(lag) == 0:
         return []
     p99_limit, max_limit, floor, source = lag_limits(rows, objectives)
+    least = UNTOUCHED_FLOOR_NS if objectives and _tightest(objectives) is None else LAG_FLOOR_NS
     seen = _lag(lag)
     assert seen.p99 is not None
     assert seen.max is not None
     p99, most, lowest = (show(value, "ns") for value in (seen.p99, seen.max, floor))
     fix = "Lower the rate, add workers, or free the host"
-    detail = f"generator lag p99 {p99}, limit {show(p99_limit, 'ns')} (1 % {source}, at least 1 ms)"
+    detail = f"generator lag p99 {p99}, limit {show(p99_limit, 'ns')} (1 % {source}, at least {show(least, 'ns')})"
     checks = [Check("lag p99", len(lag) < P99_NEEDS or seen.p99 <= p99_limit, detail, fix)]
     detail = f"generator lag max {most}, limit {show(max_limit, 'ns')} (10 % {source}, at least {lowest})"
     checks.append(Check("lag max", seen.max <= max_limit, detail, fix))

@@ -98,8 +98,18 @@ def judge(
         outcome = worst([v.outcome for v in judged])
         reasons = tuple(f"{v.text}: {v.detail}" for v in judged if v.outcome != "PASS")
         if not judged:
-            reasons = ("no objective given",)
+            outcome, reasons = _without_objectives(records)
     return Verdict(outcome, reasons, judged, float(exact(confidence)))
+
+
+def _without_objectives(records: Records) -> tuple[Outcome, tuple[str, ...]]:
+    """Nobody promised anything, but an endpoint that answered nothing at all has not passed."""
+    rows = records.measured()
+    if len(rows) and not rows.ok.any():
+        texts = [text for text in rows.texts("error") if text]
+        common = max(set(texts), key=texts.count) if texts else "no error text"
+        return "FAIL", (f"not one of {len(rows)} requests succeeded; most often: {common}",)
+    return "PASS", ("no objective given",)
 
 
 def _one(objective: Objective, records: Records, good: Goodput, confidence: sure.Probability) -> ObjectiveVerdict:

@@ -124,7 +124,17 @@ def _provenance(report: Report) -> str:
         ("Plimsoll", run.plimsoll),
         ("Command", run.command),
     ]
-    return "\n".join(f"- {name}: {_safe(value)}" for name, value in facts if value)
+    return "\n".join(
+        f"- {name}: {_code(value) if name == 'Command' else _safe(value)}" for name, value in facts if value
+    )
+
+
+def _code(text: str) -> str:
+    """A code span that can be copied as it stands (CommonMark 6.1: a fence longer than any run of backticks inside)."""
+    flat = " ".join(text.split())
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
+    space = " " if flat.startswith("`") or flat.endswith("`") else ""
+    return f"{fence}{space}{flat}{space}{fence}"
 
 
 def _folded(summary: str, body: str) -> str:

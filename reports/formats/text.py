@@ -35,6 +35,10 @@ _STYLES = MappingProxyType(
     }
 )
 _COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
+#: Narrower than this, the table of objectives goes without limits and bounds.
+_ROOM_FOR_BOUNDS = 88
+#: What a narrow terminal does without in the table of metrics, first things first.
+_DROPPED = ("p99_9", "p95", "p90", "max")
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -49,16 +53,19 @@ def render(report: Report) -> bytes:
     return ("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n").encode()
 
 
-def render_terminal(report: Report, files: Mapping[str, str] = _NONE) -> RenderableType:
-    """The summary for ``rich``; ``files`` are the written files by what they are, named last."""
+def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int = WIDTH) -> RenderableType:
+    """The summary for ``rich``; ``files`` are the written files by what they are, named last.
+
+    A terminal narrower than ``WIDTH`` gets fewer percentiles rather than cut-off numbers.
+    """
     parts: list[RenderableType] = [_banner(report)]
     if report.verdict.objectives:
-        parts.append(_objectives(report))
+        parts.append(_objectives(report, width))
     if report.verdict.request_objectives:
         parts.append(_attainments(report))
     parts.append(_flow(report))
     if report.metrics:
-        parts.append(_metrics(report))
+        parts.append(_metrics(report, width))
     if report.counts.failed:
         parts.append(_errors(report))
     if report.warnings:
@@ -107,14 +114,17 @@ def _table(title: str) -> Table:
     )
 
 
-def _objectives(report: Report) -> Table:
+def _objectives(report: Report, width: int) -> Table:
     table = _table("Objectives")
     table.add_column("", no_wrap=True)
-    table.add_column("objective", overflow="fold")
-    for name in ("observed", "limit", f"{units.percent(report.confidence)} bounds", "n", "n needed"):
+    table.add_column("objective", overflow="fold", min_width=16)
+    names = ["observed", "limit", f"{units.percent(report.confidence)} bounds", "n", "n needed"]
+    shown = names if width >= _ROOM_FOR_BOUNDS else ["observed", "n", "n needed"]  # the objective says its limit
+    for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
     for result in report.verdict.objectives:
-        table.add_row(*_objective(result))
+        cells = _objective(result)
+        table.add_row(*cells[:2], *(cell for name, cell in zip(names, cells[2:], strict=True) if name in shown))
     return table
 
 
@@ -159,16 +169,23 @@ def _flow(report: Report) -> Text:
     )
 
 
-def _metrics(report: Report) -> Table:
+def _columns(width: int) -> tuple[str, ...]:
+    """As many percentiles as fit: the name, n and each cell take about 20, 8 and 11 characters."""
+    dropped = _DROPPED[: max(0, len(_COLUMNS) - max(2, (width - 28) // 11))]
+    return tuple(name for name in _COLUMNS if name not in dropped)
+
+
+def _metrics(report: Report, width: int) -> Table:
+    columns = _columns(width)
     table = _table("Metrics")
     table.add_column("", no_wrap=True)
     table.add_column("n", justify="right", no_wrap=True)
-    for name in _COLUMNS:
+    for name in columns:
         table.add_column(name.replace("_", "."), justify="right", no_wrap=True)
     for name, metric in words.shown(report).items():
-        table.add_row(Text(name), units.count(metric.n), *(_cell(metric, column) for column in _COLUMNS))
+        table.add_row(Text(name), units.count(metric.n), *(_cell(metric, column) for column in columns))
         if metric.failed and metric.of_ok is not None and metric.of_ok.n:
-            cells = [units.human(getattr(metric.of_ok, column), metric.unit) for column in _COLUMNS]
+            cells = [units.human(getattr(metric.of_ok, column), metric.unit) for column in columns]
             table.add_row("  successful only", units.count(metric.of_ok.n), *cells, style="dim")
     return table
 

@@ -59,7 +59,7 @@ def _build(params: JsonLines, seed: int) -> PayloadList:
 def _payload(line: bytes, output_tokens: int | None) -> Payload:
     try:
         entry = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error}). Write one complete object a line.") from None
     if not isinstance(entry, dict):
         raise ValueError('not an object. Write for example {"prompt": "..."}.')

@@ -72,7 +72,7 @@ def _build(params: ShareGpt, seed: int) -> PayloadList:
 def _entries(path: Path) -> list[Any]:
     try:
         entries = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ScenarioError([f"{path}: not JSON ({error}). Give the whole list as one JSON document."]) from None
     if not isinstance(entries, list):
         raise ScenarioError([f"{path}: not a list. Give a list of conversations."])

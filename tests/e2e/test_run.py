@@ -584,3 +584,59 @@ def test_the_model_lookup_follows_no_redirect_with_our_key(tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
     assert seen == []
     assert tables.load(tmp_path / "r")["code"].tolist() == [302, 302, 302]
+
+
+def test_a_run_in_which_nothing_worked_does_not_pass_for_want_of_an_objective(tmp_path: Path) -> None:
+    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as target:
+        done = plimsoll(
+            "run", "--url", target.url, *CHAT, "--model", "no-such-model", "--rate", "20", "--queries", "8", "--out", "r",
+            cwd=tmp_path,
+        )  # fmt: skip
+    assert done.returncode in (1, 4), done.stdout
+    if done.returncode == 1:
+        assert "no-such-model" in done.stdout.split("Metrics")[0]
+
+
+def test_a_closed_terminal_seals_what_was_measured(tmp_path: Path) -> None:
+    process = begin(
+        "run", "--protocol", "null", "--kind", "server", "--rate", "50", "--duration", "60s", "--out", "r", cwd=tmp_path
+    )
+    wait_for(tmp_path / "r" / "segments" / "w*.seg")
+    process.send_signal(signal.SIGHUP)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert (records_of(tmp_path / "r")["status"] == Status.OK).sum() > 20
+
+
+def test_a_stdout_that_cannot_draw_or_is_full_keeps_the_verdict(tmp_path: Path) -> None:
+    run = ("run", "--protocol", "null", "--kind", "server", "--rate", "50", "--queries", "60", *EASY, "--out", "r")
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    done = plimsoll(*run, cwd=tmp_path, env=ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert "PASS" in done.stdout
+    with Path("/dev/full").open("w") as full:
+        again = subprocess.run(
+            [*PLIMSOLL, "gate", "r"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert "could not be printed" in again.stderr
+    unwritten = plimsoll("gate", "r", "--format", "csv=/dev/full", cwd=tmp_path)
+    assert unwritten.returncode == 2
+    assert "Traceback" not in done.stderr + again.stderr + unwritten.stderr
+
+
+def test_a_scenario_file_is_checked_in_every_part_without_sending(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"data": {"x": 1}}\n')
+    (tmp_path / "s.yaml").write_text(
+        "kind: server\nsource: {kind: jsonl, path: rows.jsonl}\ntarget: {options: {sream: true}}\n"
+        "objectives: ['p99(ttft) <= 200']\n"
+    )
+    done = plimsoll("scenarios", "check", "s.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "sream" in done.stderr
+    assert "bare number" in done.stderr
+    (tmp_path / "s.yaml").write_text("kind: server\nsource: {kind: jsonl, path: rows.jsonl}\n")
+    assert plimsoll("scenarios", "check", "s.yaml", cwd=tmp_path).returncode == 2
+    for name in ("demo", "smoke", "offline-batch"):
+        assert plimsoll("scenarios", "check", name, cwd=tmp_path).returncode == 0

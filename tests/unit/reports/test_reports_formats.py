@@ -193,3 +193,14 @@ def test_a_row_that_says_the_same_twice_is_left_out_of_tables() -> None:
     other = same.model_copy(update={"p50": 6})
     assert list(words.shown(Report(metrics={"ttft": first, "ttft_answer": same}))) == ["ttft"]
     assert list(words.shown(Report(metrics={"ttft": first, "ttft_answer": other}))) == ["ttft", "ttft_answer"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_narrow_terminal_gets_fewer_numbers_and_no_cut_off_ones(width: int) -> None:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(render_terminal(case("fail"), width=width))
+    table = out.getvalue().split("Metrics")[1].split("Read with care")[0]
+    assert "…" not in table
+    assert ("p99.9" in table) == (width >= 100)
+    assert "p99" in table
+    assert "p99(ttft)" in out.getvalue().replace("\n", "")

@@ -17,7 +17,7 @@ spans = st.lists(st.tuples(st.integers(0, 20 * S), st.integers(1, 5 * S)), min_s
 
 def _requests(drawn: list[tuple[int, int]]) -> Records:
     sent = np.array([a for a, _ in drawn])
-    return from_columns(due_ns=sent, sent_ns=sent, done_ns=sent + np.array([d for _, d in drawn]))
+    return from_columns(due_ns=sent, ready_ns=sent, sent_ns=sent, done_ns=sent + np.array([d for _, d in drawn]))
 
 
 def _bounds(start: int, width: int, end: int, n: int) -> list[tuple[int, int]]:
@@ -82,9 +82,10 @@ def test_warm_up_is_no_part_of_the_timeline() -> None:
     assert timeline(made.select(made["phase"] == Phase.WARMUP), {}) is None
 
 
-def test_unsent_and_unfinished_requests_are_errors_at_the_end_they_had() -> None:
+def test_unfinished_requests_are_errors_at_the_end_they_had_and_unsent_ones_are_no_events() -> None:
     rows = from_columns(
         due_ns=[0, 0, 0],
+        ready_ns=[0, -1, 0],
         sent_ns=[0, -1, 0],
         done_ns=[10 * S, -1, -1],
         status=[Status.OK, Status.UNSENT, Status.UNFINISHED],
@@ -92,5 +93,5 @@ def test_unsent_and_unfinished_requests_are_errors_at_the_end_they_had() -> None
     line = timeline(rows, {})
     assert line is not None
     width = line.end_ns - line.start_ns - line.bucket_ns * (len(line.due) - 1)
-    assert line.errors_per_s[-1] * width / S == pytest.approx(2)
+    assert line.errors_per_s[-1] * width / S == pytest.approx(1)
     assert line.in_flight_max[0] == 2

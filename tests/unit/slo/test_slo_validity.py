@@ -257,7 +257,13 @@ def test_samples_that_wait_for_their_turn_on_the_wire_are_not_the_generators_lat
     given = GeneratorFacts(open_loop=True, planned=n, planned_queries=1, min_queries=1, elapsed_ns=1000 * MS)
     assert assess(records, given, []).outcome == "VALID"
     late = from_columns(
-        n, query_id=0, sample_ix=np.arange(n), due_ns=0, status=0, stamp=0, **{k: v + 100 * MS for k, v in columns.items()}
+        n,
+        query_id=0,
+        sample_ix=np.arange(n),
+        due_ns=0,
+        status=0,
+        stamp=0,
+        **{k: v + 100 * MS for k, v in columns.items()},
     )
     assert "generator lag max 100 ms" in " ".join(assess(late, given, []).reasons)
 
