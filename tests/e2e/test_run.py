@@ -198,7 +198,7 @@ def test_ctrl_c_before_the_first_query_sends_nothing_and_exits_130(wait_s: float
     assert not [pid for pid in offspring if Path(f"/proc/{pid}").exists()]
     # On a fast machine the last of the three moments may fall into the warm-up: then what was measured is sealed.
     sealed = (tmp_path / "r" / "requests.parquet").exists()
-    assert sealed == ("nothing was sent" not in err)
+    assert not (sealed and "nothing was sent" in err)
     assert wait_s > 1 or not sealed
 
 
