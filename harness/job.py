@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -192,6 +192,11 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
     return common, errors
 
 
+def _own(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are the protocol's own."""
+    return {name: value for name, value in options.items() if name not in _COMMON_OPTIONS}
+
+
 def check_file(name: str) -> Scenario:
     """A scenario file or library scenario with everything in it checked, its payloads encoded too. Sends nothing.
 
@@ -206,8 +211,8 @@ def check_file(name: str) -> Scenario:
     _, problems = _options(name, scenario.target.protocol, scenario.target.options)
     errors += problems
     if not problems:
-        options = {key: value for key, value in scenario.target.options.items() if key not in _COMMON_OPTIONS}
-        target = Target(scenario.target.url or "http://127.0.0.1:1", scenario.target.protocol, "m", options=options)
+        section = scenario.target
+        target = Target(section.url or "http://127.0.0.1:1", section.protocol, "m", options=_own(section.options))
         try:
             client = protocols()[target.protocol].build(target, None)
             source = scenario.source_object()
@@ -239,7 +244,7 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
         protocol=section.protocol,
         model=section.model,
         headers=headers.pairs,
-        options={name: value for name, value in section.options.items() if name not in _COMMON_OPTIONS},
+        options=_own(section.options),
         timeout_ns=scenario.timeout_ns,
         connect_timeout_ns=scenario.connect_timeout_ns,
         tls_verify=section.tls_verify,
@@ -267,8 +272,3 @@ def _default_out(name: str) -> Path:
         path = Path("runs") / f"{safe}-{stamp}-{number}"
         number += 1
     return path
-
-
-def library_names() -> list[str]:
-    """Names of the ready-made scenarios."""
-    return sorted(library())

@@ -168,11 +168,6 @@ class Recorder:
         fresh, self.fresh = self.fresh, []
         return fresh
 
-    @property
-    def backlog(self) -> int:
-        """Exchanges that wait to be settled."""
-        return len(self._pending)
-
     def flush(self) -> None:
         """Settle and cut everything, however long it takes: the run is over."""
         while self._pending:

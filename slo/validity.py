@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -274,7 +274,17 @@ def _tightest(objectives: Sequence[Objective]) -> Objective | None:
     return min(times, key=lambda o: o.threshold, default=None)
 
 
-def lag_limits(rows: Records, objectives: Sequence[Objective]) -> tuple[float, float, int, str]:
+class LagLimits(NamedTuple):
+    """How late the generator may be, in ns: for the p99 and the maximum the limit and its floor; ``source`` in words."""
+
+    p99_ns: float
+    p99_floor_ns: int
+    max_ns: float
+    max_floor_ns: int
+    source: str
+
+
+def lag_limits(rows: Records, objectives: Sequence[Objective]) -> LagLimits:
     """Largest allowed p99 and maximum of the generator's lag in ns, the maximum's floor, and their source
     in words.
 
@@ -291,23 +301,22 @@ def lag_limits(rows: Records, objectives: Sequence[Objective]) -> tuple[float, f
         scale = quantile(np.sort(took).astype(np.float64), "0.5") if len(took) else 0.0
         floor, source = LAG_MAX_FLOOR_NS, "of the median latency"
     lowest = UNTOUCHED_FLOOR_NS if objectives and tight is None else LAG_FLOOR_NS
-    return max(lowest, 0.01 * scale), max(floor, 0.1 * scale), floor, source
+    return LagLimits(max(lowest, 0.01 * scale), lowest, max(floor, 0.1 * scale), floor, source)
 
 
 def _lateness(lag: IntArray, rows: Records, objectives: Sequence[Objective]) -> list[Check]:
     if len(lag) == 0:
         return []
-    p99_limit, max_limit, floor, source = lag_limits(rows, objectives)
-    least = UNTOUCHED_FLOOR_NS if objectives and _tightest(objectives) is None else LAG_FLOOR_NS
+    limits = lag_limits(rows, objectives)
     seen = _lag(lag)
     assert seen.p99 is not None
     assert seen.max is not None
-    p99, most, lowest = (show(value, "ns") for value in (seen.p99, seen.max, floor))
+    p99, most, lowest = (show(value, "ns") for value in (seen.p99, seen.max, limits.max_floor_ns))
     fix = "Lower the rate, add workers, or free the host"
-    detail = f"generator lag p99 {p99}, limit {show(p99_limit, 'ns')} (1 % {source}, at least {show(least, 'ns')})"
-    checks = [Check("lag p99", len(lag) < P99_NEEDS or seen.p99 <= p99_limit, detail, fix)]
-    detail = f"generator lag max {most}, limit {show(max_limit, 'ns')} (10 % {source}, at least {lowest})"
-    checks.append(Check("lag max", seen.max <= max_limit, detail, fix))
+    detail = f"generator lag p99 {p99}, limit {show(limits.p99_ns, 'ns')} (1 % {limits.source}, at least {show(limits.p99_floor_ns, 'ns')})"
+    checks = [Check("lag p99", len(lag) < P99_NEEDS or seen.p99 <= limits.p99_ns, detail, fix)]
+    detail = f"generator lag max {most}, limit {show(limits.max_ns, 'ns')} (10 % {limits.source}, at least {lowest})"
+    checks.append(Check("lag max", seen.max <= limits.max_ns, detail, fix))
     tight = _tightest(objectives)
     if tight is not None:
         late = int(np.count_nonzero(lag > tight.threshold))
@@ -324,7 +333,7 @@ def _rate(taken: Records, objectives: Sequence[Objective], rows: Records) -> Che
         return Check("rate", True, "too few requests for a rate")
     due, ready = taken["due_ns"], taken["ready_ns"]
     planned, actual = int(np.ptp(due)), int(np.ptp(ready))
-    allowed = max(RATE_TOLERANCE * planned, lag_limits(rows, objectives)[1])
+    allowed = max(RATE_TOLERANCE * planned, lag_limits(rows, objectives).max_ns)
     rates = f"issued at {arrivals.rate_per_s(ready):.4g}/s, planned {arrivals.rate_per_s(due):.4g}/s"
     detail = f"{rates}, limit 1 % or {show(allowed, 'ns')} over the run"
     return Check("rate", abs(actual - planned) <= allowed, detail, "Lower the rate or add workers")

@@ -288,3 +288,14 @@ def test_objectives_that_lateness_adds_nothing_to_ask_less_of_the_schedule() -> 
     given = GeneratorFacts(open_loop=True, planned=400, planned_queries=400, min_queries=1, elapsed_ns=int(due[-1]))
     assert assess(records, given, []).outcome == "INVALID"
     assert assess(records, given, [parse("p90(tpot) <= 1ms")]).outcome == "VALID"
+
+
+def test_in_a_tiny_run_the_span_may_be_off_by_the_lateness_that_is_allowed_anyway() -> None:
+    """30 ms late at the end of 0.4 s is 8 % of the span, but within the 50 ms that a run without objectives allows."""
+    due = np.arange(20) * 20 * MS
+    ready = due.copy()
+    ready[-1] += 30 * MS
+    done = {"sent_ns": ready, "first_byte_ns": ready, "headers_ns": ready, "done_ns": ready + MS}
+    records = from_columns(20, due_ns=due, ready_ns=ready, status=0, stamp=0, **done)
+    given = GeneratorFacts(open_loop=True, planned=20, planned_queries=20, min_queries=1, elapsed_ns=int(due[-1]))
+    assert assess(records, given, []).outcome == "VALID"
