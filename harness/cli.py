@@ -259,6 +259,26 @@ def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")
 
 
 @app.command()
+def calibrate(
+    budget: Annotated[str, typer.Option(metavar="D", help="Time to spend, about; 5s to 10m.")] = "30s",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table here, not to the cache.")] = None,
+    json_: Json = False,
+) -> None:
+    """Measure what this machine can do honestly, and write the table that `run` compares its scenarios with."""
+    from harness.calibrate import calibrate, parse_budget
+    from harness.calibration_view import tables
+    from harness.capability import table_path
+
+    path = out or table_path()
+    found = calibrate(parse_budget(budget), path, lambda text: print(text, file=sys.stderr))
+    if json_:
+        typer.echo(found.model_dump_json(indent=1))
+    else:
+        console = Console() if sys.stdout.isatty() else Console(width=100)
+        console.print(*tables(found), f"Written to {path}", sep="\n\n", highlight=False)
+
+
+@app.command()
 def metrics(json_: Json = False) -> None:
     """Every metric with its unit and definition."""
     from slo.indicator import catalogue

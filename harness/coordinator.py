@@ -11,19 +11,21 @@ import asyncio
 import secrets
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from harness import bundled as bundled_server
+from harness import limits
 from harness import manifest as manifest_file
 from harness.client import Target
 from harness.crew import Crew, Member
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
-from harness.http_pool import locate
 from harness.model_name import first_model
+from harness.origin import locate
 from harness.plugins import protocols
 from harness.progress import Progress, Snapshot
 from harness.rundir import RunDirectory, Sealed, seal
@@ -50,6 +52,7 @@ class Job:
     directory: RunDirectory
     command: Sequence[str]
     bundled: Sequence[str] | None = None
+    foreseen: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: see harness/foresight.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,7 @@ class Coordinator:
             fingerprint=plan.fingerprint(),
             workers=shards,
         )
+        manifest |= job.foreseen
         return seal(job.directory, manifest, job.public, plan, self._crew.members, self._facts(plan, shards))
 
     def _spec(self, target: Target, run_id: str, index: int, shards: int) -> dict[str, Any]:
@@ -219,11 +223,11 @@ class Coordinator:
         done = [member.done for member in members if member.done is not None]
         faults = [f"worker {member.index} {member.death}" for member in members if member.death]
         faults += [text for report in done for text in report["faults"]]
+        exhausted: Counter[str] = Counter()
         for report in done:
-            exhausted = report["client"].get("exhausted", {})
-            faults += [
-                f"{n} connections failed on this host, not at the endpoint: {text}" for text, n in exhausted.items()
-            ]
+            exhausted.update(report["client"].get("exhausted", {}))
+        opened = sum(int(report["client"].get("connections_opened", 0)) for report in done)
+        faults += limits.exhaustion(exhausted, opened, (time.monotonic_ns() - self._t0_ns) / 1e9, limits.read())
         stop = self._job.scenario.stop
         return GeneratorFacts(
             open_loop=plan.open_loop,
@@ -232,19 +236,46 @@ class Coordinator:
             planned_queries=0 if plan.cyclic else plan.n_queries,
             min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
             min_duration_ns=stop.min_duration_ns,
-            loop_stall_p99_ns=max((report["stalls"]["p99_ns"] for report in done), default=0),
-            loop_stall_max_ns=max((report["stalls"]["max_ns"] for report in done), default=0),
-            loop_stall_count=sum(report["stalls"]["count"] for report in done),
-            worker_cpu=tuple(report["cpu"] for report in done),
+            **_vitals(done),
             aborted=next((report["aborted"] for report in done if report["aborted"]), None),
             worker_faults=tuple(faults),
             interrupted=bool(self._interrupts),
             max_duration_hit=any(report["max_duration_hit"] for report in done),
-            clock_steps=sum(report["client"].get("clock_steps", 0) for report in done),
-            retried=sum(report["client"].get("retried_on_stale_connection", 0) for report in done),
+            no_endpoint=not protocols()[self._job.target.protocol].needs_url,
             disk_notes=tuple(text for report in done for text in report["disk_notes"]),
             n_workers=shards,
         )
+
+
+def _vitals(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Facts from the ``done`` messages: of a count the sum over workers, of a time the worst worker's."""
+
+    def worst(part: str, key: str) -> int:
+        return max((report.get(part, {}).get(key, 0) for report in done), default=0)
+
+    def total(part: str, key: str) -> int:
+        return sum(report.get(part, {}).get(key, 0) for report in done)
+
+    return {
+        "loop_stall_p99_ns": worst("stalls", "p99_ns"),
+        "loop_stall_max_ns": worst("stalls", "max_ns"),
+        "loop_stall_total_ns": worst("stalls", "total_ns"),
+        "loop_stall_count": total("stalls", "count"),
+        "gc_pause_max_ns": worst("gc", "max_ns"),
+        "gc_pause_total_ns": worst("gc", "total_ns"),
+        "gc_pause_count": total("gc", "count"),
+        "watched_ns": max((report.get("watched_ns", 0) for report in done), default=0),
+        "worker_cpu": tuple(report["cpu"] for report in done),
+        "core_wanted": tuple(report["core_wanted"] for report in done if report.get("core_wanted")),
+        "engine_cpu": tuple(report["engine_cpu"] for report in done if report.get("engine_cpu") is not None),
+        "pool_waits": total("client", "pool_waits"),
+        "pool_wait_p99_ns": worst("client", "pool_wait_p99_ns"),
+        "clock_steps": total("client", "clock_steps"),
+        "stamps_refused": total("client", "stamps_refused"),
+        "kernel_reads": total("client", "kernel_reads"),
+        "user_reads": total("client", "user_reads"),
+        "retried": total("client", "retried_on_stale_connection"),
+    }
 
 
 def _aim(target: Target, server: bundled_server.Bundled) -> Target:

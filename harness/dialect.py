@@ -58,9 +58,22 @@ class HttpRequest:
         return f"HttpRequest({line!r}, body={len(self.body)} bytes)"
 
 
+@dataclass(frozen=True, slots=True)
+class PlainSuccess:
+    """Answers that ``settle`` leaves as the transport made them, so that it need not see them.
+
+    A complete response with a status code in ``success``, neither content-encoding nor server-timing, and none of
+    ``needles`` (at most four, of 1 to 64 bytes) anywhere in its body. Saying it of any other answer is a defect:
+    tests/property holds the rule against ``settle``.
+    """
+
+    success: frozenset[int]
+    needles: tuple[bytes, ...]
+
+
 class Dialect(Protocol):
     """One HTTP protocol. ``accept`` is the media type it asks for. Instances hold headers: don't print
-    them.
+    them. A dialect may have an attribute ``plain``, a ``PlainSuccess``.
     """
 
     accept: bytes

@@ -29,6 +29,15 @@ class Endpoint:
     addresses: tuple[tuple[int, tuple[object, ...]], ...]
     tls: ssl.SSLContext | None = None
 
+    def numeric(self) -> list[tuple[int, str, int] | tuple[int, str, int, int]]:
+        """(family, IP address, port) of each address, and the scope of an IPv6 one: what the compiled engine takes."""
+        found: list[tuple[int, str, int] | tuple[int, str, int, int]] = []
+        for family, address in self.addresses:
+            host, port = str(address[0]).split("%")[0], int(str(address[1]))
+            scope = (int(str(address[3])),) if family == socket.AF_INET6 else ()
+            found.append((int(family), host, port, *scope))
+        return found
+
 
 def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
     """A client context that offers only http/1.1. Raises OSError or ssl.SSLError for a bad ``ca_file``."""

@@ -8,19 +8,17 @@ their latency. What a response means is the dialect's business, after the exchan
 from __future__ import annotations
 
 import asyncio
-import ssl
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from harness.client import Target
 from harness.clock import Clock, WallMap
-from harness.dialect import Dialect
-from harness.endpoint import Endpoint, resolve, tls_context
-from harness.errors import HarnessFault
+from harness.dialect import Dialect, PlainSuccess
+from harness.endpoint import Endpoint
 from harness.exchange import Exchange
-from harness.exit_codes import ExitCode
+from harness.origin import locate, origin_of
 from harness.stream import Readers, Stream
 from harness.wire.http1 import ResponseReader, WireError
 from scenarios.payload import Payload
@@ -42,56 +40,6 @@ class Prepared:
     n_in: int
     media_ns: int
     head: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """scheme://host:port of a URL."""
-
-    host: str
-    port: int
-    tls: bool
-    authority: str
-
-
-def origin_of(url: str) -> Origin:
-    """The origin of an http or https URL. Raises HarnessFault for anything else."""
-    try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-    except ValueError as error:
-        raise HarnessFault(f"target.url: {url!r}: {error}. Write it as http://host:port") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise HarnessFault(f"target.url: {url!r} is not an http or https URL. Write it as http://host:port")
-    try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        raise HarnessFault(f"target.url: the port of {url!r} is not a number from 1 to 65535") from None
-    host = parts.hostname
-    name = f"[{host}]" if ":" in host else host
-    default = 443 if parts.scheme == "https" else 80
-    return Origin(host, port, parts.scheme == "https", name if port == default else f"{name}:{port}")
-
-
-async def locate(target: Target) -> Endpoint:
-    """Resolve a target's origin and load its TLS settings.
-
-    Raises HarnessFault: exit code 5 if the name has no address, 2 for a bad URL or CA file.
-    """
-    origin = origin_of(target.url)
-    context = None
-    if origin.tls:
-        try:
-            context = tls_context(target.tls_verify, target.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise HarnessFault(f"target.ca_file: cannot load {target.ca_file!r}: {error}") from None
-    try:
-        return await resolve(origin.host, origin.port, context)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise HarnessFault(
-            f"target.url: the host {origin.host!r} has no address ({reason}). Check the name",
-            ExitCode.UNREACHABLE,
-        ) from None
 
 
 class Connection:
@@ -220,11 +168,13 @@ class HttpClient:
         self._flying: dict[Exchange, int] = {}
         self._sweeping = False
         self._limit = target.max_connections or (1 << 30)
+        self._pool_waits = array("q")  # how long each request waited for one of max_connections connections
         self.connecting = 0
         self.opened = 0
         self.retried = 0
         self.readers: Readers
         self.endpoint: Endpoint
+        self._found: Endpoint | None = None
 
     def encode(self, payload: Payload) -> Prepared:
         request = self._dialect.encode(payload)
@@ -239,11 +189,16 @@ class HttpClient:
             suffix = b"\r\n" + request.body
         return Prepared(prefix, suffix, request.n_in, request.media_ns, method == b"HEAD")
 
+    async def find(self) -> Endpoint:
+        """Resolve the host and load its TLS settings, once. Raises HarnessFault."""
+        if self._found is None:
+            self._found = self.endpoint = await locate(self.target)
+        return self._found
+
     async def open(self, connections: int) -> None:
         """Resolve the host and open ``connections`` connections; wait for them at most the connect timeout."""
-        loop = asyncio.get_running_loop()
-        self.readers = Readers(loop, WallMap())
-        self.endpoint = await locate(self.target)
+        self.readers = Readers(asyncio.get_running_loop(), WallMap())
+        await self.find()
         for _ in range(min(connections, self._limit)):
             self._connect(None)
         give_up_ns = self._clock.now_ns() + self.target.connect_timeout_ns
@@ -271,6 +226,11 @@ class HttpClient:
     def settle(self, exchange: Exchange) -> None:
         self._dialect.settle(exchange)
 
+    def plain(self) -> PlainSuccess | None:
+        """Which answers ``settle`` has nothing to add to, if the dialect can say so."""
+        rule: PlainSuccess | None = getattr(self._dialect, "plain", None)
+        return rule
+
     def cancel(self, exchange: Exchange, status: int, error: str) -> None:
         if not exchange.on_wire:
             return
@@ -281,6 +241,8 @@ class HttpClient:
             if not connection.connected:
                 self.connecting -= 1
             self.forget(connection)
+        else:
+            self._has_waited(exchange)
         exchange.status = status
         exchange.error = error
         exchange.done_ns = self._clock.now_ns()
@@ -291,6 +253,8 @@ class HttpClient:
             connection.close()
         self._all.clear()
         self._idle.clear()
+        if hasattr(self, "readers"):  # it was opened
+            self.readers.close()
         await asyncio.sleep(0)
 
     def stats(self) -> dict[str, Any]:
@@ -299,6 +263,8 @@ class HttpClient:
         return {
             "connections_opened": self.opened,
             "retried_on_stale_connection": self.retried,
+            "pool_waits": len(self._pool_waits),
+            "pool_wait_p99_ns": _p99(self._pool_waits),
             "kernel_reads": readers.kernel_reads,
             "user_reads": readers.user_reads,
             "clock_steps": readers.wall.steps,
@@ -332,6 +298,7 @@ class HttpClient:
         while waiting:
             exchange = waiting.popleft()
             if exchange.on_wire:
+                self._has_waited(exchange)
                 connection.begin(exchange)
                 return
         self._idle[connection] = None
@@ -345,8 +312,14 @@ class HttpClient:
         while waiting:
             exchange = waiting.popleft()
             if exchange.on_wire:
+                self._has_waited(exchange)
                 self._connect(exchange)
                 return
+
+    def _has_waited(self, exchange: Exchange) -> None:
+        """A request's wait for the pool is over. One that is sent a second time waited for the server, not for us."""
+        if exchange.sent_ns < 0:
+            self._pool_waits.append(self._clock.now_ns() - exchange.ready_ns)
 
     def retry(self, exchange: Exchange) -> None:
         """The server had closed a kept-alive connection as we wrote to it: once more, on a fresh one."""
@@ -379,3 +352,8 @@ class HttpClient:
             self._clock.wake_at(next(iter(self._flying.values())), self._sweep)
         else:
             self._sweeping = False
+
+
+def _p99(values: array[int]) -> int:
+    """Nearest-rank p99, 0 for none."""
+    return sorted(values)[-(-99 * len(values) // 100) - 1] if values else 0

@@ -41,6 +41,14 @@ class Load:
     outstanding_limit: int = 100_000
 
 
+def too_many_outstanding(outstanding: int, ceiling: int) -> str:
+    """Why an open loop was given up."""
+    return (
+        f"{outstanding} requests were in flight at once (ceiling {ceiling}): the endpoint fell ever further behind the "
+        "offered rate. Lower the rate, or raise target.options.max_outstanding"
+    )
+
+
 class Issuer:
     """Runs one worker's load. ``on_finished(exchange)`` hears of every exchange that ended."""
 
@@ -130,10 +138,7 @@ class Issuer:
         self._on_finished(exchange)
 
     def _abort(self, outstanding: int) -> None:
-        self.aborted = (
-            f"{outstanding} requests were in flight at once (ceiling {self._load.outstanding_limit}): the endpoint fell "
-            "ever further behind the offered rate. Lower the rate, or raise target.options.max_outstanding"
-        )
+        self.aborted = too_many_outstanding(outstanding, self._load.outstanding_limit)
         self.stop()
 
     def _max_duration(self) -> None:

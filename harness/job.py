@@ -15,8 +15,8 @@ from harness import bundled, rundir
 from harness.client import MAX_OUTSTANDING, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
-from harness.http_pool import origin_of
 from harness.manifest import public_url
+from harness.origin import origin_of
 from harness.plugins import protocols
 from harness.secrets import Headers, redact, resolve, sensitive_values
 from reports.format import Format, formats

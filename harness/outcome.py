@@ -51,7 +51,7 @@ def fail(exchange: Exchange, status: int, error: str, secrets: Iterable[str] = (
     """
     if exchange.status == OK or (exchange.status == PROTOCOL and status in (HTTP, REFUSED)):
         exchange.status = status
-        exchange.error = redact(error, secrets)
+        exchange.error = redact(error, secrets) or "the server reported an error, and its text is empty"
 
 
 def fail_by(exchange: Exchange, fault: Fault, secrets: Iterable[str] = ()) -> None:

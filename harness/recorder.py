@@ -95,7 +95,7 @@ class Recorder:
         self._settle = settle
         self._next_due_ns = next_due_ns
         self._put = put
-        self._worker = worker
+        self.worker = worker
         self._pending: deque[Exchange] = deque()
         self._scheduled = False
         self._columns = Columns()
@@ -129,8 +129,7 @@ class Recorder:
             self._cost_ns += (now - before - self._cost_ns) // 8
             if now > until:
                 break
-        if len(self._columns) >= SEGMENT_ROWS or (len(self._columns) and now - self._begun_ns > SEGMENT_NS):
-            self._cut()
+        self._cut_if_due(now)
         if pending:
             self._clock.wake_at(0, self._work)
         else:
@@ -159,8 +158,24 @@ class Recorder:
             self._begun_ns = self._clock.now_ns()
         self._columns.append(exchange)
 
+    def keep(self, exchange: Exchange) -> None:
+        """Settle and keep one exchange now: for an engine that finishes them on its own thread."""
+        self._keep(exchange)
+        self._cut_if_due(self._clock.now_ns())
+
+    def keep_records(self, records: Records) -> None:
+        """Keep rows that are ready as they are: all of them succeeded and none has tokens."""
+        self.rows += len(records)
+        measured = records.measured()
+        self.fresh += [(-1, -1, took) for took in (measured["done_ns"] - measured["due_ns"]).tolist()]
+        self._put(records)
+
+    def _cut_if_due(self, now: int) -> None:
+        if len(self._columns) >= SEGMENT_ROWS or (len(self._columns) and now - self._begun_ns > SEGMENT_NS):
+            self._cut()
+
     def _cut(self) -> None:
-        self._put(self._columns.to_records(self.t0_ns, self._worker))
+        self._put(self._columns.to_records(self.t0_ns, self.worker))
         self._columns = Columns()
 
     def take_fresh(self) -> list[tuple[int, int, int]]:

@@ -7,12 +7,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from harness.coordinator import Coordinator
 from harness.exit_codes import OF_OUTCOME, ExitCode
+from harness.foresight import foresee
 from harness.job import FormatTarget, Prepared
 from harness.progress import LiveDisplay
 from harness.rundir import RunDirectory, Sealed
@@ -36,7 +38,11 @@ def run_job(prepared: Prepared, *, as_json: bool) -> int:
             console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     try:
-        outcome = asyncio.run(Coordinator(prepared.job, display, notice).run())
+        foreseen = foresee(prepared.job)
+        for text in foreseen.warnings:
+            notice(f"warning: {text}")
+        job = replace(prepared.job, foreseen=foreseen.manifest)
+        outcome = asyncio.run(Coordinator(job, display, notice).run())
     except BaseException:
         _tidy(prepared.job.directory)
         raise

@@ -11,15 +11,17 @@ TLS is done in memory (``ssl.SSLObject``), so that encrypted bytes are stamped a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import os
 import socket
 import ssl
 import struct
 import time
-from typing import Protocol
 
 from harness.clock import WallMap
 from harness.endpoint import EXHAUSTED, Endpoint, explain
+from harness.sink import CLOSED, Sink
 
 _SO_TIMESTAMPING = 37
 _RX_SOFTWARE = 1 << 3
@@ -27,43 +29,25 @@ _REPORT_SOFTWARE = 1 << 4
 _TIMESPEC = struct.Struct("@qq")
 _ANC_SIZE = socket.CMSG_SPACE(48)
 _READ_SIZE = 262_144
-
-
-class Sink(Protocol):
-    """Who is told what happens on a stream. All calls come from the loop's thread."""
-
-    def on_open(self, t_ns: int) -> None:
-        """Connected (and the TLS handshake is done)."""
-        ...
-
-    def on_data(self, data: memoryview | bytes, t_ns: int, kernel: bool) -> None:
-        """Bytes arrived. ``data`` is only valid during the call."""
-        ...
-
-    def on_lost(self, reason: str, t_ns: int, connected: bool) -> None:
-        """The connection is over: ``reason`` is "" for an orderly end of stream, else the error. Called once."""
-        ...
-
-
-class _Closed:
-    """The sink of a closed stream: hears nothing, because nothing is said."""
-
-    __slots__ = ()
-
-    def on_open(self, t_ns: int) -> None: ...
-
-    def on_data(self, data: memoryview | bytes, t_ns: int, kernel: bool) -> None: ...
-
-    def on_lost(self, reason: str, t_ns: int, connected: bool) -> None: ...
-
-
-_CLOSED = _Closed()
+#: How long TLS messages that no request asked for may lie unread before their stamp is refused.
+_UNASKED_NS = 1_000_000_000
 
 
 class Readers:
     """What all streams of one client share: the loop, the read buffer, the wall-clock map and what went wrong on our side."""
 
-    __slots__ = ("buffer", "exhausted", "kernel_reads", "loop", "preferred", "stamping", "user_reads", "view", "wall")
+    __slots__ = (
+        "_anchor",
+        "buffer",
+        "exhausted",
+        "kernel_reads",
+        "loop",
+        "preferred",
+        "stamping",
+        "user_reads",
+        "view",
+        "wall",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wall: WallMap, stamping: bool = True) -> None:
         self.loop = loop
@@ -75,6 +59,25 @@ class Readers:
         self.user_reads = 0
         self.preferred = 0  # index of the address that answered last: new connections start there
         self.exhausted: dict[str, int] = {}
+        # Linux stamps packets only while some socket asks for it, and switches that on and off in the background: up to
+        # half of the reads of a connection-per-request run came without a stamp. One socket that asks all the time
+        # keeps it on.
+        self._anchor = -1
+        if stamping:
+            with contextlib.suppress(OSError), socket.socket() as sock:  # a connection finds out the same, and says so
+                ask_for_stamps(sock)
+                self._anchor = sock.detach()
+
+    def close(self) -> None:
+        """Let the kernel stop stamping. Called once all streams are closed."""
+        if self._anchor >= 0:
+            os.close(self._anchor)
+            self._anchor = -1
+
+
+def ask_for_stamps(sock: socket.socket) -> None:
+    """Have the kernel stamp what this socket receives. Raises OSError where it can't."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _RX_SOFTWARE | _REPORT_SOFTWARE)
 
 
 class Stream:
@@ -129,7 +132,7 @@ class Stream:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._readers.stamping:
             try:
-                sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _RX_SOFTWARE | _REPORT_SOFTWARE)
+                ask_for_stamps(sock)
             except OSError:
                 self._readers.stamping = False  # this kernel has none: every stamp is a userland one, and says so
         self._last_ns = time.monotonic_ns()
@@ -217,10 +220,15 @@ class Stream:
         A failure is reported by ``on_lost``, later, never from inside this call.
         """
         if self._tls is not None and self._out is not None:
-            self._tls.write(data)
+            try:
+                self._tls.write(data)
+            except ssl.SSLError as error:  # a TLS 1.2 server is renegotiating on an idle connection, or it is broken
+                self._readers.loop.call_soon(self._lose, f"TLS: {error.reason or error}")
             data = self._out.read()
         now = time.monotonic_ns()
-        self._last_ns = now
+        # What is read next answers this write, so it came later. Not so in TLS: tickets and key updates come unasked, and
+        # may have been waiting since before it.
+        self._last_ns = now if self._tls is None else max(self._last_ns, now - _UNASKED_NS)
         if self._pending:
             self._pending += data
         else:
@@ -291,7 +299,10 @@ class Stream:
             return
         now = time.monotonic_ns()
         if n == 0:
-            self._end_of_stream(now)
+            if self._tls is not None and self.connected:
+                self._finish("TLS: the connection was closed without close_notify", now)  # it may have been cut
+            else:
+                self._end_of_stream(now)
             return
         stamp = -1
         if ancillary:
@@ -362,7 +373,7 @@ class Stream:
         self.connected = False
         self._drop_socket()
         self._pending.clear()
-        self._sink = _CLOSED  # the garbage collector is off while we measure: leave no cycle behind
+        self._sink = CLOSED  # the garbage collector is off while we measure: leave no cycle behind
 
     def _drop_socket(self) -> None:
         sock = self._sock

@@ -20,7 +20,6 @@ import resource
 import sys
 import threading
 import traceback
-from array import array
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,16 +30,15 @@ from harness.client import Client, Target
 from harness.clock import LoopClock
 from harness.errors import HarnessFault
 from harness.issuer import Issuer, Load
+from harness.native import NativeRun, attach
 from harness.plugins import protocols
 from harness.recorder import Recorder, spread
 from harness.segments import SegmentWriter, dump_segment
+from harness.vitals import AHEAD_NS, Vitals
 from scenarios.spec import ScenarioError, parse
 from slo.records import Status
 
 STATUS_NS = 250_000_000
-#: The stall monitor's period, and how late it must be to count as a stall.
-PULSE_NS = 10_000_000
-STALL_NS = 10_000_000
 
 
 class Voice:
@@ -53,37 +51,6 @@ class Voice:
     def __call__(self, message: Mapping[str, Any]) -> None:
         self._pipe.write(json.dumps(message) + "\n")
         self._pipe.flush()
-
-
-class Pulse:
-    """A timer that measures how late the loop runs it: our own stalls, for the validity check."""
-
-    def __init__(self, clock: LoopClock) -> None:
-        self._clock = clock
-        self._running = True
-        self.late_ns = array("q")
-
-    def start(self) -> None:
-        self._due_ns = self._clock.now_ns() + PULSE_NS
-        self._clock.wake_at(self._due_ns, self._beat)
-
-    def _beat(self) -> None:
-        now = self._clock.now_ns()
-        self.late_ns.append(now - self._due_ns)
-        self._due_ns = now + PULSE_NS
-        if self._running:
-            self._clock.wake_at(self._due_ns, self._beat)
-
-    def stop(self) -> None:
-        self._running = False
-
-    def summary(self) -> dict[str, int]:
-        late = np.sort(np.array(self.late_ns or array("q", [0]), dtype=np.int64))
-        return {
-            "p99_ns": int(late[max(0, -(-99 * len(late) // 100) - 1)]),
-            "max_ns": int(late[-1]),
-            "count": int((late > STALL_NS).sum()),
-        }
 
 
 class Worker:
@@ -145,12 +112,13 @@ class Worker:
         clock = LoopClock(loop)
         client = self._client(clock)
         load, fingerprint = self._load(client)
-        await client.open(self._connections(load))
+        wanted = str(self._spec.get("engine", "auto"))
+        native = await attach(client, load, wanted)
+        await (native or client).open(self._connections(load))
         writer = SegmentWriter(Path(self._spec["segments"]), self._index)
         issuers: list[Issuer] = []
         recorder = Recorder(clock, client.settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
-        issuer = Issuer(load, client, clock, recorder.finished)
-        issuers.append(issuer)
+        issuers.append(Issuer(load, client, clock, recorder.finished))
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
         gc.collect()
         gc.freeze()
@@ -158,24 +126,26 @@ class Worker:
         self._say({"type": "ready", "fingerprint": fingerprint, "pid": os.getpid()})
         await self._t0.wait()
         recorder.t0_ns = self._t0_ns
-        pulse = Pulse(clock)
-        pulse.start()
-        cpu, wall = _cpu_s(), clock.now_ns()
+        vitals = Vitals(clock)
+        clock.wake_at(self._t0_ns - AHEAD_NS, vitals.begin)
+        issuer = native or issuers[0]
         issuer.start(self._t0_ns)
         await self._until_over(issuer, recorder, clock)
-        cpu_share = (_cpu_s() - cpu) / max(1e-9, (clock.now_ns() - wall) / 1e9)
-        pulse.stop()
+        measured = vitals.end()
+        if native is not None:
+            measured |= native.vitals()
+            native.finish(recorder)
         recorder.flush()
         writer.close()
         self._status(issuer, recorder)
-        self._hand_over(
-            issuer, recorder, writer, {"stalls": pulse.summary(), "cpu": cpu_share, "client": client.stats()}
-        )
+        self._hand_over(issuer, recorder, writer, {**measured, "client": (native or client).stats()})
+        if native is not None:
+            native.close()
         await client.close()
         clock.close()
 
     def _hand_over(
-        self, issuer: Issuer, recorder: Recorder, writer: SegmentWriter, measured: Mapping[str, Any]
+        self, issuer: Issuer | NativeRun, recorder: Recorder, writer: SegmentWriter, measured: Mapping[str, Any]
     ) -> None:
         for records in writer.unwritten:
             buffer = io.BytesIO()
@@ -194,7 +164,7 @@ class Worker:
             }
         )
 
-    async def _until_over(self, issuer: Issuer, recorder: Recorder, clock: LoopClock) -> None:
+    async def _until_over(self, issuer: Issuer | NativeRun, recorder: Recorder, clock: LoopClock) -> None:
         said_ns = 0
         drain_ns = int(self._spec["drain_ns"])
         drained_by = 0
@@ -217,10 +187,13 @@ class Worker:
                         f"still in flight {drain_ns / 1e9:g} s after the last query (drain)",
                     )
                     return
+            if isinstance(issuer, NativeRun) and issuer.work(recorder):
+                await asyncio.sleep(0)  # there is more: but messages first
+                continue
             # Coarse on purpose: nothing that is timed waits here.
             await asyncio.sleep(0.005 if issuer.issued_all else 0.02)
 
-    def _status(self, issuer: Issuer, recorder: Recorder) -> None:
+    def _status(self, issuer: Issuer | NativeRun, recorder: Recorder) -> None:
         fresh = recorder.take_fresh()
         self._say(
             {
@@ -263,11 +236,6 @@ class Worker:
         text = "".join(traceback.format_exception(error)) if error else str(context.get("message"))
         if len(self._faults) < 5:
             self._faults.append(f"worker {self._index}: an error in the event loop: {text}")
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def raise_file_limit() -> None:

@@ -34,13 +34,16 @@ from slo.records import Phase, Records, Status, TokensFrom
 _TEXT = 300
 
 
-def validity_part(seen: slo_validity.Validity, facts: slo_validity.GeneratorFacts) -> Validity:
+def validity_part(
+    seen: slo_validity.Validity, facts: slo_validity.GeneratorFacts, judged: slo_verdict.Verdict
+) -> Validity:
     """The generator's health. A check that holds keeps its name only: its text is written for when it
-    breaks.
+    breaks. INVALID for the run as a whole: by the generator, or because nothing can be said of a growing backlog.
     """
+    invalid = judged.outcome == "INVALID"
     return Validity(
-        outcome=seen.outcome,
-        reasons=list(seen.reasons),
+        outcome="INVALID" if invalid else "VALID",
+        reasons=list(judged.reasons) if invalid else [],
         planned=seen.planned,
         sent=seen.sent,
         unsent=seen.unsent,
@@ -55,6 +58,11 @@ def validity_part(seen: slo_validity.Validity, facts: slo_validity.GeneratorFact
         loop_stall_count=facts.loop_stall_count,
         loop_stall_max_ns=facts.loop_stall_max_ns,
         worker_cpu=list(facts.worker_cpu),
+        engine_cpu=list(facts.engine_cpu),
+        gc_pause_count=facts.gc_pause_count,
+        gc_pause_max_ns=facts.gc_pause_max_ns,
+        pool_waits=facts.pool_waits,
+        pool_wait_p99_ns=facts.pool_wait_p99_ns,
     )
 
 

@@ -37,6 +37,7 @@ def content(report: Report) -> dict[str, Any]:
         "timeline": timeline_charts(report),
         "timeline_note": _timeline_note(report),
         "metrics": [_metric(name, metric) for name, metric in words.shown(report).items()],
+        "own_error": words.own_error(report),
         "definition": f"Percentiles: {report.percentile_definition}.",
         "statuses": [
             {"name": name, "count": units.count(number)} for name, number in report.counts.by_status.items() if number

@@ -94,6 +94,26 @@ class Arrivals(BaseModel, frozen=True, extra="forbid"):
     ks_p: float | None = None
 
 
+class ErrorSpread(BaseModel, frozen=True, extra="forbid"):
+    """Absolute differences in nanoseconds between what was recorded and what a server of known times wrote."""
+
+    p50: int
+    p99: int
+
+
+class GeneratorError(BaseModel, frozen=True, extra="forbid"):
+    """How far the percentiles may be off through the generator alone; ``note`` says why a part is null."""
+
+    added_ttft_ns: ErrorSpread | None = Field(default=None, description="error of first arrivals, by the calibration")
+    added_itl_ns: ErrorSpread | None = Field(default=None, description="error of gaps between arrivals, likewise")
+    at_token_events_per_s: float | None = Field(default=None, description="load per worker at which it was calibrated")
+    calibrated_at: Text | None = Field(default=None, description="ISO 8601; null without a calibration")
+    engine: Text = Field(default="", description="native or python: what was calibrated")
+    lag_p99_ns: int | None = Field(default=None, description="of this run: taken up minus due")
+    stamp: str = Field(default="", description="of this run, as in validity")
+    note: Text = ""
+
+
 class Validity(BaseModel, frozen=True, extra="forbid"):
     """Did the generator keep its promise? If not, no other number counts."""
 
@@ -113,6 +133,14 @@ class Validity(BaseModel, frozen=True, extra="forbid"):
     loop_stall_count: int = 0
     loop_stall_max_ns: int = 0
     worker_cpu: list[float] = Field(default_factory=list, description="share of one core each worker used")
+    engine_cpu: list[float] = Field(
+        default_factory=list, description="share of one core each worker's native engine used; empty without one"
+    )
+    gc_pause_count: int = Field(default=0, description="runs of Python's garbage collector while requests were timed")
+    gc_pause_max_ns: int = 0
+    pool_waits: int = Field(default=0, description="requests that waited for one of max_connections connections")
+    pool_wait_p99_ns: int = 0
+    generator_error: GeneratorError = GeneratorError()
 
 
 class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from reports.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
 from reports.measures import measures
+from reports.own_error import generator_error_part
 from reports.parts import Charts, Counts, Metric, Run, Text, Throughput, Validity, Verdict
 from reports.provenance import run_part
 from reports.timeline import timeline
@@ -85,12 +86,14 @@ def build(
     metrics = dict(measured.metrics)
     return Report(
         run=run_part(manifest, scenario, facts.open_loop),
-        validity=validity_part(seen, facts),
+        validity=validity_part(seen, facts, judged).model_copy(
+            update={"generator_error": generator_error_part(manifest, seen, facts)}
+        ),
         verdict=verdict_part(judged, good),
         metrics=metrics,
         throughput=throughput_part(throughput(records), good),
         counts=counts_part(records),
-        warnings=warnings_part(records, seen, metrics),
+        warnings=[*manifest.get("foreseen", ()), *warnings_part(records, seen, metrics)],
         confidence=judged.confidence,
         charts=Charts(
             curves=dict(measured.curves),

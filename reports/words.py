@@ -35,7 +35,13 @@ def headline(report: Report) -> str:
     word = outcome(report)
     if word == "INVALID":
         reason = next(iter(report.validity.reasons), next(iter(report.verdict.reasons), "the run can't be judged"))
-        return f"The load was not what was promised, so these numbers prove nothing. {sentence(reason)}"
+        broken = {check.name for check in report.validity.checks if not check.ok}
+        what = (
+            "The load was not what was promised"
+            if broken != {"steady"}
+            else "The load was more than the endpoint keeps up with"
+        )
+        return f"{what}, so these numbers prove nothing. {sentence(reason)}"
     if word == "MEASURED":
         return f"The run is valid. No objective was given, so nothing was judged over {_requests(report)}."
     results = report.verdict.objectives
@@ -132,6 +138,25 @@ def health(validity: Validity) -> str:
         f"{rates if validity.offered_per_s else ''}"
         f"lag p99 {late}, max {worst}{stamp}"
     )
+
+
+def own_error(report: Report) -> str:
+    """The generator's own error in one sentence, to stand beside the percentiles."""
+    error = report.validity.generator_error
+    lag = units.NOTHING if error.lag_p99_ns is None else units.duration(error.lag_p99_ns)
+    stamps = f", {error.stamp} stamps" if error.stamp not in ("", "none") else ""
+    run = f"in this run lag p99 {lag}{stamps}"
+    if error.added_ttft_ns is None:
+        return f"Generator's own error: {error.note}; {run}."
+    itl = "" if error.added_itl_ns is None else f", ITL {units.duration(error.added_itl_ns.p99)}"
+    day = (error.calibrated_at or "").partition("T")[0]
+    load = (
+        ""
+        if error.at_token_events_per_s is None
+        else f" at {units.compact(error.at_token_events_per_s)} token events/s"
+    )
+    ttft = units.duration(error.added_ttft_ns.p99)
+    return f"Generator's own error: p99 of TTFT {ttft}{itl} (calibrated {day}{load}); {run}."
 
 
 def sentence(text: str) -> str:

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 
 from scenarios.kind import Warmup
+from scenarios.loadgen_samples import ROWS, OneSample, as_loadgen, draw
 from scenarios.plan import IntArray, Plan, Stop
-from scenarios.sampling import Order, choose
 
 #: Rows before a closed loop's list repeats, at least.
 MIN_ROWS = 1024
 
 
-def rows_for(stop: Stop, n_samples: int) -> int:
-    """Rows of the list: enough for the minimum, for every sample once, and for ``MIN_ROWS``."""
-    return max(stop.min_queries, n_samples, MIN_ROWS)
+def rows_for(stop: Stop, n_samples: int, order: OneSample = "random") -> int:
+    """Rows of the list: enough for the minimum, for every sample once, and for ``MIN_ROWS`` (``ROWS`` of LoadGen's)."""
+    return max(stop.min_queries, n_samples, MIN_ROWS if as_loadgen(order) is None else ROWS)
 
 
 def closed_plan(payload_ix: IntArray, stop: Stop, seed: int, *, slots: int, per_query: int = 1) -> Plan:
@@ -37,12 +37,12 @@ def closed_plan(payload_ix: IntArray, stop: Stop, seed: int, *, slots: int, per_
     )
 
 
-def single_sample_plan(order: Order, stop: Stop, n_samples: int, seed: int, *, slots: int) -> Plan:
+def single_sample_plan(order: OneSample, stop: Stop, n_samples: int, seed: int, *, slots: int) -> Plan:
     """A cyclic plan of one-sample queries. A permutation order gets whole passes: the repeat is equal too."""
-    rows = rows_for(stop, n_samples)
+    rows = rows_for(stop, n_samples, order)
     if order == "permutation":
         rows = -(-rows // max(n_samples, 1)) * n_samples
-    return closed_plan(choose(order, seed, rows, n_samples), stop, seed, slots=slots)
+    return closed_plan(draw(order, seed, rows, n_samples, min_queries=stop.min_queries), stop, seed, slots=slots)
 
 
 def warmup_stop(warmup: Warmup) -> Stop:

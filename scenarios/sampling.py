@@ -20,8 +20,8 @@ def choose(order: Order, seed: int, n: int, n_samples: int) -> IntArray:
     """``n`` indices below ``n_samples`` from the root seed's child "samples". Raises ``ValueError`` if there
     are none.
 
-    LoadGen's own sample sequence is not reproduced: it depends on the query count and the set size even with
-    equal seeds, so there is nothing to match.
+    LoadGen's own sequence, which depends on the query count and the set size even with equal seeds, is in
+    ``scenarios.loadgen_samples``.
     """
     require_samples(n_samples)
     bits = stream(child(seed, "samples"))

@@ -1,108 +1,29 @@
 """Did the GENERATOR keep its promise? A run whose load was not the planned one is INVALID whatever it
 measured.
 
-Judged is the generator's own lateness, ready - due. Waiting for a connection, sent - ready, is the
-endpoint's back-pressure: it is in every latency, it is reported, and it makes no run invalid. This module
-is pure and says nothing about how fast the endpoint was.
+Judged is the generator's own lateness, ready - due. Waiting for a connection, sent - ready, is in every latency, it is
+reported by its cause, and it makes no run invalid. This module is pure and says nothing about how fast the endpoint was;
+whether it kept up at all is found here and judged in ``slo/verdict.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from slo import arrivals, contradictions
-from slo.distribution import quantile
-from slo.indicator import catalogue
+from slo import arrivals, contradictions, lateness, steady, strain
+from slo.generator import Check, GeneratorFacts
+from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.objective import Objective, show
-from slo.records import IntArray, Records, Stamp, Status
+from slo.records import Records, Stamp, Status
 
-LAG_FLOOR_NS = 1_000_000
-LAG_MAX_FLOOR_NS = 50_000_000
-UNTOUCHED_FLOOR_NS = 5_000_000
-#: With fewer values the p99 is the maximum, and is judged as one.
-P99_NEEDS = 100
-RATE_TOLERANCE = 0.01
-CPU_LIMIT = 0.9
-STALL_NS = 10_000_000
+__all__ = ["Check", "GeneratorFacts", "Lag", "LagLimits", "Validity", "assess", "lag_limits"]
 
-
-@dataclass(frozen=True, slots=True)
-class GeneratorFacts:
-    """What the generator knows about itself that the records don't.
-
-    ``planned`` samples and ``planned_queries`` (0 in a closed loop, which has no list to work off);
-    ``process``: the intended arrival process, such as ``poisson`` or ``constant``; ``elapsed_ns``: t0 to
-    the last issue (of a single query, to its last completion); ``loop_stall_count``: stalls of the event
-    loop longer than 10 ms; ``worker_cpu``: share of one core that each worker used, 0..1; ``clock_steps``:
-    jumps of the wall clock, which kernel receive stamps are on and are mapped around; ``disk_faults``: rows that
-    could not be read back; ``disk_notes``: rows that had to be written elsewhere, none of them lost; ``retried``:
-    requests sent a second time, because a kept-alive connection turned out to be closed as they were written.
-    """
-
-    open_loop: bool
-    planned: int
-    planned_queries: int = 0
-    process: str | None = None
-    min_queries: int = 0
-    min_duration_ns: int = 0
-    elapsed_ns: int = 0
-    loop_stall_p99_ns: int = 0
-    loop_stall_max_ns: int = 0
-    loop_stall_count: int = 0
-    worker_cpu: tuple[float, ...] = ()
-    aborted: str | None = None
-    worker_faults: tuple[str, ...] = ()
-    interrupted: bool = False
-    max_duration_hit: bool = False
-    clock_steps: int = 0
-    disk_faults: tuple[str, ...] = ()
-    disk_notes: tuple[str, ...] = ()
-    retried: int = 0
-    n_workers: int = 1
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object; ``from_json`` gives the same facts back."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> GeneratorFacts:
-        """Facts from ``to_json``'s object. Unknown keys are ignored, so that a file may hold more."""
-        known = {f.name for f in fields(GeneratorFacts)} & document.keys()
-        given: dict[str, Any] = {}
-        for name in known:
-            value = document[name]
-            given[name] = tuple(value) if isinstance(value, list) else value
-        return GeneratorFacts(**given)
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """Nearest-rank percentiles of a lateness in ns; None when nothing was measured."""
-
-    p50: int | None
-    p99: int | None
-    max: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One promise of the generator: whether it was kept, what was seen and is allowed, and what to do if
-    not.
-    """
-
-    name: str
-    ok: bool
-    detail: str
-    fix: str = ""
-
-    @property
-    def reason(self) -> str:
-        """The detail with the next step."""
-        return f"{self.detail}. {self.fix}" if self.fix else self.detail
+#: With more than this share of the requests held back before they left, the report says so.
+WAITED_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +33,9 @@ class Validity:
     ``reasons``: why it is INVALID, each with the number, the limit and what to do next. ``lag_ns``: sent -
     due; ``generator_lag_ns``: ready - due. ``stamp``: ``kernel``, ``user``, ``mixed`` or ``none``, with the
     share of answers that the kernel stamped. Rates are samples per second. ``arrivals``: the sent times
-    against the planned process, None when there are too few.
+    against the planned process, None when there are too few. ``backlog``: whether the endpoint kept up, None where that
+    can't be said; ``unstable``: why not, in words. That is no fault of the generator and leaves ``outcome`` alone:
+    ``slo.verdict.judge`` says what it does to the run.
     """
 
     outcome: Literal["VALID", "INVALID"]
@@ -129,6 +52,8 @@ class Validity:
     stamp: Literal["kernel", "user", "mixed", "none"]
     kernel_share: float
     arrivals: arrivals.Arrivals | None
+    backlog: steady.Backlog | None = None
+    unstable: str | None = None
 
 
 def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objective] = ()) -> Validity:
@@ -138,54 +63,42 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
     taken = issued.select(issued["ready_ns"] != -1)
     left = issued.select(issued["sent_ns"] != -1)
     total = left["sent_ns"] - left["due_ns"]
-    first = _first_of_each_query(taken)
+    first = lateness.first_of_each_query(taken)
     generator = first["ready_ns"] - first["due_ns"]
     stamp, share = _stamp(rows)
     shape = None
     if facts.open_loop and len(taken) >= arrivals.MIN_SAMPLES:
         shape = arrivals.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process)
+    queue = steady.backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
+    kept_up = _kept_up(queue)
+    limits = lag_limits(rows, objectives)
     checks = [
         *_whole(rows, facts),
         _all_sent(rows, issued, facts),
         *_enough(issued, facts),
-        *_lateness(generator, rows, objectives),
-        _rate(first, objectives, rows),
+        *lateness.lateness(generator, limits, objectives),
+        lateness.span(first, limits),
         *_shape(shape),
+        *strain.checks(facts, limits, share),
     ]
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=tuple(check.reason for check in checks if not check.ok),
-        warnings=_warnings(facts, stamp, issued, first["sent_ns"] - first["due_ns"], generator),
-        checks=tuple(checks),
+        warnings=_warnings(facts, left, kept_up),
+        checks=(*checks, kept_up),
         planned=max(facts.planned, len(rows)),
         sent=len(issued),
         unsent=max(facts.planned, len(rows)) - len(issued),
         offered_per_s=arrivals.rate_per_s(rows["due_ns"]),
         achieved_per_s=arrivals.rate_per_s(taken["ready_ns"]),
-        lag_ns=_lag(total),
-        generator_lag_ns=_lag(generator),
+        lag_ns=lateness.summary(total),
+        generator_lag_ns=lateness.summary(generator),
         stamp=stamp,
         kernel_share=share,
         arrivals=shape,
+        backlog=queue,
+        unstable=None if kept_up.ok else kept_up.reason,
     )
-
-
-def _first_of_each_query(taken: Records) -> Records:
-    """The sample of each query that was taken up first.
-
-    A query is issued when its first sample is: the others wait for it, and in an offline run for a turn on the wire. That
-    is the scenario's doing and part of their latency, not the generator's lateness.
-    """
-    order = np.lexsort((taken["ready_ns"], taken["query_id"]))
-    query = taken["query_id"][order]
-    return taken.select(np.sort(order[np.append(True, np.diff(query) != 0)[: len(order)]]))
-
-
-def _lag(values: IntArray) -> Lag:
-    if len(values) == 0:
-        return Lag(None, None, None)
-    ordered = np.sort(values).astype(np.float64)
-    return Lag(int(quantile(ordered, "0.5")), int(quantile(ordered, "0.99")), int(ordered[-1]))
 
 
 def _stamp(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], float]:
@@ -263,82 +176,6 @@ def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
     ]
 
 
-def _tightest(objectives: Sequence[Objective]) -> Objective | None:
-    """The smallest threshold among objectives that lateness adds to: times counted from due."""
-    known = catalogue()
-    times = [
-        o
-        for o in objectives
-        if o.unit == "ns" and "due_ns" in known[o.indicator].needs and o.indicator not in ("lag", "generator_lag")
-    ]
-    return min(times, key=lambda o: o.threshold, default=None)
-
-
-class LagLimits(NamedTuple):
-    """How late the generator may be, in ns: for the p99 and the maximum the limit and its floor; ``source`` in words."""
-
-    p99_ns: float
-    p99_floor_ns: int
-    max_ns: float
-    max_floor_ns: int
-    source: str
-
-
-def lag_limits(rows: Records, objectives: Sequence[Objective]) -> LagLimits:
-    """Largest allowed p99 and maximum of the generator's lag in ns, the maximum's floor, and their source
-    in words.
-
-    With latency objectives: 1 % and 10 % of the tightest. Without: 1 % and 10 % of the median latency, the
-    maximum then never below 50 ms, since one hiccup of the host says little about an endpoint nobody
-    promised anything for. Neither is below 1 ms, which is as good as a timer in a busy process gets; with
-    objectives that lateness adds nothing to (tpot, ratio(error)), the p99 is not below 5 ms.
-    """
-    tight = _tightest(objectives)
-    if tight is not None:
-        scale, floor, source = tight.threshold, LAG_FLOOR_NS, f"of {tight}"
-    else:
-        took = (rows["done_ns"] - rows["due_ns"])[rows.ok]
-        scale = quantile(np.sort(took).astype(np.float64), "0.5") if len(took) else 0.0
-        floor, source = LAG_MAX_FLOOR_NS, "of the median latency"
-    lowest = UNTOUCHED_FLOOR_NS if objectives and tight is None else LAG_FLOOR_NS
-    return LagLimits(max(lowest, 0.01 * scale), lowest, max(floor, 0.1 * scale), floor, source)
-
-
-def _lateness(lag: IntArray, rows: Records, objectives: Sequence[Objective]) -> list[Check]:
-    if len(lag) == 0:
-        return []
-    limits = lag_limits(rows, objectives)
-    seen = _lag(lag)
-    assert seen.p99 is not None
-    assert seen.max is not None
-    p99, most, lowest = (show(value, "ns") for value in (seen.p99, seen.max, limits.max_floor_ns))
-    fix = "Lower the rate, add workers, or free the host"
-    detail = f"generator lag p99 {p99}, limit {show(limits.p99_ns, 'ns')} (1 % {limits.source}, at least {show(limits.p99_floor_ns, 'ns')})"
-    checks = [Check("lag p99", len(lag) < P99_NEEDS or seen.p99 <= limits.p99_ns, detail, fix)]
-    detail = f"generator lag max {most}, limit {show(limits.max_ns, 'ns')} (10 % {limits.source}, at least {lowest})"
-    checks.append(Check("lag max", seen.max <= limits.max_ns, detail, fix))
-    tight = _tightest(objectives)
-    if tight is not None:
-        late = int(np.count_nonzero(lag > tight.threshold))
-        detail = f"generator lag above the whole of {tight}: {late} of {len(lag)} requests, limit 0.1 %"
-        checks.append(Check("lag below objective", late <= 0.001 * len(lag), detail, fix))
-    return checks
-
-
-def _rate(taken: Records, objectives: Sequence[Objective], rows: Records) -> Check:
-    """The issue span is the planned one, give or take 1 %, or the lateness that is allowed anyway in a tiny
-    run.
-    """
-    if len(taken) < 2:
-        return Check("rate", True, "too few requests for a rate")
-    due, ready = taken["due_ns"], taken["ready_ns"]
-    planned, actual = int(np.ptp(due)), int(np.ptp(ready))
-    allowed = max(RATE_TOLERANCE * planned, lag_limits(rows, objectives).max_ns)
-    rates = f"issued at {arrivals.rate_per_s(ready):.4g}/s, planned {arrivals.rate_per_s(due):.4g}/s"
-    detail = f"{rates}, limit 1 % or {show(allowed, 'ns')} over the run"
-    return Check("rate", abs(actual - planned) <= allowed, detail, "Lower the rate or add workers")
-
-
 def _shape(shape: arrivals.Arrivals | None) -> list[Check]:
     if shape is None:
         return []
@@ -349,43 +186,53 @@ def _shape(shape: arrivals.Arrivals | None) -> list[Check]:
     return [Check("arrival process", shape.kept, detail, "Lower the rate or add workers")]
 
 
-def _warnings(
-    facts: GeneratorFacts, stamp: str, issued: Records, total: IntArray, generator: IntArray
-) -> tuple[str, ...]:
-    found = []
+def _kept_up(queue: steady.Backlog | None) -> Check:
+    """The endpoint's part: it answered as fast as requests came."""
+    if queue is None:
+        return Check("steady", True, "not judged: too few requests, or no constant rate")
+    before, after = queue.in_flight
+    took = " and ".join(show(value, "ns") for value in queue.latency_ns)
+    detail = (
+        f"unstable: the backlog grew to the end, from {before} to {after} requests in flight while {queue.arrivals} came "
+        f"(t = {queue.statistic:.1f}, limit {steady.T_LIMIT:g}; median latency in the halves {took}). The endpoint does not keep up "
+        "with this rate, so every latency depends on how long the run lasted"
+    )
+    return Check("steady", not queue.growing, detail, "Lower the rate")
+
+
+def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check) -> tuple[str, ...]:
+    found = [] if kept_up.ok else [kept_up.reason]
     if not facts.open_loop:
         found.append(
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    if facts.loop_stall_count:
-        p99 = show(facts.loop_stall_p99_ns, "ns")
+    return (*found, *strain.warnings(facts), *_waits(facts, left))
+
+
+def _waits(facts: GeneratorFacts, left: Records) -> list[str]:
+    """Between ready and sent: what held requests back here, by its cause. None of it is the endpoint's answering time."""
+    found = []
+    wait = left["sent_ns"] - left["ready_ns"]
+    opened = left["connect_ns"] != -1
+    for rows, what in (
+        (opened, "requests opened a connection of their own before they left"),
+        (~opened, "requests were held back by the client"),
+    ):
+        slow = wait[rows & (wait > LAG_FLOOR_NS)]
+        if what.endswith("client") and facts.pool_waits:
+            continue  # their connection was not free: told below, by those who counted it
+        if len(slow) > WAITED_SHARE * len(left):
+            p99 = lateness.summary(slow).p99
+            assert p99 is not None
+            found.append(
+                f"{len(slow)} {what} (sent - ready has p99 {show(p99, 'ns')} among them). It is in their latency, and is not the "
+                "endpoint's time to answer, which counts from sent"
+            )
+    if facts.pool_waits:
         found.append(
-            f"the event loop stalled {facts.loop_stall_count} times for more than {show(STALL_NS, 'ns')}, at "
-            f"most {show(facts.loop_stall_max_ns, 'ns')} (p99 {p99}). Free the host"
+            f"{facts.pool_waits} requests waited for one of max_connections connections, p99 {show(facts.pool_wait_p99_ns, 'ns')}: "
+            "the limit of this scenario, not the endpoint's accept queue. It is in their latency; raise "
+            "target.options.max_connections to hand the load on to the endpoint"
         )
-    busy = [cpu for cpu in facts.worker_cpu if cpu > CPU_LIMIT]
-    if busy:
-        found.append(
-            f"{len(busy)} of {len(facts.worker_cpu)} workers used more than {CPU_LIMIT:.0%} of a core (most: "
-            f"{max(busy):.0%}). Add workers before raising the rate"
-        )
-    found += facts.disk_notes
-    if facts.retried:
-        found.append(
-            f"{facts.retried} requests met a kept-alive connection that the server had just closed and were sent again on a "
-            "fresh one; their latency includes it. A longer keep-alive time-out on the server avoids it"
-        )
-    if facts.clock_steps:
-        found.append(
-            f"the wall clock jumped {facts.clock_steps} times; kernel stamps were mapped around it, and those that could "
-            "not be were taken in userland"
-        )
-    seen, own = _lag(total), _lag(generator)
-    if seen.p99 is not None and own.p99 is not None and seen.p99 > 2 * own.p99 + LAG_FLOOR_NS:
-        found.append(
-            f"requests waited for a connection: sent - due has p99 {show(seen.p99, 'ns')}, of which the "
-            f"generator {show(own.p99, 'ns')}. That is back-pressure, and part of every latency; more "
-            "connections would hand it on to the endpoint"
-        )
-    return tuple(found)
+    return found

@@ -99,7 +99,21 @@ def judge(
         reasons = tuple(f"{v.text}: {v.detail}" for v in judged if v.outcome != "PASS")
         if not judged:
             outcome, reasons = _without_objectives(records)
+        outcome, reasons = _unless_unstable(outcome, reasons, validity.unstable)
     return Verdict(outcome, reasons, judged, float(exact(confidence)))
+
+
+def _unless_unstable(
+    outcome: Outcome, reasons: tuple[str, ...], unstable: str | None
+) -> tuple[Outcome, tuple[str, ...]]:
+    """A FAIL stands: with a growing backlog a longer run only fails by more. Nothing else does.
+
+    A PASS was kept by stopping in time, more requests would decide nothing, and percentiles without objectives are those of
+    this length of run alone.
+    """
+    if unstable is None:
+        return outcome, reasons
+    return ("FAIL", (*reasons, unstable)) if outcome == "FAIL" else ("INVALID", (unstable,))
 
 
 def _without_objectives(records: Records) -> tuple[Outcome, tuple[str, ...]]:

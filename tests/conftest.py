@@ -21,6 +21,9 @@ settings.register_profile("ci", max_examples=100, deadline=None, suppress_health
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
+#: No test may depend on whether, and how, the machine it runs on was calibrated.
+os.environ["PLIMSOLL_CALIBRATION"] = str(Path(__file__).parent / "no-calibration.json")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files and print the difference")

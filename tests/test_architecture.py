@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,11 @@ def imports(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: relative import"
             found |= {str(node.module)} | {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def c_files() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from sorted(path for path in (ROOT / package).rglob("*.[ch]"))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -132,6 +138,24 @@ def test_files_and_functions_fit_in_a_head() -> None:
                 if lines > MAX_FUNCTION_LINES and not is_command(node):
                     too_long.append(f"{path.relative_to(ROOT)}:{node.name}: {lines} lines")
     assert not too_long
+
+
+def test_c_files_say_what_they_are_for_and_fit_in_a_head() -> None:
+    paths = [*c_files()]
+    assert paths
+    silent = [path.name for path in paths if not re.match(r"/\* [A-Z]", path.read_text(encoding="utf-8"))]
+    assert not silent
+    lengths = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
+    assert not {path: n for path, n in lengths.items() if n > MAX_FILE_LINES}
+    assert not [path for path in paths if path.stem in JUNK_DRAWERS]
+
+
+def test_c_code_of_one_package_includes_nothing_of_another() -> None:
+    """The oracle and the engine share a wire, never code: neither may take a header from outside its folder."""
+    for path in c_files():
+        for name in re.findall(r'^#include "(.+)"', path.read_text(encoding="utf-8"), re.MULTILINE):
+            assert "/" not in name, f"{path.relative_to(ROOT)} includes {name}"
+            assert (path.parent / name).is_file(), f"{path.relative_to(ROOT)} includes {name}"
 
 
 def is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from harness.plugins import protocols
 from reference_server.__main__ import main as reference_server
 from reference_server.faults import KINDS as FAULTS
 from reference_server.metrics import Metrics
+from reference_server.oracle.__main__ import main as oracle
 from reference_server.server import MODELS
 from reference_server.truth import TruthRow
 from reports import parts
@@ -259,6 +261,7 @@ def test_the_exit_codes_are_those_of_the_program() -> None:
         ("report.json", Report),
         ("run", parts.Run),
         ("validity", parts.Validity),
+        ("validity.generator_error", parts.GeneratorError),
         ("verdict", parts.Verdict),
         ("verdict.objectives", parts.ObjectiveResult),
         ("metrics", parts.Metric),
@@ -286,7 +289,15 @@ def test_every_check_of_the_generator_is_explained() -> None:
     records = rec.from_columns(300, due_ns=due, ready_ns=due, sent_ns=due, first_byte_ns=due + 1, done_ns=due + 2)
     facts = validity.GeneratorFacts(open_loop=True, planned=300, planned_queries=300, process="constant")
     seen = validity.assess(records, facts, [objective.parse("p99(ttft) <= 200ms")])
-    assert set(named(section(page("validity"), "Validity"))) == {check.name for check in seen.checks}
+    names = {check.name for check in seen.checks}
+    assert set(named(section(page("validity"), "Validity"))) == names
+    assert set(named(section(page("validity"), "Why these limits, and how each is tested"))) == names
+
+
+def test_every_fact_of_the_generator_is_explained() -> None:
+    listed = [cells[0] for cells in rows(section(page("run-directory"), "generator.json"))]
+    told = [name for cell in listed for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(told) == sorted(field.name for field in dataclasses.fields(validity.GeneratorFacts))
 
 
 # -- names that a folder scan finds ---------------------------------------------------------------------------
@@ -306,6 +317,17 @@ def test_everything_that_a_folder_scan_finds_is_named() -> None:
     assert set(catalogue()) <= set(grammar)
     heads = set(page("scenarios").splitlines())
     assert {f"### {name}" for name in (*kinds(), *sources())} <= heads
+
+
+def test_the_oracle_is_described_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    text = page("reference-server")
+    with pytest.raises(SystemExit):
+        oracle(["--help"])
+    flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    assert {name.split(" ")[0] for name in named(section(text, "Flags of the oracle"))} == flags
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "reference_server/oracle").glob("*.c"))
+    keys = re.findall(r'\\"(\w+)\\": ', source[source.index("bool truth_json") : source.index("bool truth_binary")])
+    assert named(section(text, "Truth of the oracle")) == keys
 
 
 def test_the_library_table_gives_each_its_kind() -> None:
@@ -328,6 +350,8 @@ def test_the_reference_server_is_described_as_it_is(capsys: pytest.CaptureFixtur
     assert families <= set(spans(section(text, "Metrics")))
     with pytest.raises(SystemExit):
         reference_server(["--help"])
+    with pytest.raises(SystemExit):
+        oracle(["--help"])
     known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     for span in spans(text):
         flag = span.split(" ")[0].partition("=")[0]

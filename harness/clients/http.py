@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from harness import outcome
 from harness.body_template import BodyTemplate
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import HttpRequest, build_head, header_error, split_url
+from harness.dialect import HttpRequest, PlainSuccess, build_head, header_error, split_url
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.options import STRICT, accept, problems
@@ -169,6 +169,7 @@ class HttpDialect:
         "_template",
         "_text",
         "accept",
+        "plain",
     )
 
     def __init__(self, target: Target) -> None:
@@ -185,6 +186,7 @@ class HttpDialect:
         # The usual marker ends any event stream, but only the one that was given is insisted on.
         self._done = options.done.encode() if options.done else tokens.DONE if options.framing == "sse" else None
         self._success = frozenset(options.success_codes or range(200, 300))
+        self.plain = self._plain_success()
         self._template = BodyTemplate(options.body) if options.body is not None else None
         self._body = (options.body_text or "").encode()
         if options.body_file is not None:
@@ -204,6 +206,13 @@ class HttpDialect:
         given = {name.lower() for name, _ in target.headers}
         own = tuple((name, value) for name, value in options.headers.items() if name.lower() not in given)
         self._head = build_head(options.method, path, defaults, own + target.headers)
+
+    def _plain_success(self) -> PlainSuccess | None:
+        """A whole answer is looked into for an error and usage only: without the error's name in it, it holds none."""
+        names = [step.encode() for step in self._error[0] if isinstance(step, str) and not step.isdecimal()]
+        if self._options.framing != "none" or self._n_in or self._n_out or not names or len(names[0]) > 64:
+            return None
+        return PlainSuccess(self._success, (names[0], b"\\"))  # an escape may spell any name
 
     def encode(self, payload: Payload) -> HttpRequest:
         body = self._body if self._template is None else self._render(self._template, payload)

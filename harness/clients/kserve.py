@@ -31,6 +31,9 @@ DATATYPES = frozenset(
     + [f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
 )
 
+#: As numpy's limit. Without one the product of a hostile shape is a number too long to write into the error text.
+MAX_DIMENSIONS = 64
+
 
 class KserveOptions(BaseModel):
     """Options of ``kserve-v2``.
@@ -152,6 +155,8 @@ def _tensor_problem(tensor: Any) -> str | None:
         return f"tensor {name[:60]!r} has no known datatype (one of {', '.join(sorted(DATATYPES))})"
     if not isinstance(shape, list | tuple) or not all(type(n) is int and n >= 0 for n in shape):
         return f"tensor {name[:60]!r} has no shape (a list of whole numbers, all known)"
+    if len(shape) > MAX_DIMENSIONS:
+        return f"tensor {name[:60]!r} has {len(shape)} dimensions, more than {MAX_DIMENSIONS}"
     data = tensor.get("data")
     if isinstance(data, list) and not any(isinstance(item, list) for item in data[:1]) and len(data) != prod(shape):
         return f"tensor {name[:60]!r} has {len(data)} elements, not the {prod(shape)} of its shape"

@@ -22,7 +22,7 @@ from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
-from harness.wire import sse, tokens
+from harness.wire import fold, sse, tokens
 from scenarios.payload import Payload
 from slo.records import TokensFrom
 
@@ -184,8 +184,7 @@ def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> 
     """
     if not outcome.readable(exchange, secrets):
         return
-    decoded = sse.decode(exchange.body, exchange.mark_ns, exchange.mark_end)
-    scan = tokens.scan(decoded.payloads, decoded.names)
+    decoded, scan = _read_stream(exchange)
     outcome.stamp_chunks(exchange, decoded.times, scan.output, scan.first_answer)
     ended = scan.finished and exchange.status == outcome.OK
     outcome.count_tokens(exchange, scan.n_in, scan.n_out, ended)
@@ -201,6 +200,16 @@ def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> 
         outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]), secrets)
     else:
         outcome.fail(exchange, outcome.PROTOCOL, problem, secrets)
+
+
+def _read_stream(exchange: Exchange) -> tuple[sse.Decoded, tokens.TokenScan]:
+    body, mark_ns, mark_end = exchange.body, exchange.mark_ns, exchange.mark_end
+    search = fold.load_fold()
+    folded = fold.read(body, mark_ns, mark_end, search) if search is not None else None
+    if folded is not None:
+        return folded
+    decoded = sse.decode(body, mark_ns, mark_end)
+    return decoded, tokens.scan(decoded.payloads, decoded.names)
 
 
 def stream_problem(decoded: sse.Decoded, scan: tokens.TokenScan) -> str | None:

@@ -1,7 +1,8 @@
 """HTTP/1.1 responses by llhttp: bytes in, an exchange filled. No socket, no clock: the time comes with the bytes.
 
 Chunked, content-length and close-delimited bodies, interim (1xx) responses, early close. The body is kept as it is
-and each read leaves one mark (time, body length); nothing in it is interpreted here.
+and each read leaves one mark (time, body length); nothing in it is interpreted here. What a server can make us keep
+is bounded: the limits below, and nothing else is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from harness.exchange import Exchange
 
 #: A response larger than this is given up: it is a mistake, and it would take the worker's memory with it.
 MAX_BODY = 256 * 1024 * 1024
+#: Headers and trailers of one response, together.
 MAX_HEADERS = 256
+#: All bytes before the body: status line, headers, and interim responses with theirs. Also the most that a server may
+#: send from one byte of body to the next (chunk extensions, trailers), where it is counted in whole reads.
+MAX_HEAD = 64 * 1024
 
 
 class WireError(Exception):
@@ -33,6 +38,8 @@ class ResponseReader:
         "_head",
         "_headers",
         "_parser",
+        "_quiet",
+        "_quiet_at",
         "complete",
         "keep_alive",
     )
@@ -45,6 +52,8 @@ class ResponseReader:
         self._final = False
         self._framed = False
         self._head = False
+        self._quiet = 0
+        self._quiet_at = -1
         self.complete = True
         self.keep_alive = True
 
@@ -56,6 +65,7 @@ class ResponseReader:
         self._final = False
         self._framed = False
         self._head = head
+        self._quiet_at = -1
         self.complete = False
 
     def feed(self, data: memoryview | bytes, t_ns: int) -> bool:
@@ -71,6 +81,8 @@ class ResponseReader:
         exchange.bytes_in += len(data)
         before = len(self._body)
         try:
+            if exchange.bytes_in > MAX_HEAD and not self._final:
+                data = self._feed_head(self._parser, data, exchange.bytes_in - len(data))
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             raise WireError("the server switched protocols (101) unasked") from None
@@ -80,13 +92,37 @@ class ResponseReader:
             # The old exception's traceback holds this frame, and with it the whole body: no collector would find it.
             cause = None
             raise WireError(text) from None
-        if self._final and exchange.headers_ns < 0:
-            exchange.headers_ns = t_ns
         size = len(self._body)
         if size > before:
             exchange.mark_ns.append(t_ns)
             exchange.mark_end.append(size)
+        elif exchange.headers_ns >= 0 and not self.complete:
+            self._count_quiet(len(data), size)
+        if self._final and exchange.headers_ns < 0:
+            exchange.headers_ns = t_ns
         return self.complete
+
+    def _feed_head(
+        self, parser: httptools.HttpResponseParser, data: memoryview | bytes, before: int
+    ) -> memoryview | bytes:
+        """Feed what the limit leaves for the head, of which ``before`` bytes have been read; gives the rest of ``data``.
+
+        So the limit is exact, however the bytes were split. Raises WireError if the head doesn't end within it.
+        """
+        allowed = max(0, MAX_HEAD - before)
+        parser.feed_data(data[:allowed])
+        if not self._final:
+            raise WireError(f"the head of the response is larger than {MAX_HEAD >> 10} KiB")
+        return data[allowed:]
+
+    def _count_quiet(self, count: int, size: int) -> None:
+        """A read inside the body brought none of it: framing only, which llhttp may be keeping."""
+        if self._quiet_at != size:
+            self._quiet_at = size
+            self._quiet = 0
+        self._quiet += count
+        if self._quiet > MAX_HEAD:
+            raise WireError(f"more than {MAX_HEAD >> 10} KiB of chunk framing or trailers without a byte of body")
 
     def eof(self) -> bool:
         """The server closed its side. True if that ends the response properly (a close-delimited body)."""
@@ -114,7 +150,7 @@ class ResponseReader:
         if name in (b"content-length", b"transfer-encoding"):
             self._framed = True
         if len(headers) > MAX_HEADERS:
-            raise WireError(f"more than {MAX_HEADERS} response headers")
+            raise WireError(f"more than {MAX_HEADERS} response headers and trailers")
 
     def on_headers_complete(self) -> None:
         parser = self._parser

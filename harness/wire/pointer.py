@@ -13,7 +13,9 @@ Pointer = tuple[str | int, ...]
 
 #: What ``find`` returns when nothing is there: distinct from a null that is.
 MISSING: Any = object()
-_STEP = re.compile(r"""\.?([^.\[\]"']+)|\[(-?\d+)\]|\["([^"]+)"\]|\['([^']+)'\]""")
+#: Digits of an index: more name no element of any list, and ``int`` refuses thousands of them.
+_MAX_DIGITS = 18
+_STEP = re.compile(r"""\.?([^.\[\]"']+)|\[(-?[0-9]{1,18})\]|\["([^"]+)"\]|\['([^']+)'\]""")
 
 
 def parse(text: str) -> Pointer:
@@ -44,7 +46,7 @@ def find(value: Any, pointer: Pointer) -> Any:
     """The value at the pointer, or MISSING."""
     for step in pointer:
         if isinstance(step, str):
-            if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            if isinstance(value, list) and len(step) <= _MAX_DIGITS and step.isdecimal() and int(step) < len(value):
                 value = value[int(step)]
                 continue
             if not isinstance(value, dict) or step not in value:

@@ -99,7 +99,7 @@ def _metrics(report: Report) -> str:
         if metric.failed and metric.of_ok is not None and metric.of_ok.n:
             rows.append(["↳ successful only", units.count(metric.of_ok.n), *_ok_cells(metric)])
     table = _table(["Metric", "n", *(title for _, title in _COLUMNS)], rows, "l" + "r" * 7)
-    return f"{table}\n\nPercentiles: {_safe(report.percentile_definition)}."
+    return f"{table}\n\n{_safe(words.own_error(report))}\n\nPercentiles: {_safe(report.percentile_definition)}."
 
 
 def _ok_cells(metric: Metric) -> list[str]:

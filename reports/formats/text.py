@@ -65,7 +65,7 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
         parts.append(_attainments(report))
     parts.append(_flow(report))
     if report.metrics:
-        parts.append(_metrics(report, width))
+        parts.append(Group(_metrics(report, width), Text(words.own_error(report), style="dim")))
     if report.counts.failed:
         parts.append(_errors(report))
     if report.warnings:

@@ -7,9 +7,9 @@ from pydantic import BaseModel, Field, model_validator
 
 from scenarios.arrival import RateProfile, constant_rate, due_times, expected_queries
 from scenarios.kind import Kind, Warmup
+from scenarios.loadgen_samples import OneSample, SampleOrder, draw
 from scenarios.plan import IntArray, Plan, Stop
 from scenarios.rates import Arrival, Rate, process, profile
-from scenarios.sampling import Order, choose
 from scenarios.seeds import child
 from scenarios.strict import STRICT
 
@@ -20,7 +20,10 @@ class ServerParams(BaseModel):
     model_config = STRICT
     rate: Rate = Field(default=1.0, description="Queries per second: a number, {ramp: ...} or {steps: [...]}.")
     arrival: Arrival = Field(default="poisson", description="poisson, constant, loadgen, or {process: gamma, ...}.")
-    order: Order = Field(default="random", description="random: with replacement; permutation: equal use of samples.")
+    order: SampleOrder = Field(
+        default="random",
+        description="random: with replacement; permutation: equal use of samples; loadgen or {process: loadgen, ...}.",
+    )
 
     @model_validator(mode="after")
     def _loadgen_is_plain(self) -> ServerParams:
@@ -47,14 +50,14 @@ def _arrivals(params: ServerParams, rate: RateProfile, stop: Stop, seed: int) ->
     )
 
 
-def _open_plan(due: IntArray, order: Order, stop: Stop, n_samples: int, seed: int) -> Plan:
+def _open_plan(due: IntArray, order: OneSample, stop: Stop, n_samples: int, seed: int) -> Plan:
     n = len(due)
     return Plan(
         due_ns=due,
         query_id=np.arange(n),
         offsets=np.arange(n + 1),
         sample_ix=np.zeros(n, dtype=np.int64),
-        payload_ix=choose(order, seed, n, n_samples),
+        payload_ix=draw(order, seed, n, n_samples, min_queries=stop.min_queries),
         after=np.full(n, -1),
         stop=stop,
         seed=seed,

@@ -6,8 +6,8 @@ from pydantic import BaseModel, Field
 
 from scenarios.closed_loop import before_t0, rows_for, single_sample_plan, warmup_stop
 from scenarios.kind import Kind, Warmup
+from scenarios.loadgen_samples import SampleOrder
 from scenarios.plan import Plan, Stop
-from scenarios.sampling import Order
 from scenarios.strict import STRICT
 
 
@@ -15,7 +15,10 @@ class SingleStreamParams(BaseModel):
     """Nothing to set but how samples are chosen."""
 
     model_config = STRICT
-    order: Order = Field(default="random", description="random: with replacement; permutation: equal use of samples.")
+    order: SampleOrder = Field(
+        default="random",
+        description="random: with replacement; permutation: equal use of samples; loadgen or {process: loadgen, ...}.",
+    )
 
 
 def _build(params: SingleStreamParams, stop: Stop, n_samples: int, seed: int) -> Plan:
@@ -35,5 +38,5 @@ KIND = Kind(
     build=_build,
     warmup=_warmup,
     slots=lambda params: 1,
-    size=lambda params, stop: rows_for(stop, 1),
+    size=lambda params, stop: rows_for(stop, 1, params.order),
 )

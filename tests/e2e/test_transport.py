@@ -205,6 +205,7 @@ def test_a_request_that_meets_a_stale_connection_is_sent_once_more() -> None:
         assert (await bench.get()).status == Status.OK
         assert (await bench.get()).status == Status.OK
         assert bench.client.retried == 1
+        assert bench.client.stats()["pool_waits"] == 0
 
     play(body, script)
 
@@ -279,8 +280,31 @@ def test_many_requests_at_once_open_many_connections_and_a_limit_makes_them_wait
         assert bench.client.opened == 2
         waits = sorted(exchange.done_ns - exchange.ready_ns for exchange in exchanges)
         assert waits[-1] > 140_000_000  # three rounds of 50 ms
+        stats = bench.client.stats()
+        assert stats["pool_waits"] == 4
+        assert 90_000_000 < stats["pool_wait_p99_ns"] <= waits[-1], "two rounds: the server's own 50 ms are not in it"
 
     play(body, scripted(0.05, answer()), max_connections=2)
+
+
+def test_a_slow_server_without_a_limit_on_connections_makes_nobody_wait_for_one() -> None:
+    async def body(bench: Bench) -> None:
+        await asyncio.gather(*(bench.get() for _ in range(6)))
+        await bench.get()
+        assert (bench.client.stats()["pool_waits"], bench.client.opened) == (0, 6)
+
+    play(body, scripted(0.05, answer()))
+
+
+def test_a_request_that_is_given_up_while_it_waits_for_a_connection_has_waited() -> None:
+    async def body(bench: Bench) -> None:
+        exchanges = await asyncio.gather(*(bench.get() for _ in range(2)))
+        assert [exchange.status for exchange in exchanges] == [Status.TIMEOUT, Status.TIMEOUT]
+        stats = bench.client.stats()
+        assert stats["pool_waits"] == 1
+        assert stats["pool_wait_p99_ns"] > 90_000_000
+
+    play(body, scripted(5.0), max_connections=1, timeout_ns=100_000_000)
 
 
 def test_no_answer_in_time_is_a_timeout_that_ends_at_its_deadline() -> None:

@@ -59,8 +59,12 @@ def records(
     lag_ns: int = 40_000,
     warmup: int = 0,
     slow: float = 1.0,
+    queue_ns: int = 0,
 ) -> Records:
-    """n requests at a constant ``rate``; a slower stretch from 55 % to 70 % of the run; every k-th one fails."""
+    """n requests at a constant ``rate``; a slower stretch from 55 % to 70 % of the run; every k-th one fails.
+
+    With ``queue_ns`` each request waits longer than the one before, the last one that long.
+    """
     columns: dict[str, Any] = {name: np.full(n, -1, np.int64) for name in COLUMNS}
     due = (np.arange(n) / rate * S).astype(np.int64) - (warmup * int(S / rate))
     at = np.arange(n) / max(n, 1)
@@ -73,6 +77,7 @@ def records(
     if fail_every:
         failed[fail_every - 1 :: fail_every] = True
     lag = (lag_ns * (0.5 + v)).astype(np.int64)
+    ttft += (queue_ns * at).astype(np.int64)
     ttft += 2 * lag  # a late request is answered late; its first byte comes half way to the first token
     counts = np.where(failed | (not tokens), 0, out)
     last = due + ttft + (out - 1) * gap if tokens else due + ttft
@@ -132,6 +137,7 @@ def case(name: str) -> Report:
         "pass": lambda: report(records(), GOOD),
         "fail": lambda: report(records(fail_every=100), ("p99(ttft) <= 120ms", *GOOD[1:], "rate(good) >= 40/s")),
         "invalid": lambda: report(records(lag_ns=60 * MS), GOOD),
+        "unstable": lambda: report(records(queue_ns=10 * S), ("p50(ttft) <= 60s", "ratio(error) <= 1%")),
         "inconclusive": lambda: report(records(120), GOOD),
         "measured": lambda: report(records(warmup=100)),
         "latency_only": lambda: report(records(tokens=False), ("p99(latency) <= 500ms",)),
@@ -151,6 +157,7 @@ CASES = (
     "pass",
     "fail",
     "invalid",
+    "unstable",
     "inconclusive",
     "measured",
     "latency_only",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from made_reports import CASES, GOOD, MANIFEST, SCENARIO, case, facts, records, report
 
+from reports import words
 from reports.parts import MAX_BUCKETS, MAX_CURVE_POINTS, MAX_ERRORS, Metric, Statistics
 from reports.provenance import public_command, public_text, public_url
 from reports.report import Report, build, json_schema
@@ -114,6 +115,16 @@ def test_an_invalid_run_has_no_objective_that_passed() -> None:
     assert made.verdict.outcome == made.validity.outcome == "INVALID"
     assert {result.outcome for result in made.verdict.objectives} == {"INVALID"}
     assert made.validity.reasons
+
+
+def test_a_pass_on_a_growing_backlog_is_written_as_invalid_and_not_blamed_on_the_generator() -> None:
+    made = case("unstable")
+    assert made.verdict.outcome == made.validity.outcome == "INVALID"
+    assert {result.outcome for result in made.verdict.objectives} == {"INVALID"}
+    assert [check.name for check in made.validity.checks if not check.ok] == ["steady"]
+    assert made.validity.reasons[0].startswith("unstable: the backlog grew to the end")
+    assert words.headline(made).startswith("The load was more than the endpoint keeps up with")
+    assert "not what was promised" in words.headline(case("invalid"))
 
 
 def test_only_broken_checks_say_why() -> None:

@@ -91,11 +91,24 @@ def test_requests_later_than_a_whole_objective_are_counted() -> None:
     assert any("5 of 1000 requests, limit 0.1 %" in reason for reason in reasons)
 
 
-def test_waiting_for_a_connection_is_the_endpoints_doing_and_only_warned_about() -> None:
-    found = assess(run(poisson(), wait=80 * MS), facts(), [parse("p99(ttft) <= 200ms")])
-    assert found.outcome == "VALID"
-    assert "back-pressure" in found.warnings[0]
-    assert (found.lag_ns.p99, found.generator_lag_ns.p99) == (80 * MS, 0)
+def test_waiting_before_it_left_makes_no_run_invalid_and_is_told_by_its_cause() -> None:
+    """Opening a connection, the pool's limit, and the client: three causes, three texts, and none of them lag."""
+    asked = [parse("p99(ttft) <= 200ms")]
+    client = assess(run(poisson(), wait=80 * MS), facts(), asked)
+    assert client.outcome == "VALID"
+    assert (client.lag_ns.p99, client.generator_lag_ns.p99) == (80 * MS, 0)
+    opened = assess(run(poisson(), wait=80 * MS, connect_ns=79 * MS), facts(), asked)
+    pooled = assess(run(poisson(), wait=80 * MS), facts(pool_waits=N, pool_wait_p99_ns=80 * MS), asked)
+    assert [len(found.warnings) for found in (client, opened, pooled)] == [1, 1, 1]
+    assert "1000 requests were held back by the client (sent - ready has p99 80 ms" in client.warnings[0]
+    assert "1000 requests opened a connection of their own" in opened.warnings[0]
+    assert "1000 requests waited for one of max_connections connections, p99 80 ms" in pooled.warnings[0]
+
+
+def test_a_slow_server_is_told_apart_from_a_wait_before_sending() -> None:
+    """Its time counts from sent: nothing is said about connections."""
+    slow = run(poisson(), first_byte_ns=poisson() + 900 * MS, done_ns=poisson() + 901 * MS)
+    assert assess(slow, facts(), []).warnings == ()
 
 
 def test_planned_but_unsent_makes_an_open_loop_invalid() -> None:
@@ -219,18 +232,22 @@ def test_one_query_with_all_samples_lasts_until_its_last_answer() -> None:
 
 
 def test_warnings_do_not_invalidate() -> None:
-    found = assess(
-        run(poisson()),
-        facts(
-            open_loop=False, loop_stall_count=3, loop_stall_max_ns=30 * MS, loop_stall_p99_ns=MS, worker_cpu=(0.5, 0.97)
-        ),
-        [],
-    )
+    strained = facts(
+        loop_stall_count=3, loop_stall_max_ns=30 * MS, loop_stall_p99_ns=MS, worker_cpu=(0.5, 0.97), gc_pause_count=2,
+        gc_pause_max_ns=3 * MS, watched_ns=10_000 * MS,
+    )  # fmt: skip
+    found = assess(run(poisson()), strained, [])
     assert found.outcome == "VALID"
-    closed, stalls, cpu = found.warnings
-    assert "coordinated omission" in closed
+    stalls, collector, cpu = found.warnings
     assert "stalled 3 times" in stalls
-    assert "1 of 2 workers used more than 90%" in cpu
+    assert "garbage collector ran 2 times" in collector
+    assert "1 of 2 workers used or waited for more than 90%" in cpu
+
+
+def test_a_closed_loop_is_told_to_hide_stalls() -> None:
+    found = assess(run(poisson()), facts(open_loop=False), [])
+    assert found.outcome == "VALID"
+    assert "coordinated omission" in found.warnings[0]
 
 
 def test_where_the_stamps_come_from_is_told() -> None:

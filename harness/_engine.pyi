@@ -1,0 +1,52 @@
+"""What the compiled engine (harness/engine/*.c) offers Python."""
+
+from collections.abc import Sequence
+
+WIRE_ERRORS: tuple[str, ...]
+
+def fold(body: bytes, before: bytes, after: bytes, /) -> tuple[bytes, bytes] | None: ...
+def read_response(
+    pieces: list[bytes], head_request: bool, eof: bool, /
+) -> tuple[bool, str | None, int, int, int, bytes, bytes, int]: ...
+
+class Engine:
+    def __init__(
+        self,
+        addresses: Sequence[tuple[int, str, int] | tuple[int, str, int, int]],
+        run_id: bytes,
+        timeout_ns: int,
+        connect_timeout_ns: int,
+        max_connections: int,
+        outstanding_limit: int,
+        send_request_id: bool,
+        stamping: bool,
+        spin_ns: int,
+    ) -> None: ...
+    def set_requests(self, requests: list[tuple[bytes, bytes, bool] | None], /) -> None: ...
+    def set_plain(self, success: bytes, needles: list[bytes], /) -> None: ...
+    def open_lane(
+        self, phase: int, due: object, ids: object, offsets: object, sample: object, payload: object, limit: int, /
+    ) -> None: ...
+    def closed_lane(
+        self,
+        phase: int,
+        offsets: object,
+        sample: object,
+        payload: object,
+        slots: int,
+        first_id: int,
+        id_step: int,
+        ends_at_t0: bool,
+        max_queries: int,
+        min_queries: int,
+        min_duration_ns: int,
+        /,
+    ) -> None: ...
+    def open(self, connections: int, /) -> None: ...
+    def go(self, t0_ns: int, max_duration_ns: int, /) -> None: ...
+    def stop(self) -> None: ...
+    def give_up(self, status: int, /) -> None: ...
+    def collect(self) -> tuple[bytes, bytes]: ...
+    def state(self) -> tuple[int, int]: ...
+    def counters(self) -> dict[str, object]: ...
+    def close(self) -> None: ...

@@ -1,0 +1,33 @@
+/* What the files of the Python binding share. Include Python.h first. */
+#ifndef PLIMSOLL_BINDING_H
+#define PLIMSOLL_BINDING_H
+
+#include "engine.h"
+
+#define MAX_BUFFERS 12
+
+typedef struct {
+    PyObject_HEAD
+    Engine *engine;
+    PyObject *requests;              /* keeps the request bytes alive */
+    Py_buffer buffers[MAX_BUFFERS];  /* keeps the plan's arrays alive */
+    int n_buffers;
+} EngineObject;
+
+/* The engine, or NULL and a RuntimeError if it is closed. */
+Engine *engine_of(EngineObject *self);
+
+/* load.c */
+int add_addresses(Engine *e, PyObject *list);
+PyObject *set_requests(PyObject *object, PyObject *list);
+PyObject *set_plain(PyObject *object, PyObject *args);
+PyObject *open_lane(PyObject *object, PyObject *args);
+PyObject *closed_lane(PyObject *object, PyObject *args);
+
+/* fold.c */
+PyObject *fold(PyObject *module, PyObject *args);
+
+/* probe.c */
+PyObject *read_response(PyObject *module, PyObject *args);
+
+#endif

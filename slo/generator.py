@@ -1,0 +1,92 @@
+"""What the generator says of itself, and one promise of it, kept or not. Values only: nothing is judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorFacts:
+    """What the generator knows about itself that the records don't.
+
+    ``planned`` samples and ``planned_queries`` (0 in a closed loop, which has no list to work off);
+    ``process``: the intended arrival process, such as ``poisson`` or ``constant``; ``elapsed_ns``: t0 to
+    the last issue (of a single query, to its last completion); ``loop_stall_count``: stalls of the event
+    loop longer than 10 ms; ``gc_pause_count``: runs of the garbage collector; of both ``max_ns`` and ``total_ns`` are the
+    worst worker's, over ``watched_ns`` (t0 to its last completion); ``worker_cpu``: share of one core that each worker used;
+    ``core_wanted``: share of the time that the thread that sends ran or waited for a core; ``engine_cpu``: share of one core used by its
+    native engine's thread, empty without one; ``no_endpoint``: a protocol without network, which measures Plimsoll itself;
+    ``pool_waits``: requests that waited for one of ``max_connections`` connections; ``clock_steps``:
+    jumps of the wall clock, which kernel receive stamps are on and are mapped around; ``stamps_refused``: those of
+    ``kernel_reads + user_reads`` reads whose kernel stamp could not be mapped, so that a userland one was taken;
+    ``disk_faults``: rows that could not be read back; ``disk_notes``: rows that had to be written elsewhere, none of them
+    lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to be closed as they were
+    written.
+    """
+
+    open_loop: bool
+    planned: int
+    planned_queries: int = 0
+    process: str | None = None
+    min_queries: int = 0
+    min_duration_ns: int = 0
+    elapsed_ns: int = 0
+    loop_stall_p99_ns: int = 0
+    loop_stall_max_ns: int = 0
+    loop_stall_total_ns: int = 0
+    loop_stall_count: int = 0
+    gc_pause_max_ns: int = 0
+    gc_pause_total_ns: int = 0
+    gc_pause_count: int = 0
+    watched_ns: int = 0
+    worker_cpu: tuple[float, ...] = ()
+    core_wanted: tuple[float, ...] = ()
+    engine_cpu: tuple[float, ...] = ()
+    no_endpoint: bool = False
+    pool_waits: int = 0
+    pool_wait_p99_ns: int = 0
+    aborted: str | None = None
+    worker_faults: tuple[str, ...] = ()
+    interrupted: bool = False
+    max_duration_hit: bool = False
+    clock_steps: int = 0
+    stamps_refused: int = 0
+    kernel_reads: int = 0
+    user_reads: int = 0
+    disk_faults: tuple[str, ...] = ()
+    disk_notes: tuple[str, ...] = ()
+    retried: int = 0
+    n_workers: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``from_json`` gives the same facts back."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> GeneratorFacts:
+        """Facts from ``to_json``'s object. Unknown keys are ignored, so that a file may hold more."""
+        known = {f.name for f in fields(GeneratorFacts)} & document.keys()
+        given: dict[str, Any] = {}
+        for name in known:
+            value = document[name]
+            given[name] = tuple(value) if isinstance(value, list) else value
+        return GeneratorFacts(**given)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise of the generator: whether it was kept, what was seen and is allowed, and what to do if
+    not.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The detail with the next step."""
+        return f"{self.detail}. {self.fix}" if self.fix else self.detail

@@ -1,0 +1,174 @@
+"""Stalls, collector pauses and the use of the processor are seen, in virtual time, and reach the generator's facts."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.clock import WallMap
+from harness.coordinator import _vitals
+from harness.vitals import PULSE_NS, GcPauses, Pulse, Vitals, thread_wanted_ns
+from slo.generator import GeneratorFacts
+from slo.lateness import LagLimits
+from slo.strain import checks
+from tests.virtual_time import VirtualClock
+
+MS = 1_000_000
+LIMITS = LagLimits(1 * MS, 1 * MS, 50 * MS, 50 * MS, "of a test")
+
+
+@pytest.fixture
+def callbacks() -> Iterator[None]:
+    """Whatever a test does, the collector calls nobody afterwards."""
+    before = list(gc.callbacks)
+    yield
+    gc.callbacks[:] = before
+
+
+def broken(done: dict[str, Any], **changes: Any) -> list[str]:
+    facts = GeneratorFacts(**({"open_loop": False, "planned": 1} | _vitals([done]) | changes))
+    return [check.name for check in checks(facts, LIMITS, 1.0) if not check.ok]
+
+
+def test_a_loop_that_keeps_time_has_no_stalls() -> None:
+    clock = VirtualClock()
+    pulse = Pulse(clock)
+    pulse.start()
+    clock.run(clock.now_ns() + 1000 * MS)
+    pulse.stop()
+    assert pulse.summary() == {"p99_ns": 0, "max_ns": 0, "count": 0, "total_ns": 0}
+    assert len(pulse.late_ns) >= 1000 * MS // PULSE_NS
+
+
+def test_a_stall_is_as_long_as_the_loop_stood_still_less_the_rest_of_the_period() -> None:
+    clock = VirtualClock()
+    pulse = Pulse(clock)
+    pulse.start()
+    start = clock.now_ns()
+    clock.wake_at(start + 105 * MS, lambda: clock.spend(65 * MS))  # the beat of 110 ms comes at 170
+    clock.wake_at(start + 405 * MS, lambda: clock.spend(9 * MS))  # 4 ms late: no stall
+    clock.run(start + 1000 * MS)
+    pulse.stop()
+    seen = pulse.summary()
+    assert (seen["count"], seen["max_ns"], seen["total_ns"]) == (1, 60 * MS, 60 * MS)
+
+
+def test_a_loop_that_stands_still_until_the_end_is_heard_of() -> None:
+    clock = VirtualClock()
+    pulse = Pulse(clock)
+    pulse.start()
+    clock.spend(500 * MS)
+    pulse.stop()
+    assert pulse.summary()["max_ns"] == 490 * MS
+
+
+def test_a_stall_of_a_closed_loop_becomes_a_broken_promise(callbacks: None) -> None:
+    clock = VirtualClock()
+    vitals = Vitals(clock)
+    clock.wake_at(clock.now_ns() + 10 * MS, vitals.begin)
+    clock.wake_at(clock.now_ns() + 3005 * MS, lambda: clock.spend(80 * MS))
+    clock.run(clock.now_ns() + 5000 * MS)
+    done = vitals.end() | {"cpu": 0.1, "core_wanted": 0.1, "client": {}}
+    assert done["watched_ns"] == 4990 * MS
+    assert broken(done) == ["loop stalls"]
+    assert broken(done, open_loop=True) == []
+
+
+def test_a_forced_collection_is_counted_timed_and_a_broken_promise_when_it_is_long(callbacks: None) -> None:
+    clock = VirtualClock()
+    vitals = Vitals(clock)
+    vitals.begin()
+    long = [0]
+
+    def heavy(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            clock.spend(long[0])  # as long as a deep heap takes
+
+    gc.callbacks.append(heavy)  # called after ours: between our two stamps
+    was_on = gc.isenabled()
+    gc.disable()  # as in a worker
+    try:
+        gc.collect()
+        long[0] = 55 * MS
+        gc.collect()
+    finally:
+        if was_on:
+            gc.enable()
+    done = vitals.end() | {"cpu": 0.1, "core_wanted": 0.1, "client": {}, "stalls": {}}
+    assert done["gc"] == {"count": 2, "max_ns": 55 * MS, "total_ns": 55 * MS}
+    assert broken(done) == ["gc pauses"]
+
+
+def test_after_the_end_nobody_listens_to_the_collector(callbacks: None) -> None:
+    pauses = GcPauses(lambda: 0)
+    before = len(gc.callbacks)
+    pauses.start()
+    pauses.stop()
+    pauses.stop()
+    assert len(gc.callbacks) == before
+
+
+def test_a_run_that_ended_before_t0_has_vital_signs_of_nothing(callbacks: None) -> None:
+    done = Vitals(VirtualClock()).end()
+    assert (done["watched_ns"], done["cpu"], done["stalls"]["max_ns"]) == (0, 0.0, 0)
+
+
+def test_a_busy_thread_is_seen_to_want_its_core() -> None:
+    before = thread_wanted_ns()
+    if not before:
+        pytest.skip("this kernel has no schedstat")
+    for _ in range(400):
+        sum(range(10_000))
+    assert thread_wanted_ns() - before > 10 * MS
+
+
+def test_the_worst_workers_times_and_the_sum_of_counts_become_facts() -> None:
+    one = {
+        "cpu": 0.5, "core_wanted": 0.6, "watched_ns": 10, "client": {"pool_waits": 3, "pool_wait_p99_ns": 7},
+        "stalls": {"p99_ns": 1, "max_ns": 2, "count": 1, "total_ns": 2}, "gc": {"count": 1, "max_ns": 5, "total_ns": 5},
+    }  # fmt: skip
+    two = one | {"cpu": 0.9, "engine_cpu": 0.8, "client": {"pool_waits": 4, "pool_wait_p99_ns": 9}}
+    facts = GeneratorFacts(open_loop=True, planned=1, **_vitals([one, two]))
+    assert (facts.loop_stall_count, facts.loop_stall_max_ns, facts.gc_pause_count, facts.gc_pause_max_ns) == (
+        2,
+        2,
+        2,
+        5,
+    )
+    assert (facts.pool_waits, facts.pool_wait_p99_ns) == (7, 9)
+    assert (facts.worker_cpu, facts.core_wanted, facts.engine_cpu) == ((0.5, 0.9), (0.6, 0.6), (0.8,))
+    # A worker that says less (another engine, an older run) is understood.
+    few = GeneratorFacts(open_loop=True, planned=1, **_vitals([{"cpu": 0.1, "client": {}}]))
+    assert (few.loop_stall_max_ns, few.watched_ns, few.core_wanted, few.stamps_refused) == (0, 0, (), 0)
+
+
+def test_a_clock_that_is_set_too_often_to_follow_costs_stamps_and_then_the_run() -> None:
+    """A fake wall clock: one step is mapped around; one between each read and its stamp can't be."""
+    offset = [10**18]
+    wall = WallMap(lambda: offset[0])
+    reads = {"kernel_reads": 0, "user_reads": 0}
+
+    def read(now_ns: int, stamped_with: int) -> None:
+        stamp = wall.to_monotonic(now_ns - 1000 + stamped_with, now_ns - MS, now_ns)
+        reads["kernel_reads" if stamp >= 0 else "user_reads"] += 1
+
+    def done() -> dict[str, Any]:
+        return {"cpu": 0.1, "client": {**reads, "clock_steps": wall.steps, "stamps_refused": wall.refused}}
+
+    for i in range(1, 501):
+        read(i * 100 * MS, offset[0])
+    offset[0] += 3_600 * 1000 * MS
+    for i in range(501, 1001):
+        read(i * 100 * MS, offset[0])
+    assert (wall.steps, reads["kernel_reads"]) == (1, 1000)
+    assert broken(done()) == []
+    for i in range(1001, 1021):
+        offset[0] += 1000 * MS
+        stamped_with = offset[0]
+        offset[0] += 1000 * MS  # set twice between two samples: the stamp is on a clock that we never saw
+        read(i * 100 * MS, stamped_with)
+    assert reads == {"kernel_reads": 1000, "user_reads": 20}
+    assert broken(done()) == ["stamps"]
