@@ -268,6 +268,7 @@ def _vitals(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "worker_cpu": tuple(report["cpu"] for report in done),
         "core_wanted": tuple(report["core_wanted"] for report in done if report.get("core_wanted")),
         "engine_cpu": tuple(report["engine_cpu"] for report in done if report.get("engine_cpu") is not None),
+        "worker_rss_kb": tuple(report["max_rss_kb"] for report in done if report.get("max_rss_kb")),
         "pool_waits": total("client", "pool_waits"),
         "pool_wait_p99_ns": worst("client", "pool_wait_p99_ns"),
         "clock_steps": total("client", "clock_steps"),

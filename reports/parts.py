@@ -114,6 +114,14 @@ class GeneratorError(BaseModel, frozen=True, extra="forbid"):
     note: Text = ""
 
 
+class MergedChunks(BaseModel, frozen=True, extra="forbid"):
+    """Chunks that one read brought with a later one of their stream, whose time they carry."""
+
+    count: int = 0
+    share: float = 0.0
+    uncertainty_p99_ns: int | None = Field(default=None, description="how much earlier they may have come")
+
+
 class Validity(BaseModel, frozen=True, extra="forbid"):
     """Did the generator keep its promise? If not, no other number counts."""
 
@@ -129,6 +137,7 @@ class Validity(BaseModel, frozen=True, extra="forbid"):
     checks: list[Check] = Field(default_factory=list)
     generator_lag_ns: Lag = Field(default_factory=Lag, description="taken up minus due: the generator's own part")
     kernel_share: float = Field(default=0.0, description="share of answers that the kernel stamped")
+    merged_chunks: MergedChunks = MergedChunks()
     arrivals: Arrivals | None = None
     loop_stall_count: int = 0
     loop_stall_max_ns: int = 0

@@ -17,7 +17,7 @@ class GeneratorFacts:
     loop longer than 10 ms; ``gc_pause_count``: runs of the garbage collector; of both ``max_ns`` and ``total_ns`` are the
     worst worker's, over ``watched_ns`` (t0 to its last completion); ``worker_cpu``: share of one core that each worker used;
     ``core_wanted``: share of the time that the thread that sends ran or waited for a core; ``engine_cpu``: share of one core used by its
-    native engine's thread, empty without one; ``no_endpoint``: a protocol without network, which measures Plimsoll itself;
+    native engine's thread, empty without one; ``worker_rss_kb``: the most memory each held; ``no_endpoint``: a protocol without network, which measures Plimsoll itself;
     ``pool_waits``: requests that waited for one of ``max_connections`` connections; ``clock_steps``:
     jumps of the wall clock, which kernel receive stamps are on and are mapped around; ``stamps_refused``: those of
     ``kernel_reads + user_reads`` reads whose kernel stamp could not be mapped, so that a userland one was taken;
@@ -44,6 +44,7 @@ class GeneratorFacts:
     worker_cpu: tuple[float, ...] = ()
     core_wanted: tuple[float, ...] = ()
     engine_cpu: tuple[float, ...] = ()
+    worker_rss_kb: tuple[int, ...] = ()
     no_endpoint: bool = False
     pool_waits: int = 0
     pool_wait_p99_ns: int = 0

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from slo.merged import marks
 from slo.records import (
     COLUMNS,
     SCHEMA_VERSION,
@@ -42,7 +43,7 @@ def to_tables(records: Records, request_ids: Sequence[str]) -> tuple[Any, Any]:
     """The two Arrow tables of a run directory: ``requests.parquet`` and ``chunks.parquet``.
 
     Both have one row per record in the same order. Enumerations and texts are dictionary strings, a missing
-    text is null; ``chunk_ns`` is a list<int64> column. ``request_ids[i]`` names row i on the wire (length n).
+    text is null; ``chunk_ns`` is a list<int64> column, ``merged`` (list<bool>) is made from it and never read back. ``request_ids[i]`` names row i on the wire (length n).
     """
     import pyarrow as pa
 
@@ -64,6 +65,7 @@ def to_tables(records: Records, request_ids: Sequence[str]) -> tuple[Any, Any]:
     requests["request_id"] = pa.array(list(request_ids), pa.string())
     lists = pa.ListArray.from_arrays(pa.array(records.chunk_offsets, pa.int32()), pa.array(records.chunk_ns))
     chunks = {name: column(name) for name in ("query_id", "sample_ix", "phase")} | {"chunk_ns": lists}
+    chunks["merged"] = pa.ListArray.from_arrays(lists.offsets, pa.array(marks(records)))
     return (
         pa.table(requests).replace_schema_metadata(metadata),
         pa.table(chunks).replace_schema_metadata(metadata),

@@ -17,6 +17,8 @@ import numpy as np
 from slo import arrivals, contradictions, lateness, steady, strain
 from slo.generator import Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
+from slo.merged import WARN_SHARE as MERGED_SHARE
+from slo.merged import Merged, measure
 from slo.objective import Objective, show
 from slo.records import Records, Stamp, Status
 
@@ -24,6 +26,7 @@ __all__ = ["Check", "GeneratorFacts", "Lag", "LagLimits", "Validity", "assess", 
 
 #: With more than this share of the requests held back before they left, the report says so.
 WAITED_SHARE = 0.01
+_NO_CHUNKS = Merged(0, 0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Validity:
     due; ``generator_lag_ns``: ready - due. ``stamp``: ``kernel``, ``user``, ``mixed`` or ``none``, with the
     share of answers that the kernel stamped. Rates are samples per second. ``arrivals``: the sent times
     against the planned process, None when there are too few. ``backlog``: whether the endpoint kept up, None where that
-    can't be said; ``unstable``: why not, in words. That is no fault of the generator and leaves ``outcome`` alone:
+    can't be said; ``merged_chunks``: those that share a read; ``unstable``: why not, in words. That is no fault of the generator and leaves ``outcome`` alone:
     ``slo.verdict.judge`` says what it does to the run.
     """
 
@@ -54,6 +57,7 @@ class Validity:
     arrivals: arrivals.Arrivals | None
     backlog: steady.Backlog | None = None
     unstable: str | None = None
+    merged_chunks: Merged = _NO_CHUNKS
 
 
 def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objective] = ()) -> Validity:
@@ -71,6 +75,7 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
         shape = arrivals.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process)
     queue = steady.backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
     kept_up = _kept_up(queue)
+    together = measure(rows)
     limits = lag_limits(rows, objectives)
     checks = [
         *_whole(rows, facts),
@@ -84,7 +89,7 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=tuple(check.reason for check in checks if not check.ok),
-        warnings=_warnings(facts, left, kept_up),
+        warnings=(*_warnings(facts, left, kept_up), *_merged(together)),
         checks=(*checks, kept_up),
         planned=max(facts.planned, len(rows)),
         sent=len(issued),
@@ -98,6 +103,7 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
         arrivals=shape,
         backlog=queue,
         unstable=None if kept_up.ok else kept_up.reason,
+        merged_chunks=together,
     )
 
 
@@ -208,6 +214,17 @@ def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check) -> tuple[str
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
     return (*found, *strain.warnings(facts), *_waits(facts, left))
+
+
+def _merged(seen: Merged) -> list[str]:
+    """Gaps between chunks are blurred where reads brought several."""
+    if seen.share <= MERGED_SHARE or seen.uncertainty_p99_ns is None:
+        return []
+    return [
+        f"{seen.share:.1%} of the chunks came in one read with a later one and carry its time, at most "
+        f"{show(seen.uncertainty_p99_ns, 'ns')} too late (p99): those gaps read 0. Either the server writes several at once, or this "
+        "host read late (see lag and stalls)"
+    ]
 
 
 def _waits(facts: GeneratorFacts, left: Records) -> list[str]:

@@ -79,7 +79,7 @@ def test_names_in_files_are_the_enumerations_names() -> None:
     assert [r["tokens_from"] for r in rows] == ["usage", "tokenizer"]
     assert [r["error"] for r in rows] == [None, "slow"]
     assert [r["request_id"] for r in rows] == ["run-0-0", "run-1-0"]
-    assert chunks.column_names == ["query_id", "sample_ix", "phase", "chunk_ns"]
+    assert chunks.column_names == ["query_id", "sample_ix", "phase", "chunk_ns", "merged"]
 
 
 def write(folder: Path, some: Records, schema: bytes | None = None) -> None:
