@@ -143,6 +143,8 @@ class Found:
 
 def engine_of(target: Target) -> str:
     """What will send to this target: the C extension speaks plain HTTP/1.1, Python everything else."""
+    if target.engine != "auto":
+        return target.engine
     plain = target.url.startswith("http:") and target.protocol != "null"
     return "native" if plain and find_spec("harness._engine") is not None else "python"
 

@@ -14,6 +14,8 @@ from scenarios.payload import Payload
 
 #: With more requests than this in flight at once an open-loop run is given up as hopeless.
 MAX_OUTSTANDING = 100_000
+#: What may send: the compiled engine where it can and Python elsewhere, or one of them in any case.
+ENGINES = ("auto", "native", "python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Target:
     """Where to send, resolved: ``headers`` may hold secrets, so a Target is never written anywhere.
 
     ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
-    validated by ``ProtocolSpec.check``.
+    validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``.
     """
 
     url: str
@@ -36,6 +38,7 @@ class Target:
     max_connections: int | None = None
     send_request_id: bool = True
     max_outstanding: int = MAX_OUTSTANDING
+    engine: str = "auto"
 
 
 class Client(Protocol):

@@ -261,6 +261,7 @@ class HttpClient:
         """Counters for generator.json."""
         readers = self.readers
         return {
+            "engine": "python",
             "connections_opened": self.opened,
             "retried_on_stale_connection": self.retried,
             "pool_waits": len(self._pool_waits),

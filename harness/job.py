@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from harness import bundled, rundir
-from harness.client import MAX_OUTSTANDING, ProtocolSpec, Target
+from harness.client import ENGINES, MAX_OUTSTANDING, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
 from harness.manifest import public_url
+from harness.native import why_not
 from harness.origin import origin_of
 from harness.plugins import protocols
 from harness.secrets import Headers, redact, resolve, sensitive_values
@@ -27,7 +28,7 @@ from slo import objective
 from slo.objective import Objective
 
 #: Options of every target, whatever its protocol.
-_COMMON_OPTIONS = ("max_connections", "max_outstanding", "request_id")
+_COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,8 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
             errors.append(f"{where}:target.options.{name}: {limit!r} is not a whole number from 1 up")
     if not isinstance(common.get("request_id", True), bool):
         errors.append(f"{where}:target.options.request_id: write true or false")
+    if common.get("engine", "auto") not in ENGINES:
+        errors.append(f"{where}:target.options.engine: {common['engine']!r} is none of {', '.join(ENGINES)}")
     return common, errors
 
 
@@ -252,8 +255,10 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
         max_connections=common.get("max_connections"),
         send_request_id=common.get("request_id", True),
         max_outstanding=common.get("max_outstanding", MAX_OUTSTANDING),
+        engine=common.get("engine", "auto"),
     )
-    return target, headers, []
+    reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None
+    return target, headers, [f"{scenario.name}:{reason}"] if reason else []
 
 
 def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | None:

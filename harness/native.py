@@ -2,14 +2,15 @@
 
 ``harness/engine/*.c`` sends, stamps and frames cleartext HTTP/1.1 in a thread without the interpreter lock; this module
 gives it the load, turns what it hands back into exchanges for the dialect to settle, and names its errors in the words of
-``harness/http_pool.py``. Where the extension is not compiled, or the target is TLS or no HTTP, ``attach`` says None and the
-Python engine (``issuer.py``, ``http_pool.py``) does the same work.
+``harness/http_pool.py``. Where the extension is not compiled, or the target is TLS or no HTTP, ``attach`` says None (and
+``why_not`` the reason): the Python engine (``issuer.py``, ``http_pool.py``) does the same work.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from harness.client import Target
 from harness.endpoint import Endpoint, explain
+from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.http_pool import HttpClient
 from harness.issuer import Load, too_many_outstanding
+from harness.origin import origin_of
 from harness.recorder import SEGMENT_NS, SEGMENT_ROWS, Recorder
 from scenarios.plan import Plan
 from slo import records as rec
@@ -37,11 +41,17 @@ ROW = (
 )  # fmt: skip
 _SHARED = ROW[: ROW.index("settled")]
 _TIMES = frozenset(name for name in _SHARED if name.endswith("_ns") and name != "connect_ns")
-_SETTLED, _PAYLOAD, _DONE = ROW.index("settled"), ROW.index("payload_ix"), ROW.index("done_ns")
+_PAYLOAD = ROW.index("payload_ix")
 #: Why an exchange failed, as engine.h numbers it.
 _TIMEOUT, _CONNECT, _CONNECT_TIMEOUT, _CLOSED_EARLY, _CLOSED_MIDDLE, _WIRE, _GIVEN_UP = range(1, 8)
 #: One turn of settling: then the worker looks at its messages again.
 TURN_NS = 50_000_000
+#: How long the engine's thread may take to give everything up.
+FINISH_NS = 10_000_000_000
+#: Responses taken over at once: what waits stays in the engine, where it is held only once.
+SLICE_BYTES = 4_000_000
+
+_NOT_HTTP = "target.options.engine: the native engine speaks HTTP only. Leave this option out for this protocol"
 
 Matrix = npt.NDArray[np.int64]
 
@@ -58,12 +68,32 @@ def available() -> bool:
 async def attach(client: object, load: Load, wanted: str = "auto") -> NativeRun | None:
     """The compiled engine for this load, or None where the Python engine has to do it.
 
-    ``wanted``: ``auto``, ``native`` or ``python``. Raises HarnessFault if the target's host can't be resolved.
+    ``wanted``: ``auto``, ``native`` or ``python``. Raises HarnessFault if the target's host can't be resolved, and if
+    ``native`` can't be had.
     """
-    if wanted == "python" or not isinstance(client, HttpClient) or not available():
+    reason = why_not(client.target) if isinstance(client, HttpClient) else _NOT_HTTP
+    if wanted == "native" and reason is not None:
+        raise HarnessFault(reason)
+    if wanted == "python" or reason is not None or not isinstance(client, HttpClient):
         return None
-    endpoint = await client.find()
-    return NativeRun(client, endpoint, load) if endpoint.tls is None else None
+    return NativeRun(client, await client.find(), load)
+
+
+def why_not(target: Target, http: bool = True) -> str | None:
+    """Why the compiled engine can't drive this target, in words that end with the next step; None: it can.
+
+    ``http``: its protocol is of the HTTP family.
+    """
+    if not available():
+        return (
+            "target.options.engine: the native engine is not compiled here. Install a C compiler and the headers of Python and "
+            "install Plimsoll again, or leave this option out"
+        )
+    if not http:
+        return _NOT_HTTP
+    if origin_of(target.url).tls:
+        return "target.options.engine: the native engine speaks no TLS. Give an http:// URL, or leave this option out"
+    return None
 
 
 class NativeRun:
@@ -101,7 +131,7 @@ class NativeRun:
         self._unsettled: Iterator[Exchange] = iter(())
         self._kept: list[Matrix] = []
         self._kept_ns = 0
-        self._begun: tuple[int, int, int] = (0, 0, 0)
+        self._begun: tuple[int, int, int] | None = None
 
     def _add(self, plan: Plan, phase: Phase) -> None:
         stop = plan.stop
@@ -127,7 +157,10 @@ class NativeRun:
     def start(self, t0_ns: int) -> None:
         limit = self._load.plan.stop.max_duration_ns
         self._engine.go(t0_ns, -1 if limit is None else limit)
-        self._begun = (max(t0_ns, time.monotonic_ns()), self._count("cpu_ns"), self._wanted_ns())
+
+    def watch(self) -> None:
+        """What ``vitals`` says begins now: just before t0, so that a warm-up is not in it."""
+        self._begun = self._vital_signs()
 
     # -- what a worker asks of an issuer ------------------------------------------------------------------------
 
@@ -186,20 +219,20 @@ class NativeRun:
             if time.monotonic_ns() > until:
                 return True
             exchange = next(self._unsettled, None)
-        rows, blob = self._engine.collect()
+        settled, rows, blob = self._engine.collect(SLICE_BYTES)
+        if settled:
+            self._kept.append(np.frombuffer(settled, dtype=np.int64).reshape(-1, len(ROW)))
         if rows:
-            matrix = np.frombuffer(rows, dtype=np.int64).reshape(-1, len(ROW))
-            settled = matrix[:, _SETTLED] != 0
-            if settled.any():
-                self._kept.append(matrix if settled.all() else matrix[settled])
-            self._unsettled = self._exchanges(matrix[~settled], blob)
+            self._unsettled = self._exchanges(np.frombuffer(rows, dtype=np.int64).reshape(-1, len(ROW)), blob)
         self._cut(recorder)
         return bool(rows)
 
     def finish(self, recorder: Recorder) -> None:
-        """Everything that has finished, however long it takes: the run is over."""
-        while self.work(recorder):
-            pass
+        """Everything that has finished or was given up, however long it takes: the run is over."""
+        give_up_ns = time.monotonic_ns() + FINISH_NS
+        while self.work(recorder) or (self.in_flight and time.monotonic_ns() < give_up_ns):
+            if self.in_flight:
+                time.sleep(0.0005)  # what was given up is on its way: the engine's thread hands it over
         self._cut(recorder, whatever=True)
 
     def _cut(self, recorder: Recorder, whatever: bool = False) -> None:
@@ -242,10 +275,9 @@ class NativeRun:
         exchange.headers = header_list(blob[at:end]) if head_len else []
         at, end = end, end + body_len
         exchange.body = bytearray(blob[at:end])
-        at, end = end, end + 8 * n_marks
-        exchange.mark_ns.frombytes(blob[at:end])
-        at, end = end, end + 8 * n_marks
-        exchange.mark_end.frombytes(blob[at:end])
+        marks = array("q", blob[end : end + 16 * n_marks])  # of each read its time and where it ended in the body
+        exchange.mark_ns, exchange.mark_end = marks[0::2], marks[1::2]
+        end += 16 * n_marks
         if error:
             exchange.error = self._explain(error, detail)
         return end, exchange
@@ -278,17 +310,23 @@ class NativeRun:
             return 0
         return int(ran) + int(waited)
 
+    def _vital_signs(self) -> tuple[int, int, int]:
+        """Now, and what the engine's thread has used and wanted of a core so far, in ns."""
+        return time.monotonic_ns(), self._count("cpu_ns"), self._wanted_ns()
+
     def vitals(self) -> dict[str, Any]:
         """As ``harness.vitals.Vitals.end``, of the engine's thread: a pause of Python's delays nothing there."""
         counters = self._engine.counters()
-        begun, cpu_ns, wanted_ns = self._begun
-        watched = max(1, time.monotonic_ns() - begun)
+        now, *spent = self._vital_signs()
+        begun, *before = self._begun or (now, *spent)
+        watched = now - begun
+        cpu, wanted = ((after - since) / max(1, watched) for after, since in zip(spent, before, strict=True))
         stalls = {name: counters[f"stall_{name}"] for name in ("p99_ns", "max_ns", "count", "total_ns")}
         return {
             "stalls": stalls,
             "gc": {"count": 0, "max_ns": 0, "total_ns": 0},
-            "engine_cpu": (self._count("cpu_ns") - cpu_ns) / watched,
-            "core_wanted": (self._wanted_ns() - wanted_ns) / watched,
+            "engine_cpu": cpu,
+            "core_wanted": wanted,
             "watched_ns": watched,
         }
 

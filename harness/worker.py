@@ -112,8 +112,7 @@ class Worker:
         clock = LoopClock(loop)
         client = self._client(clock)
         load, fingerprint = self._load(client)
-        wanted = str(self._spec.get("engine", "auto"))
-        native = await attach(client, load, wanted)
+        native = await attach(client, load, str(self._spec["target"].get("engine", "auto")))
         await (native or client).open(self._connections(load))
         writer = SegmentWriter(Path(self._spec["segments"]), self._index)
         issuers: list[Issuer] = []
@@ -129,6 +128,8 @@ class Worker:
         vitals = Vitals(clock)
         clock.wake_at(self._t0_ns - AHEAD_NS, vitals.begin)
         issuer = native or issuers[0]
+        if native is not None:
+            clock.wake_at(self._t0_ns - AHEAD_NS, native.watch)
         issuer.start(self._t0_ns)
         await self._until_over(issuer, recorder, clock)
         measured = vitals.end()

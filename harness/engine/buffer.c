@@ -1,4 +1,4 @@
-/* Growing byte buffers and lists of marks. Memory that can't be had is reported, not hidden. */
+/* Growing byte buffers. Memory that can't be had is reported, not hidden. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -31,23 +31,4 @@ void buffer_trim(Buffer *b, size_t keep)
         b->data = NULL;
         b->cap = 0;
     }
-}
-
-void marks_add(Marks *m, i64 ns, i64 end)
-{
-    if (m->len == m->cap) {
-        size_t cap = m->cap ? m->cap * 2 : 8;
-        i64 *grown = realloc(m->ns, cap * 2 * sizeof(i64));
-        if (!grown)
-            return; /* the bytes stay; their time is that of the mark before */
-        /* One block: times first, then ends. */
-        if (m->len)
-            memmove(grown + cap, grown + m->cap, m->len * sizeof(i64));
-        m->ns = grown;
-        m->end = grown + cap;
-        m->cap = cap;
-    }
-    m->ns[m->len] = ns;
-    m->end[m->len] = end;
-    m->len++;
 }

@@ -20,6 +20,12 @@ i64 mono_ns(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+i64 thread_cpu_ns(pthread_t thread)
+{
+    clockid_t clock;
+    return pthread_getcpuclockid(thread, &clock) == 0 ? read_clock(clock) : 0;
+}
+
 /* CLOCK_REALTIME - CLOCK_MONOTONIC: the tightest of three bracketed readings. */
 static i64 sample_offset(void)
 {
@@ -108,5 +114,4 @@ void pulse(Engine *e)
         atomic_fetch_add(&e->stall_total, late);
     }
     e->pulse_at = e->now + PULSE_NS;
-    atomic_store(&e->cpu_ns, read_clock(CLOCK_THREAD_CPUTIME_ID));
 }

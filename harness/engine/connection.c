@@ -23,10 +23,10 @@ bool ask_for_stamps(int fd)
     return setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &stamps, sizeof stamps) == 0;
 }
 
-static void watch(Engine *e, Connection *c, int operation, uint32_t events)
+static bool watch(Engine *e, Connection *c, int operation, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = c};
-    epoll_ctl(e->epoll, operation, c->fd, &event);
+    return epoll_ctl(e->epoll, operation, c->fd, &event) == 0;
 }
 
 static void note_exhaustion(Engine *e, int code)
@@ -75,7 +75,7 @@ bool connection_next_address(Engine *e, Connection *c)
 
 static void start(Engine *e, Connection *c)
 {
-    const Address *to = &e->addresses[(e->preferred + c->tried) % e->n_addresses];
+    const Address *to = &e->addresses[(c->first + c->tried) % e->n_addresses];
     const int on = 1;
     c->fd = socket(to->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (c->fd < 0) {
@@ -87,9 +87,8 @@ static void start(Engine *e, Connection *c)
     if (e->stamping && !ask_for_stamps(c->fd))
         e->stamping = false; /* this kernel has none: every stamp is a userland one, and says so */
     c->last = mono_ns();
-    if (connect(c->fd, (const struct sockaddr *)&to->addr, to->len) == 0 || errno == EINPROGRESS)
-        watch(e, c, EPOLL_CTL_ADD, EPOLLOUT);
-    else
+    bool begun = connect(c->fd, (const struct sockaddr *)&to->addr, to->len) == 0 || errno == EINPROGRESS;
+    if (!begun || !watch(e, c, EPOLL_CTL_ADD, EPOLLOUT))
         failed(e, c, errno);
 }
 
@@ -103,6 +102,7 @@ Connection *connection_new(Engine *e, Exchange *x)
         return NULL;
     }
     c->fd = -1;
+    c->first = e->preferred;
     c->exchange = x;
     c->opening = mono_ns();
     c->deadline = c->opening + e->connect_timeout;
@@ -133,7 +133,7 @@ static void opened(Engine *e, Connection *c)
         failed(e, c, code);
         return;
     }
-    e->preferred = (e->preferred + c->tried) % e->n_addresses;
+    e->preferred = (c->first + c->tried) % e->n_addresses;
     watch(e, c, EPOLL_CTL_MOD, EPOLLIN);
     connecting_remove(e, c);
     c->open = true;
@@ -245,7 +245,7 @@ static void take(Engine *e, Connection *c, const char *data, size_t n, i64 t)
     if (c->parser.final && x->row.headers < 0)
         x->row.headers = t;
     if (x->body.len > before)
-        marks_add(&x->marks, t, (i64)x->body.len);
+        rope_add(&x->marks, &(Mark){t, (i64)x->body.len}, sizeof(Mark)); /* without memory: the time of the mark before */
     if (result >= 0)
         connection_give_up(e, c, ST_PROTOCOL, E_WIRE, result, t);
     else if (result == PARSE_COMPLETE)

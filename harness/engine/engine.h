@@ -31,6 +31,7 @@ typedef int64_t i64;
 #define AHEAD_NS 1000000LL            /* as harness/vitals.py */
 #define BINS 2048
 #define READ_SIZE 262144
+#define KEEP_HEAD 4096               /* what a free exchange may keep of its buffers */
 #define UNSETTLED_LIMIT (4LL << 30)  /* bytes of responses that wait for Python: beyond it the run is given up */
 
 /* slo.records.Status */
@@ -44,7 +45,7 @@ typedef struct {
     i64 query_id, sample_ix, payload_ix, due, ready, sent, headers, first_byte, done, connect;
     i64 bytes_out, bytes_in, code, status, stamp, phase;
     i64 settled;                     /* 1: nothing in the response needs Python */
-    i64 head_len, body_len, n_marks; /* what lies in the blob: head, body, mark times, mark ends */
+    i64 head_len, body_len, n_marks; /* what collect() puts into its blob: head, body, marks */
     i64 error, detail;
 } Row;
 
@@ -53,10 +54,22 @@ typedef struct {
     size_t len, cap;
 } Buffer;
 
+typedef struct Block {
+    struct Block *next;
+    uint32_t len, size;
+    char data[];
+} Block;
+
+/* See rope.c. `held`: bytes of memory in its blocks. */
 typedef struct {
-    i64 *ns, *end;
-    size_t len, cap;
-} Marks;
+    Block *first, *last;
+    size_t len, held;
+} Rope;
+
+/* body[:end] had arrived by ns. */
+typedef struct {
+    i64 ns, end;
+} Mark;
 
 enum { P_HEAD, P_LENGTH, P_CHUNK_SIZE, P_CHUNK_EXT, P_CHUNK_LF, P_CHUNK_DATA, P_CHUNK_CR, P_CHUNK_END,
        P_TRAILER, P_UNTIL_CLOSE, P_DONE };
@@ -87,8 +100,8 @@ typedef struct Exchange {
     struct Exchange *next, *prev;    /* in flight, in order of the deadline */
     struct Exchange *wnext, *wprev;  /* waiting for a connection */
     bool waiting;
-    Buffer head, body;
-    Marks marks;
+    Buffer head;
+    Rope body, marks;                /* marks: of Mark, one a read */
 } Exchange;
 
 typedef struct Connection {
@@ -96,6 +109,7 @@ typedef struct Connection {
     bool open, reused, writing, gone;
     Exchange *exchange;
     i64 opening, deadline, rtt, last;
+    int first;                       /* the address it tried first: what the others prefer may change meanwhile */
     Parser parser;
     Buffer unsent;
     size_t unsent_at;
@@ -159,10 +173,10 @@ typedef struct Engine {
     pthread_t thread;
     bool thread_started;
     int epoll, timer, command, anchor;
-    i64 armed, now, t0, sweep_at, pulse_at, max_duration_at;
+    i64 armed, now, t0, pulse_at, max_duration_at;
     i64 wall_offset, wall_previous, wall_sampled;
     int preferred;
-    i64 n_connections, preconnect;
+    i64 n_connections;
     Connection *all, *idle_top, *connecting_first, *connecting_last, *doomed, *graves;
     Exchange *first, *last, *free_exchanges, *wait_first, *wait_last;
     char *buffer;
@@ -172,19 +186,26 @@ typedef struct Engine {
     atomic_bool cmd_stop, cmd_quit;
     atomic_bool stopped, issued_all, max_duration_hit, over_memory;
     atomic_llong sent, in_flight, aborted, connecting, opened, retried, kernel_reads, user_reads, clock_steps, refused;
-    atomic_llong pool_waits, cpu_ns, stall_count, stall_total, tid;
+    atomic_llong pool_waits, stall_count, stall_total, tid;
     Histogram stalls, waits;
     atomic_llong exhausted[256];     /* by errno */
 
     /* finished rows, handed to Python */
     pthread_mutex_t lock;
-    Buffer rows, blob;
+    Buffer rows;                     /* of those that are settled */
+    Exchange *finished, *finished_last; /* the others, as they are: Python takes and frees them */
+    i64 unsettled;                   /* bytes in them */
 } Engine;
 
 /* buffer.c */
 bool buffer_add(Buffer *b, const void *data, size_t n);
 void buffer_trim(Buffer *b, size_t keep);
-void marks_add(Marks *m, i64 ns, i64 end);
+
+/* rope.c */
+bool rope_add(Rope *r, const void *data, size_t n);
+bool rope_finds(const Rope *r, const char *needle, size_t n);
+bool rope_copy(const Rope *r, Buffer *to);
+void rope_clear(Rope *r, bool keep);
 
 /* parser.c */
 extern const char *const WIRE_ERRORS[];
@@ -197,6 +218,7 @@ bool parser_eof(Parser *p);
 
 /* clock.c */
 i64 mono_ns(void);
+i64 thread_cpu_ns(pthread_t thread);
 i64 wall_to_mono(Engine *e, i64 wall, i64 earliest, i64 now);
 void pulse(Engine *e);
 void histogram_add(Histogram *h, i64 ns);
@@ -236,6 +258,8 @@ void connection_close(Engine *e, Connection *c);
 
 /* loop.c */
 Exchange *exchange_take(Engine *e);
+void exchange_free(Exchange *x);
+i64 exchange_bytes(const Exchange *x);
 bool engine_start(Engine *e);
 void engine_wake(Engine *e);
 void engine_destroy(Engine *e);

@@ -218,7 +218,9 @@ i64 lanes_next(const Engine *e)
             at = lane->row < lane->n_rows ? lane->due[lane->row] + e->t0 : NEVER;
         } else {
             if (!lane->begun)
-                at = e->t0;
+                at = lane->ends_at_t0 ? 0 : e->t0;
+            else if (lane->free_slots > 0 && !lane->finished)
+                at = 0; /* a time-out freed it at the end of a turn */
             if (lane->release_len && lane->release[lane->release_head] < at)
                 at = lane->release[lane->release_head];
         }

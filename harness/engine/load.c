@@ -64,15 +64,18 @@ PyObject *set_requests(PyObject *object, PyObject *list)
     Engine *e = engine_of(self);
     if (!e)
         return NULL;
-    if (!PyList_Check(list) || e->requests) {
+    if (!PyList_Check(list) || self->requests) {
         PyErr_SetString(PyExc_TypeError, "give one list, once");
         return NULL;
     }
-    Py_ssize_t n = PyList_Size(list);
+    /* A tuple of our own: a list could be changed under the engine's thread. */
+    if (!(self->requests = PyList_AsTuple(list)))
+        return NULL;
+    Py_ssize_t n = PyTuple_Size(self->requests);
     if (!(e->requests = calloc((size_t)n + 1, sizeof(Request))))
         return PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *item = PyList_GetItem(list, i);
+        PyObject *item = PyTuple_GetItem(self->requests, i);
         Request *r = &e->requests[i];
         Py_ssize_t prefix, suffix;
         int head;
@@ -85,8 +88,6 @@ PyObject *set_requests(PyObject *object, PyObject *list)
         r->head = head;
     }
     e->n_requests = n;
-    Py_INCREF(list);
-    self->requests = list;
     Py_RETURN_NONE;
 }
 
@@ -99,6 +100,10 @@ PyObject *set_plain(PyObject *object, PyObject *args)
     PyObject *needles;
     if (!e || !PyArg_ParseTuple(args, "y#O", &success, &size, &needles))
         return NULL;
+    if (e->thread_started) {
+        PyErr_SetString(PyExc_ValueError, "say what is plain before open()");
+        return NULL;
+    }
     if (size != (Py_ssize_t)sizeof e->success || !PyList_Check(needles) || PyList_Size(needles) > 4) {
         PyErr_SetString(PyExc_ValueError, "success is 1000 bytes and there are at most 4 needles");
         return NULL;
@@ -129,22 +134,29 @@ static const i64 *take_array(EngineObject *self, PyObject *array, i64 *n)
         return NULL;
     }
     Py_buffer *view = &self->buffers[self->n_buffers];
-    if (PyObject_GetBuffer(array, view, PyBUF_SIMPLE) < 0)
+    if (PyObject_GetBuffer(array, view, PyBUF_ND | PyBUF_FORMAT) < 0)
         return NULL;
     self->n_buffers++;
-    *n = view->len / (Py_ssize_t)sizeof(i64);
+    bool whole = view->format && (strcmp(view->format, "l") == 0 || strcmp(view->format, "q") == 0);
+    if (!whole || view->itemsize != (Py_ssize_t)sizeof(i64) || view->ndim != 1 || (uintptr_t)view->buf % sizeof(i64)) {
+        PyErr_SetString(PyExc_ValueError, "the plan's arrays are one-dimensional and int64");
+        return NULL;
+    }
+    *n = view->shape[0];
     return view->buf;
 }
 
 static bool valid_plan(const Engine *e, const Lane *lane, i64 n_offsets, i64 n_samples)
 {
-    if (n_offsets != lane->n_rows + 1 || lane->offsets[0] != 0 || lane->offsets[lane->n_rows] != n_samples)
+    if (n_offsets < 1 || n_offsets != lane->n_rows + 1 || lane->offsets[0] != 0 || lane->offsets[lane->n_rows] != n_samples)
+        return false;
+    if (lane->closed && (lane->n_rows < 1 || lane->slots < 1 || lane->next_id < 0 || lane->id_step < 1))
         return false;
     for (i64 i = 0; i < lane->n_rows; i++)
-        if (lane->offsets[i + 1] <= lane->offsets[i])
+        if (lane->offsets[i + 1] <= lane->offsets[i] || (lane->ids && lane->ids[i] < 0))
             return false;
     for (i64 i = 0; i < n_samples; i++)
-        if (lane->payload[i] < 0 || lane->payload[i] >= e->n_requests || !e->requests[lane->payload[i]].prefix)
+        if (lane->sample[i] < 0 || lane->payload[i] < 0 || lane->payload[i] >= e->n_requests || !e->requests[lane->payload[i]].prefix)
             return false;
     return true;
 }
@@ -155,7 +167,9 @@ static Lane *new_lane(Engine *e)
         PyErr_SetString(PyExc_ValueError, "there are at most two lanes, added before open()");
         return NULL;
     }
-    return &e->lanes[e->n_lanes];
+    Lane *lane = &e->lanes[e->n_lanes];
+    memset(lane, 0, sizeof *lane);
+    return lane;
 }
 
 static PyObject *keep_lane(Engine *e, Lane *lane, i64 n_offsets, i64 n_samples, i64 n_payloads)

@@ -25,19 +25,32 @@ Exchange *exchange_take(Engine *e)
         atomic_store(&e->stopped, true);
         return NULL;
     }
-    Buffer head = x->head, body = x->body;
-    Marks marks = x->marks;
+    Buffer head = x->head;
+    Rope body = x->body, marks = x->marks;
     memset(x, 0, sizeof *x);
     memset(&x->row, 0xff, sizeof x->row); /* every field -1 */
     x->head = head;
     x->body = body;
     x->marks = marks;
-    x->marks.len = 0;
     Row *row = &x->row;
     row->bytes_out = row->bytes_in = row->stamp = row->settled = row->error = row->detail = 0;
     row->head_len = row->body_len = row->n_marks = 0;
     row->status = ST_UNFINISHED;
     return x;
+}
+
+void exchange_free(Exchange *x)
+{
+    free(x->head.data);
+    rope_clear(&x->body, false);
+    rope_clear(&x->marks, false);
+    free(x);
+}
+
+/* What it holds of its response, room to grow included. */
+i64 exchange_bytes(const Exchange *x)
+{
+    return (i64)(x->head.cap + x->body.held + x->marks.held);
 }
 
 static void bury(Engine *e)
@@ -60,18 +73,28 @@ static void free_graves(Engine *e)
     }
 }
 
+/* Python may not hear of it from the next turn: without a query in flight or due that can be a warm-up away. */
+static void publish(Engine *e)
+{
+    atomic_store_explicit(&e->issued_all, lanes_finished(e), memory_order_release);
+}
+
 static void give_up(Engine *e, int status)
 {
     atomic_store(&e->stopped, true);
+    while (e->wait_first) /* first: else each of them would get a connection of one that is given up */
+        pool_cancel(e, e->wait_first, status, E_GIVEN_UP);
     while (e->first)
         pool_cancel(e, e->first, status, E_GIVEN_UP);
 }
 
 static bool commands(Engine *e)
 {
-    i64 n = atomic_exchange(&e->cmd_open, 0);
-    if (n)
+    i64 n = atomic_load(&e->cmd_open);
+    if (n) {
         pool_open(e, n);
+        atomic_fetch_sub(&e->cmd_open, n); /* afterwards: in between both counters say that connecting goes on */
+    }
     i64 t0 = atomic_load(&e->cmd_t0);
     if (t0 && !e->t0) {
         e->t0 = t0;
@@ -83,6 +106,7 @@ static bool commands(Engine *e)
     i64 status = atomic_exchange(&e->cmd_give_up_status, -1);
     if (status >= 0)
         give_up(e, (int)status);
+    publish(e);
     return !atomic_load(&e->cmd_quit);
 }
 
@@ -139,7 +163,7 @@ static void turn(Engine *e, struct epoll_event *events, int n)
     while (e->doomed)
         bury(e);
     free_graves(e);
-    atomic_store_explicit(&e->issued_all, lanes_finished(e), memory_order_release);
+    publish(e);
 }
 
 /* A short slice lets a waking thread take the core from one that computes (Linux 6.12 and later; else it is ignored). */
@@ -221,15 +245,14 @@ void engine_destroy(Engine *e)
     while (e->first) {
         Exchange *x = e->first;
         e->first = x->next;
+        if (x->query && --x->query->left == 0)
+            free(x->query);
         x->next = e->free_exchanges;
         e->free_exchanges = x;
     }
     for (Exchange *x; (x = e->free_exchanges);) {
         e->free_exchanges = x->next;
-        free(x->head.data);
-        free(x->body.data);
-        free(x->marks.ns);
-        free(x);
+        exchange_free(x);
     }
     for (int i = 0; i < e->n_lanes; i++)
         free(e->lanes[i].release);
@@ -244,8 +267,10 @@ void engine_destroy(Engine *e)
     e->epoll = e->timer = e->command = e->anchor = -1;
     free(e->buffer);
     e->buffer = NULL;
+    for (Exchange *x; (x = e->finished);) {
+        e->finished = x->next;
+        exchange_free(x);
+    }
     free(e->rows.data);
-    free(e->blob.data);
     memset(&e->rows, 0, sizeof e->rows);
-    memset(&e->blob, 0, sizeof e->blob);
 }

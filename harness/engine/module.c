@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_BUFFERS 12
-
 Engine *engine_of(EngineObject *self)
 {
     if (!self->engine)
@@ -44,7 +42,11 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL", names, &addresses, &run_id, &run_id_len, &timeout,
                                      &connect_timeout, &max_connections, &outstanding, &send_id, &stamping, &spin))
         return -1;
-    if (self->engine || !(self->engine = engine_new()))
+    if (self->engine) {
+        PyErr_SetString(PyExc_RuntimeError, "an engine is made once");
+        return -1;
+    }
+    if (!(self->engine = engine_new()))
         return -1;
     Engine *e = self->engine;
     if (run_id_len > (Py_ssize_t)sizeof e->run_id) {
@@ -72,7 +74,8 @@ static PyObject *engine_open(PyObject *object, PyObject *args)
         return NULL;
     if (!e->thread_started && !engine_start(e))
         return PyErr_SetFromErrno(PyExc_OSError);
-    atomic_store(&e->cmd_open, n);
+    if (n > 0)
+        atomic_fetch_add(&e->cmd_open, n);
     engine_wake(e);
     Py_RETURN_NONE;
 }
@@ -112,19 +115,45 @@ static PyObject *give_up(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* collect() -> (rows, blob): what has finished since the last call */
-static PyObject *collect(PyObject *object, PyObject *Py_UNUSED(ignored))
+/* Take finished exchanges off the list until their responses fill about `limit` bytes. */
+static Exchange *take_finished(Engine *e, i64 limit, Buffer *settled)
+{
+    pthread_mutex_lock(&e->lock);
+    *settled = e->rows;
+    memset(&e->rows, 0, sizeof e->rows);
+    Exchange *first = e->finished, *last = NULL;
+    for (Exchange *x = first; x && limit > 0; x = x->next) {
+        i64 held = exchange_bytes(x);
+        e->unsettled -= held;
+        limit -= held + (i64)sizeof *x;
+        last = x;
+    }
+    e->finished = last ? last->next : first;
+    if (last)
+        last->next = NULL;
+    pthread_mutex_unlock(&e->lock);
+    return last ? first : NULL;
+}
+
+/* collect(limit) -> (settled rows, other rows, what belongs to the others): finished since the last call */
+static PyObject *collect(PyObject *object, PyObject *args)
 {
     Engine *e = engine_of((EngineObject *)object);
-    if (!e)
+    Buffer settled, rows = {0}, blob = {0};
+    long long limit;
+    bool memory = true;
+    if (!e || !PyArg_ParseTuple(args, "L", &limit))
         return NULL;
-    pthread_mutex_lock(&e->lock);
-    Buffer rows = e->rows, blob = e->blob;
-    memset(&e->rows, 0, sizeof e->rows);
-    memset(&e->blob, 0, sizeof e->blob);
-    pthread_mutex_unlock(&e->lock);
-    PyObject *result = Py_BuildValue("y#y#", rows.data ? rows.data : "", (Py_ssize_t)rows.len, blob.data ? blob.data : "",
-                                     (Py_ssize_t)blob.len);
+    for (Exchange *x = take_finished(e, limit, &settled), *next; x; x = next) {
+        next = x->next;
+        memory = memory && buffer_add(&rows, &x->row, sizeof x->row) && buffer_add(&blob, x->head.data, x->head.len)
+                 && rope_copy(&x->body, &blob) && rope_copy(&x->marks, &blob);
+        exchange_free(x);
+    }
+    PyObject *result = !memory ? PyErr_NoMemory()
+        : Py_BuildValue("y#y#y#", settled.data ? settled.data : "", (Py_ssize_t)settled.len, rows.data ? rows.data : "",
+                        (Py_ssize_t)rows.len, blob.data ? blob.data : "", (Py_ssize_t)blob.len);
+    free(settled.data);
     free(rows.data);
     free(blob.data);
     return result;
@@ -157,10 +186,10 @@ static PyObject *counters(PyObject *object, PyObject *Py_UNUSED(ignored))
 #define N(name) atomic_load(&e->name)
     return Py_BuildValue(
         "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i,s:i,s:i,s:N}", "sent", N(sent), "in_flight",
-        N(in_flight), "aborted", N(aborted), "connecting", N(connecting), "opened", N(opened), "retried", N(retried),
+        N(in_flight), "aborted", N(aborted), "connecting", N(connecting) + N(cmd_open), "opened", N(opened), "retried", N(retried),
         "kernel_reads", N(kernel_reads), "user_reads", N(user_reads), "clock_steps", N(clock_steps), "refused", N(refused),
         "pool_waits", N(pool_waits), "pool_wait_p99_ns", (long long)histogram_percentile(&e->waits, 0.99), "cpu_ns",
-        N(cpu_ns), "tid", N(tid), "stall_max_ns", N(stalls.max), "stall_count", N(stall_count), "stall_total_ns",
+        (long long)(e->thread_started ? thread_cpu_ns(e->thread) : 0), "tid", N(tid), "stall_max_ns", N(stalls.max), "stall_count", N(stall_count), "stall_total_ns",
         N(stall_total), "stall_p99_ns", (long long)histogram_percentile(&e->stalls, 0.99),
         "max_duration_hit", (int)N(max_duration_hit), "over_memory", (int)N(over_memory), "stopped", (int)N(stopped),
         "exhausted", exhausted);
@@ -213,7 +242,7 @@ static PyMethodDef METHODS[] = {
     {"open_lane", open_lane, METH_VARARGS, NULL},   {"closed_lane", closed_lane, METH_VARARGS, NULL},
     {"open", engine_open, METH_VARARGS, NULL},      {"go", go, METH_VARARGS, NULL},
     {"stop", stop, METH_NOARGS, NULL},              {"give_up", give_up, METH_VARARGS, NULL},
-    {"collect", collect, METH_NOARGS, NULL},        {"counters", counters, METH_NOARGS, NULL},
+    {"collect", collect, METH_VARARGS, NULL},       {"counters", counters, METH_NOARGS, NULL},
     {"state", state, METH_NOARGS, NULL},            {"close", engine_close, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -19,8 +19,8 @@ const char *const WIRE_ERRORS[] = {
     "not HTTP/1.1: both Content-Length and Transfer-Encoding are given",
     "not HTTP/1.1: a chunk size is malformed",
     "not HTTP/1.1: a chunk does not end where its size says",
-    "more than 256 response headers",
-    "the response head is larger than 64 KiB",
+    "more than 256 response headers and trailers",
+    "the head of the response is larger than 64 KiB",
     "the response is larger than 256 MiB",
     "the server switched protocols (101) unasked",
     "the trailers are malformed or larger than 64 KiB",
@@ -124,6 +124,9 @@ static int status_line(const char *line, size_t n, bool *old)
         return -1;
     if (n > 12 && line[12] != ' ')
         return -1;
+    for (size_t i = 13; i < n; i++)
+        if (((unsigned char)line[i] < 0x20 && line[i] != '\t') || line[i] == 0x7f)
+            return -1;
     int code = 0;
     for (int i = 9; i < 12; i++) {
         if (line[i] < '0' || line[i] > '9')
@@ -139,8 +142,6 @@ static int frame(Parser *p, const Framing *f, bool old)
 {
     if (f->length >= 0 && f->transfer)
         return W_BOTH;
-    if (f->length > MAX_BODY)
-        return W_BODY;
     p->final = true;
     p->keep_alive = old ? f->keep && !f->close : !f->close;
     p->framed = f->length >= 0 || f->transfer;
@@ -151,11 +152,12 @@ static int frame(Parser *p, const Framing *f, bool old)
     }
     if (f->chunked) {
         p->state = P_CHUNK_SIZE;
+    } else if (f->length > MAX_BODY) {
+        return W_BODY;
     } else if (f->length > 0) {
         p->left = f->length;
         p->state = P_LENGTH;
     } else {
-        p->framed = false;
         p->keep_alive = false;
         p->state = P_UNTIL_CLOSE;
     }
@@ -204,6 +206,12 @@ static int feed_head(Parser *p, Exchange *x, const char *data, size_t n, size_t 
     data += skipped;
     n -= skipped;
     *used = skipped;
+    p->heads += skipped;
+    if (p->heads > MAX_HEAD)
+        return W_HEAD;
+    if (n == 0)
+        return PARSE_MORE;
+    room -= skipped;
     size_t take = n < room - old ? n : room - old;
     const char *blank = old ? NULL : memmem(data, take, "\r\n\r\n", 4);
     if (blank)
@@ -232,7 +240,7 @@ static int add_body(Exchange *x, const char *data, size_t n)
 {
     if (x->body.len + n > (size_t)MAX_BODY)
         return W_BODY;
-    return buffer_add(&x->body, data, n) ? PARSE_MORE : W_MEMORY;
+    return rope_add(&x->body, data, n) ? PARSE_MORE : W_MEMORY;
 }
 
 static int hex(char c)
@@ -346,5 +354,6 @@ int parser_feed(Parser *p, Exchange *x, const char *data, size_t n)
 bool parser_eof(Parser *p)
 {
     p->keep_alive = false;
-    return p->state == P_DONE || p->state == P_UNTIL_CLOSE;
+    /* A transfer coding that we don't know, and didn't ask for, has an end of its own that we can't see. */
+    return p->state == P_DONE || (p->state == P_UNTIL_CLOSE && !p->framed);
 }

@@ -175,7 +175,7 @@ static bool plain_success(const Engine *e, const Parser *p, const Exchange *x)
     if (!e->settles_plain || !p->plain || x->row.code < 0 || x->row.code > 999 || !e->success[x->row.code])
         return false;
     for (int i = 0; i < e->n_needles; i++)
-        if (x->body.len && memmem(x->body.data, x->body.len, e->needles[i], e->needle_len[i]))
+        if (rope_finds(&x->body, e->needles[i], e->needle_len[i]))
             return false;
     return true;
 }
@@ -225,39 +225,51 @@ void pool_cancel(Engine *e, Exchange *x, int status, int error)
     pool_finish(e, x);
 }
 
-/* Hand the row over, and what Python has to look into beside it. */
-static void hand_over(Engine *e, Exchange *x)
+/* Hand a settled row over. False without memory. */
+static bool hand_row(Engine *e, const Exchange *x)
 {
-    Row *row = &x->row;
     pthread_mutex_lock(&e->lock);
-    bool kept = true;
-    if (!row->settled) {
-        row->head_len = (i64)x->head.len;
-        row->body_len = (i64)x->body.len;
-        row->n_marks = (i64)x->marks.len;
-        kept = buffer_add(&e->blob, x->head.data, x->head.len) && buffer_add(&e->blob, x->body.data, x->body.len)
-               && buffer_add(&e->blob, x->marks.ns, x->marks.len * sizeof(i64))
-               && buffer_add(&e->blob, x->marks.end, x->marks.len * sizeof(i64));
-    }
-    kept = kept && buffer_add(&e->rows, row, sizeof *row);
-    i64 waiting = (i64)e->blob.len;
+    bool kept = buffer_add(&e->rows, &x->row, sizeof x->row);
     pthread_mutex_unlock(&e->lock);
-    if (!kept || waiting > UNSETTLED_LIMIT) {
-        atomic_store(&e->over_memory, true);
-        atomic_store(&e->stopped, true);
-    }
+    return kept;
+}
+
+/* Hand an exchange over with its response: it is Python's from now on. False if too much of them waits. */
+static bool hand_exchange(Engine *e, Exchange *x)
+{
+    x->row.head_len = (i64)x->head.len;
+    x->row.body_len = (i64)x->body.len;
+    x->row.n_marks = (i64)(x->marks.len / sizeof(Mark));
+    x->next = NULL;
+    pthread_mutex_lock(&e->lock);
+    *(e->finished ? &e->finished_last->next : &e->finished) = x;
+    e->finished_last = x;
+    e->unsettled += exchange_bytes(x);
+    bool room = e->unsettled <= UNSETTLED_LIMIT;
+    pthread_mutex_unlock(&e->lock);
+    return room;
 }
 
 void pool_finish(Engine *e, Exchange *x)
 {
     flying_remove(e, x);
-    hand_over(e, x);
-    atomic_fetch_sub(&e->in_flight, 1);
     lane_done(x);
-    buffer_trim(&x->head, 4096);
-    buffer_trim(&x->body, 65536);
-    x->next = e->free_exchanges;
-    e->free_exchanges = x;
+    bool kept;
+    if (x->row.settled) {
+        kept = hand_row(e, x);
+        buffer_trim(&x->head, KEEP_HEAD);
+        rope_clear(&x->body, true);
+        rope_clear(&x->marks, true);
+        x->next = e->free_exchanges;
+        e->free_exchanges = x;
+    } else {
+        kept = hand_exchange(e, x);
+    }
+    if (!kept) {
+        atomic_store(&e->over_memory, true);
+        atomic_store(&e->stopped, true);
+    }
+    atomic_fetch_sub(&e->in_flight, 1); /* after the hand-over: at 0 everything can be collected */
 }
 
 /* -- time-outs -- */

@@ -50,14 +50,16 @@ PyObject *read_response(PyObject *module, PyObject *args)
     parser_start(&parser, head_request);
     int result = feed_all(&parser, x, pieces, eof);
     PyObject *found = NULL;
-    if (result != -3)
+    Buffer body = {0};
+    size_t memory = x->head.cap + x->body.held;
+    if (result != -3 && !rope_copy(&x->body, &body))
+        PyErr_NoMemory();
+    else if (result != -3)
         found = Py_BuildValue("Nziiiy#y#n", PyBool_FromLong(result == PARSE_COMPLETE),
                               result >= 0 ? WIRE_ERRORS[result] : NULL, (int)x->row.code, (int)parser.keep_alive,
                               (int)parser.plain, x->head.data ? x->head.data : "", (Py_ssize_t)x->head.len,
-                              x->body.data ? x->body.data : "", (Py_ssize_t)x->body.len,
-                              (Py_ssize_t)(x->head.cap + x->body.cap));
-    buffer_trim(&x->head, 0);
-    buffer_trim(&x->body, 0);
-    free(x);
+                              body.data ? body.data : "", (Py_ssize_t)body.len, (Py_ssize_t)memory);
+    buffer_trim(&body, 0);
+    exchange_free(x);
     return found;
 }

@@ -85,8 +85,10 @@ class ResponseReader:
                 data = self._feed_head(self._parser, data, exchange.bytes_in - len(data))
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
+            self._stamp(exchange, t_ns, before)
             raise WireError("the server switched protocols (101) unasked") from None
         except httptools.HttpParserError as error:
+            self._stamp(exchange, t_ns, before)
             cause = error.__cause__ or error.__context__
             text = str(cause) if isinstance(cause, WireError) else f"not HTTP/1.1: {error}"
             # The old exception's traceback holds this frame, and with it the whole body: no collector would find it.
@@ -101,6 +103,14 @@ class ResponseReader:
         if self._final and exchange.headers_ns < 0:
             exchange.headers_ns = t_ns
         return self.complete
+
+    def _stamp(self, exchange: Exchange, t_ns: int, before: int) -> None:
+        """A read that ends in an error: what was good of it arrived all the same."""
+        if len(self._body) > before:
+            exchange.mark_ns.append(t_ns)
+            exchange.mark_end.append(len(self._body))
+        if self._final and exchange.headers_ns < 0:
+            exchange.headers_ns = t_ns
 
     def _feed_head(
         self, parser: httptools.HttpResponseParser, data: memoryview | bytes, before: int

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from array import array
 from collections.abc import Callable, Mapping
@@ -25,7 +23,8 @@ from scenarios.payload import Payload
 from scenarios.plan import Plan
 from scenarios.spec import with_flags
 from slo.distribution import encode, hdr_counts
-from tests.bench.loopback import TOKENS, stream
+from tests.bench.loopback import TOKENS, served, stream
+from tests.bench.native_cases import NATIVE_CASES
 from tests.virtual_time import VirtualClock
 
 
@@ -82,18 +81,8 @@ def settle_token_event() -> float:
 
 
 def _drive(path: str, requests: int, connections: int, settle: bool) -> float:
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.loopback"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert server.stdout is not None
-    assert server.stdin is not None
-    try:
-        port = int(server.stdout.readline())
-        return uvloop.run(_closed_loop(f"http://127.0.0.1:{port}", path, requests, connections, settle))
-    finally:
-        server.stdin.close()
-        server.wait(10)
-        server.stdout.close()
+    with served() as (url, _):
+        return uvloop.run(_closed_loop(url, path, requests, connections, settle))
 
 
 async def _closed_loop(url: str, path: str, requests: int, connections: int, settle: bool) -> float:
@@ -162,5 +151,6 @@ CASES: Mapping[str, Callable[[], float]] = MappingProxyType(
         "small_request": small_request,
         "sse_token_event": sse_token_event,
         "encode_histogram": encode_histogram,
+        **NATIVE_CASES,
     }
 )

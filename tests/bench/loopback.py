@@ -7,7 +7,10 @@ of its own, and stops when its standard input closes.
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import uvloop
@@ -46,6 +49,21 @@ class Answering(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._transport.write(self._stream if data.startswith(b"POST /stream") else PLAIN)
+
+
+@contextmanager
+def served() -> Iterator[tuple[str, int]]:
+    """Its URL and process id while it runs in a process of its own."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.loopback"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}", process.pid
+        finally:
+            process.stdin.close()
+            process.wait(10)
 
 
 async def main() -> None:

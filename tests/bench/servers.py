@@ -10,11 +10,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import pinned
+from tests.bench import loopback, pinned
 
 _NGINX = """
 worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/error;
@@ -65,18 +65,10 @@ def oracle(core: int, *arguments: str) -> Iterator[Server]:
 @contextmanager
 def whole_streams(core: int) -> Iterator[Server]:
     """``tests/bench/loopback.py``: a whole stream of token events in one write."""
-    with pinned.on(core):
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.loopback"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=pinned.ROOT,
-        )  # fmt: skip
-    try:
-        assert child.stdout is not None
-        yield Server("one write a stream", f"http://127.0.0.1:{int(child.stdout.readline())}", child.pid)
-    finally:
-        assert child.stdin is not None
-        child.stdin.close()
-        pinned.stop(child)
+    with ExitStack() as stack:
+        with pinned.on(core):
+            url, pid = stack.enter_context(loopback.served())
+        yield Server("one write a stream", url, pid)
 
 
 @contextmanager

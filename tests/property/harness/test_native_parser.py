@@ -84,10 +84,10 @@ CHUNKED = START + b"transfer-encoding: chunked\r\n\r\n"
 @pytest.mark.parametrize(
     ("first", "endless", "wrong"),
     [
-        (b"HTTP/1.1 200 ", b"O" * KIB, "head is larger"),
-        (START + b"x: ", b"y" * KIB, "head is larger"),
-        (START, b"x: y\r\n", "headers|head is larger"),
-        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", "head is larger"),
+        (b"HTTP/1.1 200 ", b"O" * KIB, "head of the response is larger"),
+        (START + b"x: ", b"y" * KIB, "head of the response is larger"),
+        (START, b"x: y\r\n", "headers|head of the response is larger"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", "head of the response is larger"),
         (CHUNKED + b"5;", b"z" * KIB, "chunk size"),
         (CHUNKED + b"0\r\nx: ", b"y" * KIB, "trailers"),
         (CHUNKED + b"0\r\n", b"x: y\r\n", "headers|trailers"),
