@@ -4,7 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check unit e2e bench golden docs lock setup clean
+.PHONY: demo test check unit e2e sanitize bench golden docs lock setup clean
+
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
 setup: $(STAMP)
 
@@ -33,6 +35,14 @@ unit: $(STAMP)  ## fast tests: no network, no sleep
 
 e2e: $(STAMP)  ## real processes and sockets, in real time
 	$(BIN)/python -m pytest -q tests/e2e
+
+sanitize: $(STAMP)  ## the compiled engine under the address and undefined-behaviour sanitizers; not part of make test
+	CFLAGS="$(SANITIZE) -g -O1 -fno-omit-frame-pointer" LDFLAGS="$(SANITIZE)" \
+	  $(BIN)/python setup.py -q build_ext --force --build-lib build/sanitize --build-temp build/sanitize/objects
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  PLIMSOLL_SANITIZED=build/sanitize $(BIN)/python -m pytest -q -p tests.sanitized \
+	  tests/e2e/test_engines.py tests/e2e/test_engines_pool.py tests/e2e/test_engines_schedule.py \
+	  tests/property/harness/test_native_parser.py tests/unit/harness/test_native.py
 
 bench: $(STAMP)  ## the hot path, beside its baseline
 	$(BIN)/python -m tests.bench

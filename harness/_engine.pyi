@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 WIRE_ERRORS: tuple[str, ...]
 
-def fold(body: bytes, before: bytes, after: bytes, /) -> tuple[bytes, bytes] | None: ...
+def fold(
+    body: bytes | bytearray, mark_ns: object, mark_end: object, before: bytes, after: bytes, /
+) -> tuple[bytes, bytes, bytes] | None: ...
 def read_response(
     pieces: list[bytes], head_request: bool, eof: bool, /
 ) -> tuple[bool, str | None, int, int, int, bytes, bytes, int]: ...

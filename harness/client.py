@@ -16,6 +16,10 @@ from scenarios.payload import Payload
 MAX_OUTSTANDING = 100_000
 #: What may send: the compiled engine where it can and Python elsewhere, or one of them in any case.
 ENGINES = ("auto", "native", "python")
+#: Where arrival times come from: the kernel where it gives them, or this process in any case (to see the difference).
+STAMPS = ("kernel", "user")
+#: The longest wait for a due time that may be spent awake.
+MAX_SPIN_NS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class Target:
     """Where to send, resolved: ``headers`` may hold secrets, so a Target is never written anywhere.
 
     ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
-    validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``.
+    validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``, ``stamps`` of
+    ``STAMPS``; ``spin_ns`` before each due time the native engine stays awake.
     """
 
     url: str
@@ -39,6 +44,8 @@ class Target:
     send_request_id: bool = True
     max_outstanding: int = MAX_OUTSTANDING
     engine: str = "auto"
+    stamps: str = "kernel"
+    spin_ns: int = 0
 
 
 class Client(Protocol):

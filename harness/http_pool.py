@@ -197,7 +197,7 @@ class HttpClient:
 
     async def open(self, connections: int) -> None:
         """Resolve the host and open ``connections`` connections; wait for them at most the connect timeout."""
-        self.readers = Readers(asyncio.get_running_loop(), WallMap())
+        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel")
         await self.find()
         for _ in range(min(connections, self._limit)):
             self._connect(None)

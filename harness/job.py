@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from harness import bundled, rundir
-from harness.client import ENGINES, MAX_OUTSTANDING, ProtocolSpec, Target
+from harness.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
 from harness.manifest import public_url
@@ -22,13 +22,14 @@ from harness.plugins import protocols
 from harness.secrets import Headers, redact, resolve, sensitive_values
 from reports.format import Format, formats
 from scenarios.document import read_document
+from scenarios.durations import parse_duration
 from scenarios.flags import Flags
 from scenarios.spec import Scenario, ScenarioError, library, load, with_flags
 from slo import objective
 from slo.objective import Objective
 
 #: Options of every target, whatever its protocol.
-_COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id")
+_COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,14 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
         errors.append(f"{where}:target.options.request_id: write true or false")
     if common.get("engine", "auto") not in ENGINES:
         errors.append(f"{where}:target.options.engine: {common['engine']!r} is none of {', '.join(ENGINES)}")
+    if common.get("stamps", "kernel") not in STAMPS:
+        errors.append(f"{where}:target.options.stamps: {common['stamps']!r} is none of {', '.join(STAMPS)}")
+    try:
+        common["spin"] = parse_duration(common.get("spin", 0))
+        if common["spin"] > MAX_SPIN_NS:
+            errors.append(f"{where}:target.options.spin: more than {MAX_SPIN_NS // 1000} us burns the core. Write less")
+    except ValueError as error:
+        errors.append(f"{where}:target.options.spin: {error}")
     return common, errors
 
 
@@ -256,6 +265,8 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
         send_request_id=common.get("request_id", True),
         max_outstanding=common.get("max_outstanding", MAX_OUTSTANDING),
         engine=common.get("engine", "auto"),
+        stamps=common.get("stamps", "kernel"),
+        spin_ns=common["spin"],
     )
     reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None
     return target, headers, [f"{scenario.name}:{reason}"] if reason else []

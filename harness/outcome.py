@@ -8,7 +8,7 @@ error event) explains a broken connection better than the break does.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,16 +102,21 @@ def load_object(exchange: Exchange, secrets: Iterable[str] = (), size: int | Non
     return None
 
 
-def stamp_chunks(exchange: Exchange, times: IntArray, output: list[int], first_answer: int) -> None:
+def stamp_chunks(exchange: Exchange, times: IntArray, output: Sequence[int], first_answer: int) -> None:
     """Fill the chunk fields: ``times`` int64[n] ns of all events, ``output`` the indices of those with
     output.
     """
     chosen = times if len(output) == len(times) else times[np.asarray(output, dtype=np.int64)]
-    exchange.chunk_ns = array("q", chosen.tobytes())
-    exchange.n_chunks = len(chosen)
-    exchange.first_token_ns = int(chosen[0]) if len(chosen) else -1
-    exchange.last_token_ns = int(chosen[-1]) if len(chosen) else -1
-    exchange.first_answer_ns = int(times[first_answer]) if first_answer >= 0 else -1
+    put_chunks(exchange, array("q", chosen.tobytes()), int(times[first_answer]) if first_answer >= 0 else -1)
+
+
+def put_chunks(exchange: Exchange, chunk_ns: array[int], first_answer_ns: int) -> None:
+    """Fill the chunk fields: arrivals of the chunks with output, and of the first with answer (-1: none)."""
+    exchange.chunk_ns = chunk_ns
+    exchange.n_chunks = len(chunk_ns)
+    exchange.first_token_ns = chunk_ns[0] if len(chunk_ns) else -1
+    exchange.last_token_ns = chunk_ns[-1] if len(chunk_ns) else -1
+    exchange.first_answer_ns = first_answer_ns
 
 
 def count_tokens(exchange: Exchange, n_in: int, n_out: int, ended: bool) -> None:

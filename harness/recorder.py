@@ -7,7 +7,7 @@ from __future__ import annotations
 import traceback
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,17 @@ def _intern(table: dict[str, int], text: str | None) -> int:
     return -1 if text is None else table.setdefault(text, len(table))
 
 
+class Fresh:
+    """For the live display: the values in ns of rows settled lately, of each only where there is one."""
+
+    __slots__ = ("latency", "tpot", "ttft")
+
+    def __init__(self) -> None:
+        self.ttft = array("q")
+        self.tpot = array("q")
+        self.latency = array("q")
+
+
 class Recorder:
     """Settles and keeps every finished exchange of one worker.
 
@@ -105,7 +116,7 @@ class Recorder:
         self.rows = 0
         self.failed = 0
         self.faults: list[str] = []
-        self.fresh: list[tuple[int, int, int]] = []
+        self._fresh = Fresh()
 
     def finished(self, exchange: Exchange) -> None:
         """Hot: keep a finished exchange; its response is taken apart later."""
@@ -148,12 +159,13 @@ class Recorder:
         if exchange.status != _OK:
             self.failed += 1
         if exchange.phase == 0:
-            ttft = exchange.first_token_ns - exchange.due_ns if exchange.first_token_ns >= 0 else -1
-            tpot = -1
+            fresh = self._fresh
+            if exchange.first_token_ns >= 0:
+                fresh.ttft.append(exchange.first_token_ns - exchange.due_ns)
             if exchange.n_out > 1 and exchange.last_token_ns >= 0:
-                tpot = (exchange.last_token_ns - exchange.first_token_ns) // (exchange.n_out - 1)
-            latency = exchange.done_ns - exchange.due_ns if exchange.status == _OK else -1
-            self.fresh.append((ttft, tpot, latency))
+                fresh.tpot.append((exchange.last_token_ns - exchange.first_token_ns) // (exchange.n_out - 1))
+            if exchange.status == _OK:
+                fresh.latency.append(exchange.done_ns - exchange.due_ns)
         if not len(self._columns):
             self._begun_ns = self._clock.now_ns()
         self._columns.append(exchange)
@@ -167,7 +179,7 @@ class Recorder:
         """Keep rows that are ready as they are: all of them succeeded and none has tokens."""
         self.rows += len(records)
         measured = records.measured()
-        self.fresh += [(-1, -1, took) for took in (measured["done_ns"] - measured["due_ns"]).tolist()]
+        self._fresh.latency.frombytes((measured["done_ns"] - measured["due_ns"]).tobytes())
         self._put(records)
 
     def _cut_if_due(self, now: int) -> None:
@@ -178,9 +190,9 @@ class Recorder:
         self._put(self._columns.to_records(self.t0_ns, self.worker))
         self._columns = Columns()
 
-    def take_fresh(self) -> list[tuple[int, int, int]]:
-        """(ttft, tpot, latency) in ns of the rows settled since the last call; -1 where there is none."""
-        fresh, self.fresh = self.fresh, []
+    def take_fresh(self) -> Fresh:
+        """What the measured rows settled since the last call had."""
+        fresh, self._fresh = self._fresh, Fresh()
         return fresh
 
     def flush(self) -> None:
@@ -191,9 +203,9 @@ class Recorder:
             self._cut()
 
 
-def spread(values: list[int]) -> dict[str, Any]:
+def spread(values: Sequence[int]) -> dict[str, Any]:
     """A coarse mergeable histogram for live display: {bin: count}, 32 bins an octave (2.2 % wide)."""
-    if not values:
+    if not len(values):
         return {}
     bins = np.floor(np.log2(np.maximum(np.array(values, dtype=np.float64), 1.0)) * 32).astype(np.int64)
     keys, counts = np.unique(bins, return_counts=True)

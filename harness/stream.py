@@ -86,6 +86,7 @@ class Stream:
     __slots__ = (
         "_endpoint",
         "_fd",
+        "_first",
         "_in",
         "_last_ns",
         "_lost",
@@ -106,6 +107,7 @@ class Stream:
         self._sink: Sink = sink
         self._sock: socket.socket | None = None
         self._fd = -1
+        self._first = readers.preferred  # what the others prefer may change while this one tries
         self._tried = 0
         self._pending = bytearray()
         self._writing = False
@@ -121,7 +123,7 @@ class Stream:
     def connect(self) -> None:
         """Start connecting to the next address; the sink hears ``on_open`` or ``on_lost``."""
         addresses = self._endpoint.addresses
-        family, address = addresses[(self._readers.preferred + self._tried) % len(addresses)]
+        family, address = addresses[(self._first + self._tried) % len(addresses)]
         try:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         except OSError as error:
@@ -152,8 +154,7 @@ class Stream:
             self._connect_failed(code)
             return
         readers = self._readers
-        readers.preferred = (readers.preferred + self._tried) % len(self._endpoint.addresses)
-        self._tried = 0
+        readers.preferred = (self._first + self._tried) % len(self._endpoint.addresses)
         readers.loop.add_reader(self._fd, self._on_readable)
         context = self._endpoint.tls
         if context is None:

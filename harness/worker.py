@@ -203,9 +203,9 @@ class Worker:
                 "done": recorder.rows,
                 "failed": recorder.failed,
                 "in_flight": issuer.in_flight,
-                "ttft": spread([row[0] for row in fresh if row[0] >= 0]),
-                "tpot": spread([row[1] for row in fresh if row[1] >= 0]),
-                "latency": spread([row[2] for row in fresh if row[2] >= 0]),
+                "ttft": spread(fresh.ttft),
+                "tpot": spread(fresh.tpot),
+                "latency": spread(fresh.latency),
             }
         )
 

@@ -112,10 +112,13 @@ def measure(indicator: Indicator, records: Records) -> Measured:
     else:
         punished = np.zeros(len(records), bool)
     extra = np.flatnonzero(punished)
+    missing = int(np.count_nonzero(measured & ok & ~has_value))
+    if not len(extra):  # in order already; on a run of 50 million gaps each copy saved is 400 MB
+        whole = bool(valid.all())
+        return Measured(values if whole else values[valid], row if whole else row[valid], int(valid.sum()), missing, 0)
     rows = np.concatenate([row[valid], extra])
     both = np.concatenate([values[valid], np.full(len(extra), indicator.worst)])
     order = np.argsort(rows, kind="stable")
-    missing = int(np.count_nonzero(measured & ok & ~has_value))
     return Measured(both[order], rows[order], len(rows), missing, len(extra))
 
 

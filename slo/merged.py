@@ -58,12 +58,9 @@ def measure(records: Records) -> Merged:
 
 def _earliest(records: Records, which: IntArray) -> IntArray:
     """For each of these chunks the last time known to be before it: an earlier chunk with another time, or sent_ns."""
-    times, offsets = records.chunk_ns, records.chunk_offsets
-    lengths = np.diff(offsets)
-    begins = np.zeros(len(times), np.bool_)
-    begins[offsets[:-1][lengths > 0]] = True
-    fresh = begins.copy()
-    fresh[1:] |= times[1:] != times[:-1]
-    group = np.maximum.accumulate(np.where(fresh, np.arange(len(times)), 0))[which]
-    row = np.searchsorted(offsets, which, side="right") - 1
-    return np.asarray(np.where(begins[group], records["sent_ns"][row], times[group - 1]))
+    # Chunks of one read are neighbours, and the marks of a row's last chunk keep rows apart: runs of `which` are the reads.
+    first = np.append(True, np.diff(which) != 1)
+    begin = which[np.maximum.accumulate(np.where(first, np.arange(len(which)), 0))]
+    row = np.searchsorted(records.chunk_offsets, which, side="right") - 1
+    opens = records.chunk_offsets[row] == begin
+    return np.asarray(np.where(opens, records["sent_ns"][row], records.chunk_ns[begin - 1]))

@@ -29,6 +29,9 @@ T_LIMIT = 2.6
 MATERIAL = 0.01
 #: Standard errors by which latencies must have grown too.
 Z_LIMIT = 3.0
+#: By Little's law a queue that grew by G raises latencies by G / rate, and the median of one half over the other's by half
+#: of that. Latencies that grew by less than a tenth of it drift for some other reason, while the endpoint still fills up.
+EXPLAINED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Backlog:
 
     ``in_flight`` at both ends; ``arrivals`` between them; ``statistic``: t of the growth; ``latency_ns``: median latency of
     the requests due in the first and in the second half, infinite for what was never over. ``growing``: the growth is more
-    than 1 % of the arrivals, more than chance, and requests take longer.
+    than 1 % of the arrivals, more than chance, and requests take longer by what such a queue means.
     """
 
     since_ns: int
@@ -73,8 +76,10 @@ def backlog(due_ns: IntArray, done_ns: IntArray) -> Backlog | None:
     took = np.where(done_ns == -1, np.inf, (done_ns - due_ns).astype(np.float64))
     middle = (since + until) // 2
     early, late = took[(due_ns > since) & (due_ns <= middle)], took[due_ns > middle]
-    growing = growth > MATERIAL * arrivals and statistic > T_LIMIT and _shift(early, late) > Z_LIMIT
     medians = float(np.median(early)), float(np.median(late))
+    slower = medians[1] - medians[0] if math.isfinite(medians[1]) else math.inf
+    explained = slower * arrivals / (until - since) > EXPLAINED * growth / 2
+    growing = growth > MATERIAL * arrivals and statistic > T_LIMIT and _shift(early, late) > Z_LIMIT and explained
     return Backlog(since, until, (int(flying[0]), int(flying[-1])), arrivals, statistic, medians, growing)
 
 

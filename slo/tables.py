@@ -87,7 +87,10 @@ def load(run_dir: Path) -> Records:
         if not path.is_file():
             raise RecordsError(f"{path}: no such file. Give the directory of a finished run")
         try:
-            tables.append(pq.read_table(path))
+            file = pq.ParquetFile(path)
+            # What is made from other columns is left alone: of a large run it is gigabytes while it is decoded.
+            wanted = [column for column in file.schema_arrow.names if column not in ("merged", "request_id")]
+            tables.append(file.read(wanted))
         except pa.ArrowInvalid as error:
             raise RecordsError(f"{path}: not a Parquet file ({error}). Measure again, or restore the file") from error
     try:

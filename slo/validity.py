@@ -63,7 +63,8 @@ class Validity:
 def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objective] = ()) -> Validity:
     """Judge the generator by the measured rows, its own facts, and the objectives it must not blur."""
     rows = records.measured()
-    issued = rows.select(rows["status"] != Status.UNSENT)
+    bare = rows.without_chunks()
+    issued = bare.select(bare["status"] != Status.UNSENT)
     taken = issued.select(issued["ready_ns"] != -1)
     left = issued.select(issued["sent_ns"] != -1)
     total = left["sent_ns"] - left["due_ns"]

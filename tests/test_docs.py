@@ -307,9 +307,12 @@ def test_everything_that_a_folder_scan_finds_is_named() -> None:
     assert set(named(section(page("scenarios"), "Library"))) == set(library())
     assert set(named(section(page("protocols"), "Protocols"))) == {
         *protocols(),
+        "engine",
         "max_connections",
         "max_outstanding",
         "request_id",
+        "spin",
+        "stamps",
     }
     assert set(named(section(page("run-directory"), "Formats"))) == set(formats())
     assert {f"## {name}" for name in catalogue()} <= set(page("metrics").splitlines())

@@ -184,8 +184,15 @@ def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> 
     """
     if not outcome.readable(exchange, secrets):
         return
-    decoded, scan = _read_stream(exchange)
-    outcome.stamp_chunks(exchange, decoded.times, scan.output, scan.first_answer)
+    search = fold.load_fold()
+    folded = fold.read(exchange.body, exchange.mark_ns, exchange.mark_end, search) if search is not None else None
+    if folded is not None:
+        scan, decoded = folded.scan, sse.EMPTY
+        outcome.put_chunks(exchange, folded.chunk_ns, folded.first_answer_ns)
+    else:
+        decoded = sse.decode(exchange.body, exchange.mark_ns, exchange.mark_end)
+        scan = tokens.scan(decoded.payloads, decoded.names)
+        outcome.stamp_chunks(exchange, decoded.times, scan.output, scan.first_answer)
     ended = scan.finished and exchange.status == outcome.OK
     outcome.count_tokens(exchange, scan.n_in, scan.n_out, ended)
     fault = scan.fault
@@ -200,16 +207,6 @@ def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> 
         outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]), secrets)
     else:
         outcome.fail(exchange, outcome.PROTOCOL, problem, secrets)
-
-
-def _read_stream(exchange: Exchange) -> tuple[sse.Decoded, tokens.TokenScan]:
-    body, mark_ns, mark_end = exchange.body, exchange.mark_ns, exchange.mark_end
-    search = fold.load_fold()
-    folded = fold.read(body, mark_ns, mark_end, search) if search is not None else None
-    if folded is not None:
-        return folded
-    decoded = sse.decode(body, mark_ns, mark_end)
-    return decoded, tokens.scan(decoded.payloads, decoded.names)
 
 
 def stream_problem(decoded: sse.Decoded, scan: tokens.TokenScan) -> str | None:

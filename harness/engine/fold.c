@@ -27,11 +27,27 @@ static bool like(const char *payload, size_t n, const Py_buffer *before, const P
            && memcmp(payload + n - tail, after->buf, tail) == 0 && plain_literal(payload + head, n - head - tail);
 }
 
-/* Every event is one "data: " line and a blank line, by LF only: fill ends and kinds. False for anything else. */
-static bool fold_events(const char *body, size_t size, const Py_buffer *before, const Py_buffer *after, Buffer *ends,
-                        Buffer *kinds, bool *memory)
+/* What was found: of all events their times, of those like the template theirs, of the others index, begin and end. */
+typedef struct {
+    Buffer times, like, unlike;
+    i64 n;
+} Found;
+
+static bool keep(Found *found, bool is_like, i64 time, i64 begin, i64 end)
 {
-    size_t at = 0;
+    const i64 other[3] = {found->n, begin, end};
+    found->n++;
+    return buffer_add(&found->times, &time, sizeof time)
+           && (is_like ? buffer_add(&found->like, &time, sizeof time) : buffer_add(&found->unlike, other, sizeof other));
+}
+
+/* Every event is one "data: " line and a blank line, by LF only. False for anything else, or without memory. */
+static bool fold_events(const Py_buffer *b, const Py_buffer *ns, const Py_buffer *ends, const Py_buffer *before,
+                        const Py_buffer *after, Found *found, bool *memory)
+{
+    const char *body = b->buf;
+    const i64 *mark_ns = ns->buf, *mark_end = ends->buf;
+    size_t size = (size_t)b->len, at = 0, mark = 0, marks = (size_t)ends->len / sizeof(i64);
     if (memchr(body, '\r', size))
         return false;
     while (at < size) {
@@ -41,10 +57,13 @@ static bool fold_events(const char *body, size_t size, const Py_buffer *before, 
         const char *eol = memchr(payload, '\n', size - at - PREFIX_LEN);
         if (!eol || eol + 1 >= body + size || eol[1] != '\n')
             return false;
-        char kind = like(payload, (size_t)(eol - payload), before, after) ? 1 : 0;
-        at = (size_t)(eol - body) + 2;
-        i64 end = (i64)at;
-        if (!buffer_add(ends, &end, sizeof end) || !buffer_add(kinds, &kind, 1)) {
+        i64 begin = payload - body, end = eol - body;
+        at = (size_t)end + 2;
+        while (mark < marks && mark_end[mark] < (i64)at)
+            mark++; /* the event was there when the read that brought its last byte was */
+        if (mark == marks)
+            return false;
+        if (!keep(found, like(payload, (size_t)(end - begin), before, after), mark_ns[mark], begin, end)) {
             *memory = false;
             return false;
         }
@@ -52,28 +71,35 @@ static bool fold_events(const char *body, size_t size, const Py_buffer *before, 
     return true;
 }
 
-/* fold(body, before, after) -> (ends, kinds) or None */
+static PyObject *as_bytes(const Found *f)
+{
+    return Py_BuildValue("y#y#y#", f->times.data ? f->times.data : "", (Py_ssize_t)f->times.len,
+                         f->like.data ? f->like.data : "", (Py_ssize_t)f->like.len,
+                         f->unlike.data ? f->unlike.data : "", (Py_ssize_t)f->unlike.len);
+}
+
+/* fold(body, mark_ns, mark_end, before, after) -> (times, times of the like, (index, begin, end) of the others) or None */
 PyObject *fold(PyObject *module, PyObject *args)
 {
-    Py_buffer body, before, after;
-    Buffer ends = {0}, kinds = {0};
+    Py_buffer body, ns, ends, before, after;
+    Found found = {0};
     bool memory = true;
     PyObject *result = NULL;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*", &body, &before, &after))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*", &body, &ns, &ends, &before, &after))
         return NULL;
-    bool plain = fold_events(body.buf, (size_t)body.len, &before, &after, &ends, &kinds, &memory);
+    bool plain = ns.len == ends.len && fold_events(&body, &ns, &ends, &before, &after, &found, &memory);
     if (!memory)
         PyErr_NoMemory();
     else if (plain)
-        result = Py_BuildValue("y#y#", ends.data ? ends.data : "", (Py_ssize_t)ends.len, kinds.data ? kinds.data : "",
-                               (Py_ssize_t)kinds.len);
+        result = as_bytes(&found);
     else
         result = Py_NewRef(Py_None);
-    PyBuffer_Release(&body);
-    PyBuffer_Release(&before);
-    PyBuffer_Release(&after);
-    buffer_trim(&ends, 0);
-    buffer_trim(&kinds, 0);
+    Py_buffer *given[] = {&body, &ns, &ends, &before, &after};
+    for (int i = 0; i < 5; i++)
+        PyBuffer_Release(given[i]);
+    buffer_trim(&found.times, 0);
+    buffer_trim(&found.like, 0);
+    buffer_trim(&found.unlike, 0);
     return result;
 }

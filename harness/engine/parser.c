@@ -280,8 +280,10 @@ static int feed_framing(Parser *p, Exchange *x, char c)
     switch (p->state) {
     case P_CHUNK_SIZE:
         if ((digit = hex(c)) >= 0) {
+            if (++p->digits > 15)
+                return W_CHUNK;
             p->left = p->left * 16 + digit;
-            return ++p->digits > 15 ? W_CHUNK : PARSE_MORE;
+            return PARSE_MORE;
         }
         if (!p->digits || (c != ';' && c != ' ' && c != '\t' && c != '\r'))
             return W_CHUNK;
@@ -339,8 +341,12 @@ int parser_feed(Parser *p, Exchange *x, const char *data, size_t n)
     while (n) {
         size_t used = 0;
         int result;
-        if (p->state == P_DONE)
-            return W_SECOND;
+        if (p->state == P_DONE) {
+            if (*data != '\r' && *data != '\n') /* some servers end a body with an empty line that its length leaves out */
+                return W_SECOND;
+            data++, n--;
+            continue;
+        }
         result = p->state == P_HEAD ? feed_head(p, x, data, n, &used) : feed_body(p, x, data, n, &used);
         if (result >= 0)
             return result;

@@ -10,8 +10,9 @@ agree; a property test holds them to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,11 @@ import orjson
 
 from harness.wire import sse, tokens
 
-Fold = Callable[[bytes, bytes, bytes], tuple[bytes, bytes] | None]
+Fold = Callable[[bytes, object, object, bytes, bytes], tuple[bytes, bytes, bytes] | None]
 
-#: Events that are looked at for a template, and templates tried in one stream (reasoning first, then the answer).
+#: Events that are looked at for a template.
 _LOOK = 4
-_TEMPLATES = 2
-#: With more events than this unlike any template, folding saves nothing.
+#: With a larger share of events unlike the template, folding saves nothing.
 _UNLIKE = 0.5
 _SLOTS = (("delta", "content"), ("delta", "reasoning_content"), ("delta", "reasoning"), (None, "text"))
 _PLACEHOLDER = "plimsoll"
@@ -40,6 +40,17 @@ class Template:
     kind: int
 
 
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A whole stream: when each event with output arrived, and the first with answer (-1: none); what ``scan`` would say,
+    but that its ``output`` has the right length only.
+    """
+
+    chunk_ns: array[int]
+    first_answer_ns: int
+    scan: tokens.TokenScan
+
+
 def load_fold() -> Fold | None:
     """The compiled search, or None where the extension is not there."""
     try:
@@ -49,64 +60,90 @@ def load_fold() -> Fold | None:
     return fold
 
 
-def read(
-    body: bytes | bytearray, mark_ns: Sequence[int], mark_end: Sequence[int], fold: Fold
-) -> tuple[sse.Decoded, tokens.TokenScan] | None:
-    """What ``sse.decode`` and ``tokens.scan`` would say (the payloads left out), or None: ask them."""
+def read(body: bytes | bytearray, mark_ns: array[int], mark_end: array[int], fold: Fold) -> Folded | None:
+    """What ``sse.decode`` and ``tokens.scan`` would say, or None: ask them."""
     size = mark_end[-1] if len(mark_end) else 0
-    data = bytes(body) if size == len(body) else bytes(body[:size])
-    if len(data) > sse.MAX_EVENT:
+    if not size or size > sse.MAX_EVENT:
         return None  # the limit on one event is the reference's to apply
-    found = _kinds(data, fold)
+    data = bytes(body) if size == len(body) else bytes(body[:size])
+    head = data[: data.find(b"\n\n", 16_384) if size > 16_384 else size]
+    candidates = [event.removeprefix(b"data: ") for event in head.split(b"\n\n", _LOOK)[:_LOOK]]
+    template = next(filter(None, map(find_template, candidates)), None)
+    if template is None:
+        return None
+    found = fold(data, mark_ns, mark_end, template.before, template.after)
     if found is None:
         return None
-    ends, kinds = found
-    starts = np.concatenate(([0], ends[:-1])) + len(b"data: ")
-    unlike = np.flatnonzero(kinds == 0)
-    if len(unlike) > _UNLIKE * len(kinds):
+    times, like, unlike = (array("q", part) for part in found)
+    others = [(unlike[i], data[unlike[i + 1] : unlike[i + 2]]) for i in range(0, len(unlike), 3)]
+    second = None
+    if len(others) > _LOOK:
+        # Reasoning comes first and the answer after it, or the other way round: each has a template.
+        second = next(filter(None, (find_template(payload) for _, payload in others[len(others) // 2 :][:_LOOK])), None)
+    if len(others) > _UNLIKE * len(times) and second is None:
         return None
-    rest = tokens.scan([data[starts[i] : ends[i] - 2] for i in unlike.tolist()])
-    if rest.fault is not None or rest.bad is not None:
+    if second is not None:
+        return _read_two(data, mark_ns, mark_end, template, second, fold)
+    rest = tokens.scan([payload for _, payload in others])
+    if not _usable(rest, [index for index, _ in others], len(times)):
         return None
-    if rest.done and (rest.n_events + 1 != len(unlike) or unlike[-1] != len(kinds) - 1):
-        return None  # something follows the end marker
-    output = kinds != 0
-    output[unlike[rest.output]] = True
-    answers = np.flatnonzero(kinds == 2)
-    first = int(answers[0]) if len(answers) else -1
-    if rest.first_answer >= 0:
-        other = int(unlike[rest.first_answer])
-        first = other if first < 0 else min(first, other)
-    scan = tokens.TokenScan(
-        np.flatnonzero(output).tolist(), first, rest.n_in, rest.n_out, rest.finished, rest.done, None, None,
-        len(kinds) - rest.done,
-    )  # fmt: skip
-    return sse.Decoded([], sse.arrival_times(ends, mark_ns, mark_end)), scan
+    if rest.output:
+        kinds = np.full(len(times), template.kind, dtype=np.uint8)
+        kinds[[index for index, _ in others]] = 0
+        return _merge(times, kinds, [index for index, _ in others], rest)
+    answer = like[0] if template.kind == 2 and len(like) else -1
+    return Folded(like, answer, _scan(rest, len(like), len(times)))
 
 
-def _kinds(data: bytes, fold: Fold) -> tuple[sse.IntArray, npt.NDArray[np.uint8]] | None:
-    """(where each event ends, 0 or the kind of the template that it is like), or None."""
-    head = data[: data.find(b"\n\n", 16_384) if len(data) > 16_384 else len(data)]
-    candidates = [event.removeprefix(b"data: ") for event in head.split(b"\n\n", _LOOK)[:_LOOK]]
-    ends: sse.IntArray | None = None
+def _read_two(
+    data: bytes, mark_ns: array[int], mark_end: array[int], first: Template, second: Template, fold: Fold
+) -> Folded | None:
+    """A stream of two kinds of events, each with its template."""
     kinds = np.empty(0, dtype=np.uint8)
-    for _ in range(_TEMPLATES):
-        template = next(filter(None, map(find_template, candidates)), None)
-        if template is None:
-            break
-        folded = fold(data, template.before, template.after)
-        if folded is None:
+    times = array("q")
+    for template in (first, second):
+        found = fold(data, mark_ns, mark_end, template.before, template.after)
+        if found is None:
             return None
-        if ends is None:
-            ends = np.frombuffer(folded[0], dtype=np.int64)
-            kinds = np.zeros(len(ends), dtype=np.uint8)
-        kinds[(kinds == 0) & (np.frombuffer(folded[1], dtype=np.uint8) != 0)] = template.kind
-        left = np.flatnonzero(kinds == 0)
-        if len(left) <= _LOOK:
-            break
-        middle = left[len(left) // 2 :][:_LOOK].tolist()
-        candidates = [data[(int(ends[i - 1]) if i else 0) + 6 : int(ends[i]) - 2] for i in middle]
-    return None if ends is None or len(ends) == 0 else (ends, kinds)
+        times = array("q", found[0])
+        unlike = np.frombuffer(found[2], dtype=np.int64)[0::3]
+        if not len(kinds):
+            kinds = np.zeros(len(times), dtype=np.uint8)
+        mine = kinds == 0
+        mine[unlike] = False
+        kinds[mine] = template.kind
+        spans = np.frombuffer(found[2], dtype=np.int64).reshape(-1, 3)
+    rest_at = np.flatnonzero(kinds == 0).tolist()
+    if len(rest_at) > _UNLIKE * len(kinds):
+        return None
+    where = {int(index): (int(begin), int(end)) for index, begin, end in spans}
+    rest = tokens.scan([data[slice(*where[index])] for index in rest_at])
+    if not _usable(rest, rest_at, len(kinds)):
+        return None
+    return _merge(times, kinds, rest_at, rest)
+
+
+def _usable(rest: tokens.TokenScan, rest_at: list[int], n_events: int) -> bool:
+    """Nothing in the other events says that the stream has to be read one by one."""
+    if rest.fault is not None or rest.bad is not None:
+        return False
+    # Something after the end marker would not have been read.
+    return not rest.done or (rest.n_events + 1 == len(rest_at) and rest_at[-1] == n_events - 1)
+
+
+def _merge(times: array[int], kinds: npt.NDArray[np.uint8], rest_at: list[int], rest: tokens.TokenScan) -> Folded:
+    """Like and other events in the order in which they came."""
+    output = kinds != 0
+    output[[rest_at[i] for i in rest.output]] = True
+    answers = np.flatnonzero(kinds == 2)
+    firsts = [int(answers[0])] if len(answers) else []
+    firsts += [rest_at[rest.first_answer]] if rest.first_answer >= 0 else []
+    chunk_ns = array("q", np.frombuffer(times, dtype=np.int64)[output].tobytes())
+    return Folded(chunk_ns, times[min(firsts)] if firsts else -1, _scan(rest, len(chunk_ns), len(kinds)))
+
+
+def _scan(rest: tokens.TokenScan, n_output: int, n_events: int) -> tokens.TokenScan:
+    return replace(rest, output=range(n_output), n_events=n_events - rest.done)
 
 
 def find_template(payload: bytes) -> Template | None:

@@ -78,6 +78,10 @@ class Decoded:
     error: str | None = None
 
 
+#: A stream that was taken apart otherwise: whole, and with nothing left.
+EMPTY = Decoded([], np.empty(0, dtype=np.int64))
+
+
 class SseParser:
     """The reference parser, sans I/O. ``comments`` counts comment lines, ``retry_ms`` is the last valid
     retry.

@@ -41,7 +41,7 @@ class TokenScan:
     given). ``bad`` says which event could not be read; reading stops there, as it does at a ``fault``.
     """
 
-    output: list[int] = field(default_factory=list)
+    output: Sequence[int] = field(default_factory=list)
     first_answer: int = -1
     n_in: int = -1
     n_out: int = -1

@@ -19,7 +19,9 @@ from slo.records import BoolArray, FloatArray, Records
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     if len(records.chunk_ns) == 0:
         return np.empty(0), np.empty(0, np.bool_)
-    steps = np.diff(records.chunk_ns).astype(np.float64)
+    times = records.chunk_ns
+    # Straight to floats (exact: below 2**53), without an integer array of the same size between.
+    steps = np.subtract(times[1:], times[:-1], dtype=np.float64, casting="unsafe")
     inside = np.ones(len(records.chunk_ns), np.bool_)
     starts = records.chunk_offsets[:-1]
     inside[starts[starts < len(inside)]] = False  # the step into a row's first chunk is between two requests

@@ -1,7 +1,10 @@
 """One round of each contestant: run it pinned, read what it did, give plain figures. It compares nothing.
 
-The figures of a round: ``requests_per_s``, ``events_per_s`` and ``queries_per_s`` while the load lasted; ``cpu_us`` client
+The figures of a round: ``requests_per_s``, ``events_per_s`` and ``queries_per_s``; ``cpu_us`` client
 processor time a request or a query; ``events_per_cpu_s`` token events per second of it; ``server`` the server's share of its core.
+
+A rate is what was done within the seconds of the load, divided by them: what is still in flight then is waited for, and
+counts for the processor time only.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ CHAT = json.dumps(
     {"model": "m", "messages": [{"role": "user", "content": "hello"}], "stream": True, "max_tokens": TOKENS}
 )
 CHAT_PATH = "/v1/chat/completions"
-NULL_QUERIES = 300_000
+NULL_QUERIES = 200_000
 _OK = "OK"
 
 _LUA = """wrk.method = "POST"
@@ -121,27 +124,28 @@ def _aiohttp(bench: Bench, server: Server, mode: str, path: str, tasks: int) -> 
     body = {"small": SMALL, "sse": CHAT}[mode]
     spec = {"mode": mode, "url": server.url + path, "body": body, "tasks": tasks, "seconds": bench.seconds}
     done = pinned.run([sys.executable, "-m", "tests.bench.aiohttp_client", json.dumps(spec)], bench.cores.client)
-    told = json.loads(done.output)
-    return told, (server.cpu_s() - before) / told["seconds"]
+    return json.loads(done.output), server.cpu_s() - before
 
 
 def aiohttp_small(bench: Bench, server: Server) -> Round:
-    told, busy = _aiohttp(bench, server, "small", "/small", 64)
+    told, served_s = _aiohttp(bench, server, "small", "/small", 64)
+    rate = told["requests_in_time"] / bench.seconds
     return {
-        "requests_per_s": told["requests"] / told["seconds"],
+        "requests_per_s": rate,
         "cpu_us": told["cpu_s"] / told["requests"] * 1e6,
-        "server": busy,
+        "server": served_s / told["requests"] * rate,
     }
 
 
 def aiohttp_sse(bench: Bench, server: Server, streams: int, path: str) -> Round:
-    told, busy = _aiohttp(bench, server, "sse", path, streams)
+    told, served_s = _aiohttp(bench, server, "sse", path, streams)
     if told["events"] != told["requests"] * TOKENS:
         raise RuntimeError(f"aiohttp: {told['events']:.0f} events of {told['requests']:.0f} streams")
+    rate = told["events_in_time"] / bench.seconds
     return {
-        "events_per_s": told["events"] / told["seconds"],
+        "events_per_s": rate,
         "events_per_cpu_s": told["events"] / told["cpu_s"],
-        "server": busy,
+        "server": served_s / told["events"] * rate,
     }
 
 
@@ -154,7 +158,8 @@ class Run:
 
     rows: int
     events: int
-    seconds: float
+    rows_in_time: int
+    events_in_time: int
     issue_s: float
     worker_s: float
     engine_s: float
@@ -171,21 +176,21 @@ def plimsoll(bench: Bench, *arguments: str) -> Run:
         if done.code not in (0, 4):  # at full load a run may be INVALID: its speed counts here
             raise RuntimeError(f"plimsoll ended with code {done.code}: {done.output[-500:]}")
         t0_ns = json.loads((out / "manifest.json").read_text())["t0_monotonic_ns"]
-        return _read(out, json.loads(done.output), watch.since(t0_ns))
+        return _read(out, json.loads(done.output), watch.since(t0_ns), round(bench.seconds * 1e9))
 
 
-def _read(out: Path, report: dict[str, Any], worker_s: float) -> Run:
+def _read(out: Path, report: dict[str, Any], worker_s: float, window_ns: int) -> Run:
     table = pq.read_table(out / "requests.parquet", columns=["status", "due_ns", "sent_ns", "done_ns"])
     sent, done = (np.asarray(table[name]) for name in ("sent_ns", "done_ns"))
     statuses = set(table["status"].unique().to_pylist())
     if len(table) != report["validity"]["sent"] or statuses != {_OK}:
         raise RuntimeError(f"plimsoll: {len(table)} records of {report['validity']['sent']} sent, {statuses}")
     chunks = pq.read_table(out / "chunks.parquet", columns=["chunk_ns"])["chunk_ns"]
-    events = sum(len(part.flatten()) for part in chunks.chunks)
+    events = np.concatenate([np.empty(0, np.int64), *(np.asarray(part.flatten()) for part in chunks.chunks)])
     facts = json.loads((out / "generator.json").read_text())["facts"]
     engine = sum(facts["engine_cpu"]) * facts["watched_ns"] / 1e9
-    lasted, issued = int(done.max() - sent.min()) / 1e9, int(np.ptp(sent)) / 1e9
-    return Run(len(table), events, lasted, issued, worker_s, engine)
+    in_time, events_in_time = int((done <= window_ns).sum()), int((events <= window_ns).sum())
+    return Run(len(table), len(events), in_time, events_in_time, int(np.ptp(sent)) / 1e9, worker_s, engine)
 
 
 def plimsoll_small(bench: Bench, server: Server) -> Round:
@@ -194,11 +199,12 @@ def plimsoll_small(bench: Bench, server: Server) -> Round:
         bench, "--url", server.url, "--protocol", "http", "--option", f"body_text='{SMALL}'", "--option", "path=/small",
         "--kind", "concurrency", "--concurrency", "64", "--queries", "1", "--duration", f"{bench.seconds}s",
     )  # fmt: skip
+    rate = run.rows_in_time / bench.seconds
     return {
-        "requests_per_s": run.rows / run.seconds,
+        "requests_per_s": rate,
         "cpu_us": run.worker_s / run.rows * 1e6,
         "engine_us": run.engine_s / run.rows * 1e6,
-        "server": (server.cpu_s() - before) / run.seconds,
+        "server": (server.cpu_s() - before) / run.rows * rate,
     }
 
 
@@ -211,11 +217,12 @@ def plimsoll_sse(bench: Bench, server: Server, streams: int, path: str) -> Round
     )  # fmt: skip
     if run.events != run.rows * TOKENS:
         raise RuntimeError(f"plimsoll: {run.events} events of {run.rows} streams")
+    rate = run.events_in_time / bench.seconds
     return {
-        "events_per_s": run.events / run.seconds,
+        "events_per_s": rate,
         "events_per_cpu_s": run.events / run.worker_s,
         "engine_events_per_cpu_s": run.events / run.engine_s if run.engine_s else float("nan"),
-        "server": (server.cpu_s() - before) / run.seconds,
+        "server": (server.cpu_s() - before) / run.events * rate,
     }
 
 

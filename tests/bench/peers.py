@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 
 from tests.bench import contestants as who
 from tests.bench import machine, pinned, servers, table
+from tests.bench.loopback import TOKENS
 from tests.bench.rounds import Comparison, alternate
 
 PAGE = pinned.ROOT / "docs" / "performance.md"
 ROUNDS = 5
 SECONDS = 2.0
-STREAMS, WHOLE_STREAMS = 1000, 16
+PACED_STREAMS, FULL_STREAMS, WHOLE_STREAMS = 1000, 64, 16
 
 Contestants = dict[str, Callable[[], who.Round]]
 
@@ -57,9 +58,11 @@ def _present(peers: Contestants) -> tuple[Contestants, list[str]]:
 
 def _over_http(bench: who.Bench, rounds: int) -> Iterator[Comparison]:
     core = bench.cores.server
-    with servers.oracle(core, "--ttft", "20ms", "--itl", "10ms", "--tokens", str(who.TOKENS)) as server:
+    with servers.oracle(core, "--ttft", "20ms", "--itl", "10ms", "--tokens", str(TOKENS)) as server:
         yield _small(bench, rounds, server, "small")
-        yield _sse(bench, rounds, server, "sse", STREAMS, who.CHAT_PATH)
+        yield _sse(bench, rounds, server, "sse-paced", PACED_STREAMS, who.CHAT_PATH)
+    with servers.oracle(core, "--ttft", "0ms", "--itl", "0ms", "--tokens", str(TOKENS)) as server:
+        yield _sse(bench, rounds, server, "sse-full", FULL_STREAMS, who.CHAT_PATH)
     with servers.whole_streams(core) as server:
         yield _sse(bench, rounds, server, "sse-whole", WHOLE_STREAMS, "/stream")
     reason = who.missing("nginx")

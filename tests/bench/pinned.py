@@ -1,7 +1,7 @@
 """Processes on a core of their own, and what they cost: the server on one core, the client on the other.
 
 A child inherits the affinity that it is started with, so nothing has to be installed and no thread escapes. It measures
-nothing but processor time, in seconds.
+processor time, in seconds, and nothing else.
 """
 
 from __future__ import annotations

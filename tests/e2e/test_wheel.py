@@ -1,7 +1,8 @@
-"""The built wheel works on its own: templates, assets, scenarios and the command are in it. About ten seconds."""
+"""The built wheel works on its own: templates, assets, scenarios and the command are in it. About half a minute."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -61,6 +62,38 @@ def test_the_command_runs_and_finds_its_scenarios_and_formats(installed: Path) -
     )  # fmt: skip
     assert "PASS" in out
     assert "<svg" in (installed.parent / "r" / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_compiled_parts_are_in_the_wheel_load_there_and_run(installed: Path) -> None:
+    """Where there was a compiler: the engine drives the oracle, both from the wheel and nothing from the checkout."""
+    if not (ROOT / "harness" / "_engine.abi3.so").exists():
+        pytest.skip("nothing was compiled here")
+    where = call(
+        installed,
+        "-c",
+        "from harness import _engine; from reference_server import _oracle as o; print(_engine.__file__, o.__file__)",
+    )
+    assert all(path.startswith(str(installed)) and path.endswith(".abi3.so") for path in where.split())
+    oracle = subprocess.Popen(
+        [sys.executable, "-m", "reference_server.oracle", "--ttft", "5ms", "--itl", "1ms"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=installed.parent,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+    )
+    assert oracle.stdout is not None
+    try:
+        url = json.loads(oracle.stdout.readline())["url"]
+        call(
+            installed, "-m", "harness", "run", "--url", url, "--protocol", "openai-chat", "--kind", "concurrency", "--concurrency",
+            "4", "--queries", "40", "--option", "engine=native", "--slo", "p50(latency) <= 10s", "--out", "n",
+        )  # fmt: skip
+    finally:
+        oracle.terminate()
+        oracle.wait(10)
+        oracle.stdout.close()
+    generator = json.loads((installed.parent / "n" / "generator.json").read_text())
+    assert [client["engine"] for client in generator["clients"]] == ["native"]
 
 
 def test_the_console_script_is_declared(installed: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from array import array
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,12 +76,15 @@ def streams(draw: st.DrawFn) -> tuple[bytes, list[int], list[int]]:
 def test_a_folded_stream_says_what_the_reference_says(stream: tuple[bytes, list[int], list[int]]) -> None:
     body, mark_ns, mark_end = stream
     assert FOLD is not None
-    folded = fold.read(body, mark_ns, mark_end, FOLD)
+    folded = fold.read(body, array("q", mark_ns), array("q", mark_end), FOLD)
     if folded is None:
         return
     decoded = sse.decode(body, mark_ns, mark_end)
-    assert folded[1] == tokens.scan(decoded.payloads, decoded.names)
-    assert np.array_equal(folded[0].times, decoded.times)
+    scan = tokens.scan(decoded.payloads, decoded.names)
+    assert dataclasses.replace(folded.scan, output=scan.output, first_answer=scan.first_answer) == scan
+    assert folded.chunk_ns.tolist() == decoded.times[scan.output].tolist()
+    assert folded.first_answer_ns == (decoded.times[scan.first_answer] if scan.first_answer >= 0 else -1)
+    assert len(folded.scan.output) == len(scan.output)
     assert (decoded.names, decoded.truncated, decoded.error, decoded.tail) == (None, False, None, b"")
 
 
@@ -93,11 +97,11 @@ def test_an_ordinary_stream_is_folded(spaced: bool, key: str) -> None:
     body = b"".join(b"data: %b\n\n" % json.dumps(part, separators=separators).encode() for part in parts)
     body += b"data: [DONE]\n\n"
     assert FOLD is not None
-    folded = fold.read(body, [7], [len(body)], FOLD)
+    folded = fold.read(body, array("q", [7]), array("q", [len(body)]), FOLD)
     assert folded is not None
-    assert len(folded[1].output) == 51
-    assert folded[1].n_out == 51
-    assert folded[1].done
+    assert folded.chunk_ns.tolist() == [7] * 51
+    assert folded.scan.n_out == 51
+    assert folded.scan.done
 
 
 def test_a_string_that_stands_elsewhere_too_is_told_apart() -> None:

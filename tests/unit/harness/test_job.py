@@ -101,3 +101,17 @@ def test_credentials_in_a_urls_query_and_in_option_flags_are_written_nowhere() -
         assert secret not in str(job.public)
         assert secret not in str(job.command)
         assert secret in str(job.target.url) + str(job.target.options)
+
+
+def test_the_engine_is_one_of_three_and_native_is_refused_where_it_can_not_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of(engine: str, url: str = "http://127.0.0.1:1", protocol: str = "http") -> str:
+        return f"kind: single_stream\ntarget: {{url: '{url}', protocol: '{protocol}', options: {{engine: {engine}}}}}\n"
+
+    assert "engine: 'fast' is none of auto, native, python" in faults(scenario_file(of("fast")))
+    assert "engine: the native engine speaks no TLS" in faults(scenario_file(of("native", "https://127.0.0.1:1")))
+    assert "engine: the native engine speaks HTTP only" in faults(scenario_file(of("native", protocol="null")))
+    monkeypatch.setattr("harness.native.available", lambda: False)
+    assert "engine: the native engine is not compiled here" in faults(scenario_file(of("native")))
+    assert ready(of("python")).job.target.engine == "python"

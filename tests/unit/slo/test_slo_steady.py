@@ -48,6 +48,16 @@ def test_a_server_that_keeps_up_is_steady_however_long_it_takes() -> None:
         assert not found.growing, "in flight grows while the endpoint fills up; latency does not"
 
 
+def test_an_endpoint_that_still_fills_up_while_its_latency_drifts_is_no_queue() -> None:
+    """320 requests at 100/s, each answered after 3 s and a drift of 10 ms: in flight grows to the end of the schedule."""
+    due = np.arange(320, dtype=np.int64) * 10 * MS
+    done = due + 3 * S + np.linspace(0, 10 * MS, 320).astype(np.int64)
+    found = backlog(due, done)
+    assert found is not None
+    assert found.in_flight[1] - found.in_flight[0] > 100
+    assert not found.growing
+
+
 def test_one_stall_that_is_worked_off_or_not_yet_is_no_trend() -> None:
     due, done = served(MS)
     for at in (20 * S, 38 * S):

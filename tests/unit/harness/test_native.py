@@ -1,0 +1,163 @@
+"""What the compiled engine is given is checked before it is believed, and where it can't be used somebody is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.client import Target
+from harness.native import why_not
+
+engine = pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+
+REQUEST = (b"GET / HTTP/1.1\r\n", b"\r\n", False)
+
+
+def made(**changes: Any) -> Any:
+    settings: dict[str, Any] = {
+        "addresses": [(2, "127.0.0.1", 1)],
+        "run_id": b"run",
+        "timeout_ns": 10**9,
+        "connect_timeout_ns": 10**9,
+        "max_connections": 0,
+        "outstanding_limit": 10,
+        "send_request_id": True,
+        "stamping": True,
+        "spin_ns": 0,
+    }
+    return engine.Engine(**{**settings, **changes})
+
+
+def array(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+OPEN = {
+    "due": array(0, 5),
+    "ids": array(0, 1),
+    "offsets": array(0, 1, 2),
+    "sample": array(0, 0),
+    "payload": array(0, 1),
+}
+CLOSED = {"offsets": array(0, 1), "sample": array(0), "payload": array(0), "slots": 1, "first": 0, "step": 1}
+
+
+def add_open(**changes: Any) -> None:
+    e = made()
+    e.set_requests([REQUEST, REQUEST, None])
+    e.open_lane(0, *{**OPEN, **changes}.values(), -1)
+    e.close()
+
+
+def add_closed(**changes: Any) -> None:
+    e = made()
+    e.set_requests([REQUEST, None])
+    e.closed_lane(0, *{**CLOSED, **changes}.values(), False, -1, 1, 0)
+    e.close()
+
+
+def test_a_plan_that_is_one_is_taken() -> None:
+    add_open()
+    add_closed()
+    empty = array()
+    add_open(due=empty, ids=empty, offsets=array(0), sample=empty, payload=empty)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"due": np.array([0, 5], np.int32)},
+        {"due": np.array([0.0, 5.0])},
+        {"due": np.array([0, 5], np.uint64)},
+        {"due": np.zeros((2, 1), np.int64)},
+        {"ids": array(0)},
+        {"ids": array(-1, 1)},
+        {"offsets": array()},
+        {"offsets": array(0, 1)},
+        {"offsets": array(0, 2, 1)},
+        {"offsets": array(1, 1, 2)},
+        {"sample": array(0)},
+        {"sample": array(0, -1)},
+        {"payload": array(0, 3)},
+        {"payload": array(0, -1)},
+        {"payload": array(0, 2)},
+        {"payload": array(0, 1, 1)},
+    ],
+)
+def test_an_open_plan_that_contradicts_itself_or_its_requests_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="plan's arrays"):
+        add_open(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offsets": array(0), "sample": array(), "payload": array()},
+        {"offsets": array(), "sample": array(), "payload": array()},
+        {"slots": 0},
+        {"first": -1},
+        {"step": 0},
+        {"payload": array(1)},
+    ],
+)
+def test_a_closed_plan_without_rows_slots_or_steps_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="plan's arrays"):
+        add_closed(**changes)
+
+
+def test_arrays_that_are_not_contiguous_are_refused() -> None:
+    with pytest.raises((ValueError, BufferError)):
+        add_open(due=np.arange(4, dtype=np.int64)[::2])
+
+
+def test_what_is_given_twice_or_too_late_is_refused() -> None:
+    e = made()
+    with pytest.raises(RuntimeError, match="once"):
+        e.__init__([(2, "127.0.0.1", 1)], b"r", 1, 1, 0, 1, True, True, 0)
+    e.set_requests([REQUEST])
+    with pytest.raises(TypeError, match="once"):
+        e.set_requests([REQUEST])
+    e.open(0)
+    with pytest.raises(ValueError, match="before open"):
+        e.set_plain(bytes(1000), [])
+    with pytest.raises(ValueError, match="before open"):
+        e.closed_lane(0, *CLOSED.values(), False, -1, 1, 0)
+    e.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        e.state()
+    e.close()
+
+
+def test_a_list_of_requests_may_change_afterwards() -> None:
+    e = made()
+    requests = [REQUEST, (b"x" * 100, b"y", False)]
+    e.set_requests(requests)
+    requests.clear()
+    e.closed_lane(0, array(0, 1), array(0), array(1), 1, 0, 1, False, -1, 1, 0)
+    e.close()
+
+
+@pytest.mark.parametrize("addresses", [[], [(2, "::1", 1)], [(10, "127.0.0.1", 1)], [(1, "/x", 1)], [(2, "host", 1)]])
+def test_an_address_that_is_none_is_refused(addresses: list[Any]) -> None:
+    with pytest.raises(ValueError, match="address"):
+        made(addresses=addresses)
+
+
+def test_an_engine_that_was_never_opened_ends_quietly() -> None:
+    for _ in range(3):
+        e = made()
+        e.stop()
+        e.give_up(8)
+        assert e.state() == (0, 0)
+        del e
+
+
+def test_why_the_native_engine_can_not_be_used_ends_with_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, tls = Target("http://h:1", "http"), Target("https://h:1", "http")
+    assert why_not(plain) is None
+    assert "TLS. Give an http:// URL" in (why_not(tls) or "")
+    assert "HTTP only. Leave this option out" in (why_not(plain, http=False) or "")
+    monkeypatch.setattr("harness.native.available", lambda: False)
+    assert "not compiled here. Install a C compiler" in (why_not(plain) or "")
