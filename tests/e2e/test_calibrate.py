@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.plimsoll import begin, children, plimsoll, server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 CHAT = ("--protocol", "openai-chat", "--kind", "server", "--output-tokens", "8", "--arrival", "constant")
 

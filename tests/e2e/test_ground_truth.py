@@ -15,7 +15,7 @@ import pytest
 from tests.bench.pinned import two_cores
 from tests.bench.truth import measure, pinned
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 KEPT_US, CROWDED_US = 100.0, 250.0
 
 

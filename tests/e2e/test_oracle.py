@@ -27,7 +27,7 @@ from reference_server.oracle.truth_file import read_truth
 from tests.e2e.oracle import COMMAND, Oracle, Reader, oracle, post, stream
 from tests.e2e.plimsoll import ROOT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 MS = 1_000_000
 OK = (200, {"content-type": "application/json", "content-length": "13"}, [b'{"ok": "yes"}'])

@@ -11,7 +11,7 @@ import pytest
 
 from tests.bench.schedule import bare_timer, measure
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(100, 4), (1000, 4), (5000, 3)])

@@ -28,7 +28,7 @@ from scenarios.payload import Payload
 from slo.records import Stamp, Status
 from tests.raw_server import answer, raw_server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 
 class Plain:

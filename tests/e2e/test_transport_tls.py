@@ -30,7 +30,7 @@ from slo.records import Stamp, Status
 from tests.e2e.test_transport import Bench, Plain, scripted, server_context
 from tests.raw_server import answer, raw_server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 EARLY_NS, LATE_NS = 100_000, 1_000_000
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
