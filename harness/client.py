@@ -28,7 +28,7 @@ class Target:
 
     ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
     validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``, ``stamps`` of
-    ``STAMPS``; ``spin_ns`` before each due time the native engine stays awake.
+    ``STAMPS``; ``spin_ns`` before each due time the native engine stays awake (None: as long as costs little).
     """
 
     url: str
@@ -45,7 +45,7 @@ class Target:
     max_outstanding: int = MAX_OUTSTANDING
     engine: str = "auto"
     stamps: str = "kernel"
-    spin_ns: int = 0
+    spin_ns: int | None = None
 
 
 class Client(Protocol):

@@ -196,8 +196,8 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
     if common.get("stamps", "kernel") not in STAMPS:
         errors.append(f"{where}:target.options.stamps: {common['stamps']!r} is none of {', '.join(STAMPS)}")
     try:
-        common["spin"] = parse_duration(common.get("spin", 0))
-        if common["spin"] > MAX_SPIN_NS:
+        common["spin"] = None if common.get("spin", "auto") == "auto" else parse_duration(common["spin"])
+        if common["spin"] is not None and common["spin"] > MAX_SPIN_NS:
             errors.append(f"{where}:target.options.spin: more than {MAX_SPIN_NS // 1000} us burns the core. Write less")
     except ValueError as error:
         errors.append(f"{where}:target.options.spin: {error}")

@@ -48,6 +48,9 @@ _TIMEOUT, _CONNECT, _CONNECT_TIMEOUT, _CLOSED_EARLY, _CLOSED_MIDDLE, _WIRE, _GIV
 TURN_NS = 50_000_000
 #: How long the engine's thread may take to give everything up.
 FINISH_NS = 10_000_000_000
+#: The longest wait that is spent awake, and the largest share of a core that such waits may cost.
+SPIN_NS = 50_000
+SPIN_SHARE = 0.05
 #: Responses taken over at once: what waits stays in the engine, where it is held only once.
 SLICE_BYTES = 4_000_000
 
@@ -115,7 +118,7 @@ class NativeRun:
             outstanding_limit=load.outstanding_limit,
             send_request_id=target.send_request_id,
             stamping=target.stamps == "kernel",
-            spin_ns=target.spin_ns,
+            spin_ns=spin_of(load.plan) if target.spin_ns is None else target.spin_ns,
         )
         self._engine.set_requests([r and (r.prefix, r.suffix, r.head) for r in load.requests])
         plain = client.plain()
@@ -350,6 +353,16 @@ class NativeRun:
             "stamps_refused": counters["refused"],
             "exhausted": {explain(OSError(code, "")): count for code, count in exhausted.items()},
         }
+
+
+def spin_of(plan: Plan) -> int:
+    """How long before a due time to stay awake: enough to hide a timer's wake-up, for at most 5 % of a core.
+
+    It takes the median lag from about 30 us to none, and keeps requests that are due together from leaving together: a
+    wake-up 30 us late sends whatever became due meanwhile at once.
+    """
+    span = int(np.ptp(plan.due_ns)) if plan.open_loop and plan.n_queries > 1 else 0
+    return min(SPIN_NS, int(SPIN_SHARE * span / plan.n_queries)) if span else 0
 
 
 def header_list(head: bytes) -> list[tuple[bytes, bytes]]:

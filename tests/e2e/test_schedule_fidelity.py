@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tests.bench.schedule import bare_timer, measure
 
@@ -21,6 +22,9 @@ def test_poisson_load_leaves_as_planned(rate: int, seconds: int) -> None:
     assert abs(found.rate_ratio - 1) <= 0.001
     assert np.percentile(found.lag_us, 50) <= 60 + np.percentile(host, 50)
     assert np.percentile(found.lag_us, 99) <= 500 + np.percentile(host, 99)
+    # The planned gaps are a sample of their own; what left may differ from the exponential by little more than they do.
+    gaps = np.diff(found.due_ns)
+    assert found.ks_distance <= stats.kstest(gaps, "expon", args=(0, gaps.mean())).statistic + 0.05
     planned = found.validity["arrivals"]["dispersion_planned"]
     # A host that stops for ms bunches what was due meanwhile; more than that is ours.
     assert 0.7 <= found.dispersion / planned <= 1.3 + rate * np.percentile(host, 99.9) / 1e6
