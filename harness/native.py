@@ -280,7 +280,7 @@ class NativeRun:
         end = at + head_len
         exchange.headers = header_list(blob[at:end]) if head_len else []
         at, end = end, end + body_len
-        exchange.body = bytearray(blob[at:end])
+        exchange.body = blob[at:end]  # type: ignore[assignment]  # nothing is added to it any more
         marks = array("q", blob[end : end + 16 * n_marks])  # of each read its time and where it ended in the body
         exchange.mark_ns, exchange.mark_end = marks[0::2], marks[1::2]
         end += 16 * n_marks

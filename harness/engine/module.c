@@ -135,27 +135,56 @@ static Exchange *take_finished(Engine *e, i64 limit, Buffer *settled)
     return last ? first : NULL;
 }
 
+static char *put(char *to, const void *from, size_t n)
+{
+    if (n)
+        memcpy(to, from, n);
+    return to + n;
+}
+
+static char *put_rope(char *to, const Rope *r)
+{
+    for (const Block *block = r->first; block; block = block->next)
+        to = put(to, block->data, block->len);
+    return to;
+}
+
+/* Rows and responses of finished exchanges, each copied once. Frees the exchanges whatever happens. */
+static PyObject *unpack(Exchange *first, Py_ssize_t n, Py_ssize_t size, const Buffer *settled)
+{
+    PyObject *rows = PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(Row));
+    PyObject *blob = PyBytes_FromStringAndSize(NULL, size);
+    char *row = rows ? PyBytes_AsString(rows) : NULL, *at = blob ? PyBytes_AsString(blob) : NULL;
+    for (Exchange *x = first, *next; x; x = next) {
+        next = x->next;
+        if (row && at) {
+            row = put(row, &x->row, sizeof x->row);
+            at = put_rope(put_rope(put(at, x->head.data, x->head.len), &x->body), &x->marks);
+        }
+        exchange_free(x);
+    }
+    if (!rows || !blob) {
+        Py_XDECREF(rows);
+        Py_XDECREF(blob);
+        return NULL;
+    }
+    return Py_BuildValue("y#NN", settled->data ? settled->data : "", (Py_ssize_t)settled->len, rows, blob);
+}
+
 /* collect(limit) -> (settled rows, other rows, what belongs to the others): finished since the last call */
 static PyObject *collect(PyObject *object, PyObject *args)
 {
     Engine *e = engine_of((EngineObject *)object);
-    Buffer settled, rows = {0}, blob = {0};
+    Buffer settled;
     long long limit;
-    bool memory = true;
+    Py_ssize_t n = 0, size = 0;
     if (!e || !PyArg_ParseTuple(args, "L", &limit))
         return NULL;
-    for (Exchange *x = take_finished(e, limit, &settled), *next; x; x = next) {
-        next = x->next;
-        memory = memory && buffer_add(&rows, &x->row, sizeof x->row) && buffer_add(&blob, x->head.data, x->head.len)
-                 && rope_copy(&x->body, &blob) && rope_copy(&x->marks, &blob);
-        exchange_free(x);
-    }
-    PyObject *result = !memory ? PyErr_NoMemory()
-        : Py_BuildValue("y#y#y#", settled.data ? settled.data : "", (Py_ssize_t)settled.len, rows.data ? rows.data : "",
-                        (Py_ssize_t)rows.len, blob.data ? blob.data : "", (Py_ssize_t)blob.len);
+    Exchange *first = take_finished(e, limit, &settled);
+    for (const Exchange *x = first; x; x = x->next, n++)
+        size += (Py_ssize_t)(x->head.len + x->body.len + x->marks.len);
+    PyObject *result = unpack(first, n, size, &settled);
     free(settled.data);
-    free(rows.data);
-    free(blob.data);
     return result;
 }
 
