@@ -8,7 +8,6 @@ their latency. What a response means is the dialect's business, after the exchan
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from harness.endpoint import Endpoint
 from harness.exchange import Exchange
 from harness.origin import locate, origin_of
 from harness.stream import Readers, Stream
+from harness.vitals import Durations
 from harness.wire.http1 import ResponseReader, WireError
 from scenarios.payload import Payload
 from slo.records import Status
@@ -168,7 +168,7 @@ class HttpClient:
         self._flying: dict[Exchange, int] = {}
         self._sweeping = False
         self._limit = target.max_connections or (1 << 30)
-        self._pool_waits = array("q")  # how long each request waited for one of max_connections connections
+        self._pool_waits = Durations()  # how long each request waited for one of max_connections connections
         self.connecting = 0
         self.opened = 0
         self.retried = 0
@@ -264,8 +264,8 @@ class HttpClient:
             "engine": "python",
             "connections_opened": self.opened,
             "retried_on_stale_connection": self.retried,
-            "pool_waits": len(self._pool_waits),
-            "pool_wait_p99_ns": _p99(self._pool_waits),
+            "pool_waits": self._pool_waits.count,
+            "pool_wait_p99_ns": self._pool_waits.p99_ns(),
             "kernel_reads": readers.kernel_reads,
             "user_reads": readers.user_reads,
             "clock_steps": readers.wall.steps,
@@ -320,7 +320,7 @@ class HttpClient:
     def _has_waited(self, exchange: Exchange) -> None:
         """A request's wait for the pool is over. One that is sent a second time waited for the server, not for us."""
         if exchange.sent_ns < 0:
-            self._pool_waits.append(self._clock.now_ns() - exchange.ready_ns)
+            self._pool_waits.add(self._clock.now_ns() - exchange.ready_ns)
 
     def retry(self, exchange: Exchange) -> None:
         """The server had closed a kept-alive connection as we wrote to it: once more, on a fresh one."""
@@ -353,8 +353,3 @@ class HttpClient:
             self._clock.wake_at(next(iter(self._flying.values())), self._sweep)
         else:
             self._sweeping = False
-
-
-def _p99(values: array[int]) -> int:
-    """Nearest-rank p99, 0 for none."""
-    return sorted(values)[-(-99 * len(values) // 100) - 1] if values else 0

@@ -10,7 +10,7 @@ import pytest
 
 from harness.clock import WallMap
 from harness.coordinator import _vitals
-from harness.vitals import PULSE_NS, GcPauses, Pulse, Vitals, thread_wanted_ns
+from harness.vitals import PULSE_NS, Durations, GcPauses, Pulse, Vitals, thread_wanted_ns
 from slo.generator import GeneratorFacts
 from slo.lateness import LagLimits
 from slo.strain import checks
@@ -40,7 +40,7 @@ def test_a_loop_that_keeps_time_has_no_stalls() -> None:
     clock.run(clock.now_ns() + 1000 * MS)
     pulse.stop()
     assert pulse.summary() == {"p99_ns": 0, "max_ns": 0, "count": 0, "total_ns": 0}
-    assert len(pulse.late_ns) >= 1000 * MS // PULSE_NS
+    assert pulse.late.count >= 1000 * MS // PULSE_NS
 
 
 def test_a_stall_is_as_long_as_the_loop_stood_still_less_the_rest_of_the_period() -> None:
@@ -54,6 +54,16 @@ def test_a_stall_is_as_long_as_the_loop_stood_still_less_the_rest_of_the_period(
     pulse.stop()
     seen = pulse.summary()
     assert (seen["count"], seen["max_ns"], seen["total_ns"]) == (1, 60 * MS, 60 * MS)
+
+
+def test_durations_keep_their_percentile_in_bounded_memory() -> None:
+    durations = Durations()
+    for ns in range(1, 100_001):
+        durations.add(ns * 1000)
+    assert durations.count == 100_000
+    assert durations.max_ns == 100 * MS
+    assert 99 * MS <= durations.p99_ns() <= 100 * MS
+    assert Durations().p99_ns() == 0
 
 
 def test_a_loop_that_stands_still_until_the_end_is_heard_of() -> None:
