@@ -42,6 +42,8 @@ CONNECTIONS = 64
 FAST_TOKENS, SLOW_TOKENS = 128, 16
 #: Where the climbs begin: any machine keeps this.
 FIRST_TOKEN_RATE, FIRST_STREAMS = 50.0, 32.0
+#: The open loop's climb begins at this part of what the closed loop reached: it has to leave room for the rest.
+OPEN_FROM = 40
 #: A climb goes on at this many times a load that was kept.
 GROWTH = 3.0
 MOST_STREAMS = 50_000.0
@@ -120,7 +122,7 @@ class Session:
             if closed.requests_per_s < 1:
                 raise HarnessFault(f"nothing could be measured: {closed.why}. Free the machine and calibrate again")
             rates = await self._climb(
-                fast, lambda rate: _small("open loop", rate, "server"), closed.requests_per_s / 6,
+                fast, lambda rate: _small("open loop", rate, "server"), closed.requests_per_s / OPEN_FROM,
                 closed.requests_per_s, OPEN_UNTIL,
             )  # fmt: skip
             tokens = await self._climb(fast, _fast_streams, FIRST_TOKEN_RATE, math.inf, TOKENS_UNTIL)

@@ -76,7 +76,7 @@ def needed(plan: Plan, target: Target, workers: int) -> limits.Connections:
 
 def demand(scenario: Scenario, plan: Plan, workers: int) -> capability.Demand:
     """What a plan asks of the generator, as far as it can be known before the answers come."""
-    streaming = protocols()[scenario.target.protocol].streaming
+    streaming = _streams(scenario)
     if plan.cyclic:
         return capability.Demand(workers, streams=(plan.max_in_flight or 1) * _width(plan) if streaming else None)
     if plan.n_queries < 2:
@@ -84,6 +84,14 @@ def demand(scenario: Scenario, plan: Plan, workers: int) -> capability.Demand:
     rate = peak_per_s(plan)
     tokens = output_tokens(scenario) if streaming else None
     return capability.Demand(workers, rate_per_s=rate, token_events_per_s=None if tokens is None else rate * tokens)
+
+
+def _streams(scenario: Scenario) -> bool:
+    """Answers come as streams of tokens, as far as the options tell."""
+    options = scenario.target.options
+    if scenario.target.protocol == "http":
+        return options.get("framing", "none") != "none"
+    return protocols()[scenario.target.protocol].streaming and options.get("stream", True) is not False
 
 
 def peak_per_s(plan: Plan) -> float:

@@ -116,3 +116,20 @@ def test_output_lengths_are_known_on_average_where_the_source_makes_them_up() ->
 
 def test_the_null_protocol_needs_nothing_of_the_host() -> None:
     assert foresight.foresee(job(protocol="null", kind="concurrency", concurrency=90_000)).manifest == {}
+
+
+def test_tokens_are_expected_only_of_answers_that_stream() -> None:
+    def tokens(n: int, **flags: object) -> float | None:
+        scenario = prepare(
+            None,
+            {"url": "http://127.0.0.1:1", "kind": "server", "rate": 10.0, "output_tokens": 8, **flags},  # type: ignore[typeddict-item]
+            [],
+            [],
+            Path(f"streams{n}"),
+        ).job.scenario
+        return foresight.demand(scenario, scenario.build(4), 1).token_events_per_s
+
+    assert tokens(1) is not None
+    assert tokens(2, options={"stream": False}) is None
+    assert tokens(3, protocol="http") is None
+    assert tokens(4, protocol="http", options={"framing": "sse"}) is not None
