@@ -90,7 +90,7 @@ def _streams(scenario: Scenario) -> bool:
     """Answers come as streams of tokens, as far as the options tell."""
     options = scenario.target.options
     if scenario.target.protocol == "http":
-        return options.get("framing", "none") != "none"
+        return bool(options.get("framing", "none") != "none")
     return protocols()[scenario.target.protocol].streaming and options.get("stream", True) is not False
 
 
