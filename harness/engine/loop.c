@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -175,7 +176,7 @@ static void ask_for_promptness(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } attr = {.size = sizeof attr, .runtime = 100000};
+    } attr = {.size = sizeof attr, .nice = getpriority(PRIO_PROCESS, 0), .runtime = 100000}; /* as nice as it was started */
     syscall(SYS_sched_setattr, 0, &attr, 0);
     prctl(PR_SET_TIMERSLACK, 1);
 }
