@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,9 @@ class Folded:
     scan: tokens.TokenScan
 
 
+@cache
 def load_fold() -> Fold | None:
-    """The compiled search, or None where the extension is not there."""
+    """The compiled search, or None where the extension is not there. Asked for each stream, looked for once."""
     try:
         from harness._engine import fold
     except ImportError:

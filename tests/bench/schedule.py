@@ -26,8 +26,7 @@ from scipy import stats
 
 from slo import tables
 from tests.bench.pinned import two_cores
-from tests.bench.truth import pinned
-from tests.e2e.oracle import oracle
+from tests.bench.truth import oracle_on, pinned
 
 _ABSTIME = 1
 
@@ -81,22 +80,16 @@ def bare_timer(every_us: int = 1000) -> Iterator[list[float]]:
 def measure(rate: float, seconds: float, *options: str, workers: int = 1) -> Schedule:
     """One run at ``rate`` for ``seconds``, after one second of warm-up."""
     cores = two_cores()
-    with tempfile.TemporaryDirectory() as folder:
-        with pinned(cores.server):
-            opened = oracle("--truth", "0")
-            server = opened.__enter__()
-        try:
-            command = [
-                sys.executable, "-m", "harness", "run", "--url", server.url, "--protocol", "http", "--kind", "server", "--rate",
-                str(rate), "--duration", f"{seconds}s", "--warmup", "1s", "--workers", str(workers), "--option",
-                """body_text='{"x": 1}'""", *options, "--out", f"{folder}/run", "--json",
-            ]  # fmt: skip
-            with pinned(cores.client):
-                done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-            assert done.returncode in (0, 4), done.stderr
-            return read(Path(folder) / "run")
-        finally:
-            opened.__exit__(None, None, None)
+    with tempfile.TemporaryDirectory() as folder, oracle_on(cores.server, "--truth", "0") as server:
+        command = [
+            sys.executable, "-m", "harness", "run", "--url", server.url, "--protocol", "http", "--kind", "server", "--rate",
+            str(rate), "--duration", f"{seconds}s", "--warmup", "1s", "--workers", str(workers), "--option",
+            """body_text='{"x": 1}'""", *options, "--out", f"{folder}/run", "--json",
+        ]  # fmt: skip
+        with pinned(cores.client):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode in (0, 4), done.stderr
+        return read(Path(folder) / "run")
 
 
 def read(run: Path) -> Schedule:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from reference_server.oracle.truth_file import OracleRow, read_truth
 from slo import tables
 from tests.bench.pinned import two_cores
-from tests.e2e.oracle import oracle
+from tests.e2e.oracle import Oracle, oracle
 
 Array = npt.NDArray[np.int64]
 
@@ -98,26 +98,30 @@ def pinned(core: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+@contextmanager
+def oracle_on(core: int, *arguments: str) -> Iterator[Oracle]:
+    """An oracle on a core of its own; the caller stays where it was."""
+    with ExitStack() as stack:
+        with pinned(core):
+            server = stack.enter_context(oracle(*arguments))
+        yield server
+
+
 def measure(rate: float, seconds: float, tokens: int, itl_ms: float, stamps: str, *options: str) -> Errors:
     """One Poisson run of streams against a fresh oracle."""
     cores = two_cores()
-    with tempfile.TemporaryDirectory() as folder:
-        with pinned(cores.server):
-            opened = oracle("--ttft", "20ms", "--itl", f"{itl_ms}ms", "--tokens", str(tokens), "--truth-mb", "1024")
-            server = opened.__enter__()
-        try:
-            command = [
-                sys.executable, "-m", "harness", "run", "--url", server.url, "--protocol", "openai-chat", "--model", "oracle",
-                "--kind", "server", "--rate", str(rate), "--duration", f"{seconds}s", "--warmup", "1s", "--output-tokens",
-                str(tokens), "--option", f"stamps={stamps}", *options, "--out", f"{folder}/run", "--json",
-            ]  # fmt: skip
-            with pinned(cores.client):
-                done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-            assert done.returncode in (0, 4), done.stderr
-            rows = list(read_truth(server.get("/truth.bin")))
-            return compare(Path(folder) / "run", rows)
-        finally:
-            opened.__exit__(None, None, None)
+    asked = ("--ttft", "20ms", "--itl", f"{itl_ms}ms", "--tokens", str(tokens), "--truth-mb", "1024")
+    with tempfile.TemporaryDirectory() as folder, oracle_on(cores.server, *asked) as server:
+        command = [
+            sys.executable, "-m", "harness", "run", "--url", server.url, "--protocol", "openai-chat", "--model", "oracle",
+            "--kind", "server", "--rate", str(rate), "--duration", f"{seconds}s", "--warmup", "1s", "--output-tokens",
+            str(tokens), "--option", f"stamps={stamps}", *options, "--out", f"{folder}/run", "--json",
+        ]  # fmt: skip
+        with pinned(cores.client):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode in (0, 4), done.stderr
+        rows = list(read_truth(server.get("/truth.bin")))
+        return compare(Path(folder) / "run", rows)
 
 
 def show(name: str, found: list[Errors]) -> str:
