@@ -8,11 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from harness.coordinator import Coordinator
+from harness.coordinator import Coordinator, Outcome
 from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.foresight import foresee
 from harness.job import FormatTarget, Prepared
@@ -29,14 +30,25 @@ def run_job(prepared: Prepared, *, as_json: bool) -> int:
 
     Raises HarnessFault for what went wrong before the first query.
     """
-    console = Console(stderr=True)
+    outcome = carry_out(prepared)
+    result = judge(outcome.sealed, prepared.objectives)
+    written = publish(result, outcome.sealed.directory, prepared.outputs, as_json=as_json)
+    if as_json or not written:
+        _notice(Console(stderr=True), f"run directory: {outcome.sealed.directory.path}")
+    code = ExitCode.INTERRUPTED if outcome.interrupted else OF_OUTCOME[result.verdict.outcome]
+    return int(code) if written or code else int(ExitCode.USAGE)
+
+
+def carry_out(prepared: Prepared, label: str = "") -> Outcome:
+    """Send the load and seal the run directory, with progress on stderr. Judges and prints no result.
+
+    ``label`` stands before the scenario's name in the progress display. Raises HarnessFault for what went wrong before
+    the first query.
+    """
     scenario = prepared.job.scenario
-    display = LiveDisplay(console, f"{scenario.name} ({scenario.kind})")
-
-    def notice(text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # nobody reads stderr: that must not cost the run
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
-
+    console = Console(stderr=True)
+    display = LiveDisplay(console, f"{label}{scenario.name} ({scenario.kind})")
+    notice = partial(_notice, console)
     try:
         foreseen = foresee(prepared.job)
         for text in foreseen.warnings:
@@ -48,15 +60,14 @@ def run_job(prepared: Prepared, *, as_json: bool) -> int:
         raise
     finally:
         display.close()
-    sealed = outcome.sealed
-    for note in sealed.notes:
+    for note in outcome.sealed.notes:
         notice(f"warning: {note}")
-    result = judge(sealed, prepared.objectives)
-    written = publish(result, sealed.directory, prepared.outputs, as_json=as_json)
-    if as_json or not written:
-        notice(f"run directory: {sealed.directory.path}")
-    code = ExitCode.INTERRUPTED if outcome.interrupted else OF_OUTCOME[result.verdict.outcome]
-    return int(code) if written or code else int(ExitCode.USAGE)
+    return outcome
+
+
+def _notice(console: Console, text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody reads stderr: that must not cost the run
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def judge(sealed: Sealed, objectives: Sequence[Objective]) -> Report:

@@ -1,0 +1,55 @@
+"""``plimsoll gate`` and ``plimsoll report``: judge a run directory again. Both send nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import HarnessFault
+from harness.exit_codes import OF_OUTCOME
+from harness.verbs.flags import FormatOption, Json, Slo
+
+
+def gate(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    slo: Slo = None,
+    format: FormatOption = None,
+    json_: Json = False,
+) -> None:
+    """Judge a run again, against these objectives or its own, and exit by the verdict. Sends nothing."""
+    raise typer.Exit(_judge_again(run_dir, slo or [], format or [], json_))
+
+
+def report(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    slo: Slo = None,
+    format: FormatOption = None,
+    json_: Json = False,
+) -> None:
+    """Recompute a run's report from its records, rewrite report.json and report.html, and print it."""
+    _judge_again(run_dir, slo or [], format or [], json_, rewrite=True)
+
+
+def _judge_again(run_dir: Path, slo: list[str], format_texts: list[str], as_json: bool, rewrite: bool = False) -> int:
+    from harness.job import read_formats, read_objectives
+    from harness.rundir import open_sealed
+    from harness.session import judge, publish
+
+    sealed = open_sealed(run_dir)
+    _, objectives, errors = read_objectives(slo or list(sealed.scenario.get("objectives", ())))
+    outputs, problems = read_formats(format_texts)
+    if errors or problems:
+        raise HarnessFault(errors + problems)
+    result = judge(sealed, objectives)
+    written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json)
+    if not written:
+        raise HarnessFault("not every file could be written (see the warning above). Make room, or name another place")
+    return int(OF_OUTCOME[result.verdict.outcome])
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    app.command()(gate)
+    app.command()(report)

@@ -1,0 +1,97 @@
+"""``plimsoll run``: send load by a scenario, measure, judge, and leave a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.errors import HarnessFault
+from harness.verbs.flags import FormatOption, Json, Slo
+
+
+def run(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="The endpoint. Without it the bundled reference server is started and stopped."),
+    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="How to talk to it, e.g. openai-chat, kserve-v2, http.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name to ask for.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="single_stream, multi_stream, server, offline or concurrency.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
+    arrival: Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight (concurrency).")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="D", help="Issue for at least this long: 20s, 5m.")] = None,
+    queries: Annotated[int | None, typer.Option(metavar="N", help="Issue at least this many queries.")] = None,
+    max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(metavar="N", help="Prompt length.")] = None,
+    output_tokens: Annotated[int | None, typer.Option(metavar="N", help="Answer length asked for.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Everything random comes from it.")] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Load-generating processes.")] = None,
+    slo: Slo = None,
+    warmup: Annotated[str | None, typer.Option(metavar="D", help="Load before the measured run, not judged.")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a request up after this.")] = None,
+    connect_timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a connection up after this.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="'NAME: VALUE'", help="Extra header; ${env:NAME} is filled in. Repeatable."),
+    ] = None,
+    api_key_env: Annotated[str | None, typer.Option(metavar="NAME", help="Variable that holds the API key.")] = None,
+    api_key_file: Annotated[str | None, typer.Option(metavar="PATH", help="File that holds the API key.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="K=V", help="A protocol option (V is YAML). Repeatable."),
+    ] = None,
+    ca_file: Annotated[str | None, typer.Option(metavar="PATH", help="Extra certificate authorities (PEM).")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory (default: runs/NAME-TIME).")] = None,
+    format: FormatOption = None,
+    json_: Json = False,
+) -> None:
+    """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
+    from harness.job import prepare
+    from harness.session import run_job
+
+    flags: dict[str, Any] = {
+        "url": url, "protocol": protocol, "model": model, "kind": kind, "rate": rate, "arrival": arrival,
+        "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
+        "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
+        "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
+        "api_key_file": api_key_file, "ca_file": ca_file, "tls_verify": False if insecure else None,
+        "headers": _pairs(header or [], ":", "--header") or None,
+        "options": _yaml_values(_pairs(option or [], "=", "--option")) or None,
+    }  # fmt: skip
+    prepared = prepare(scenario, flags, slo or [], format or [], out)  # type: ignore[arg-type]
+    raise typer.Exit(run_job(prepared, as_json=json_))
+
+
+def _pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
+    wrong = [text for text in texts if separator not in text]
+    if wrong:
+        shape = "'NAME: VALUE'" if separator == ":" else "K=V"
+        # The value may be a secret that was mistyped, so it is not repeated.
+        raise HarnessFault(
+            f"{flag}: {len(wrong)} of {len(texts)} not written as {shape}. Put a {separator!r} between the two"
+        )
+    return {name.strip(): value.strip() for name, _, value in (text.partition(separator) for text in texts)}
+
+
+def _yaml_values(pairs: dict[str, str]) -> dict[str, Any]:
+    import yaml
+
+    try:
+        return {name: yaml.safe_load(value) for name, value in pairs.items()}
+    except yaml.YAMLError as error:
+        raise HarnessFault(f"--option: a value is not YAML ({error}). Quote it") from None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command()(run)

@@ -1,0 +1,71 @@
+"""``plimsoll scenarios``: the ready-made scenarios, and a check of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from harness.verbs.flags import Json
+
+scenarios_app = typer.Typer(help="Ready-made scenarios and the scenario file format.", no_args_is_help=True)
+
+
+@scenarios_app.command("list")
+def scenarios_list(json_: Json = False) -> None:
+    """The ready-made scenarios."""
+    from scenarios.spec import library, load
+
+    found = {name: load(name) for name in library()}
+    if json_:
+        rows = [{"name": name, "kind": s.kind, "description": s.description} for name, s in found.items()]
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = Table("name", "kind", "what it is for", box=None)
+    for name, item in found.items():
+        table.add_row(name, item.kind, item.description)
+    Console().print(table)
+
+
+@scenarios_app.command("show")
+def scenarios_show(name: Annotated[str, typer.Argument(help="A library scenario.")], json_: Json = False) -> None:
+    """Print a ready-made scenario, to be saved and changed."""
+    from scenarios.spec import library, load
+
+    scenario = load(name)  # says what is wrong, and what names there are
+    if json_:
+        typer.echo(json.dumps(scenario.to_mapping(), indent=1))
+    else:
+        path = library().get(name, Path(name))
+        typer.echo(path.read_text(encoding="utf-8"), nl=False)
+
+
+@scenarios_app.command("schema")
+def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
+    """The JSON schema of scenario files, for editors."""
+    from scenarios.spec import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=1))
+
+
+@scenarios_app.command("check")
+def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")], json_: Json = False) -> None:
+    """Check a scenario file: every error at once; sends nothing."""
+    from harness.job import check_file
+
+    scenario = check_file(path)
+    plan = scenario.build(len(scenario.source_object()))
+    if json_:
+        typer.echo(json.dumps({"scenario": scenario.to_mapping(), "plan_fingerprint": plan.fingerprint()}, indent=1))
+        return
+    what = "a closed loop" if plan.cyclic else f"{plan.n_samples:,} samples in {plan.n_queries:,} queries"
+    typer.echo(f"{path}: {scenario.kind}, {what}. Fine")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    app.add_typer(scenarios_app, name="scenarios")

@@ -1,0 +1,77 @@
+"""``plimsoll serve`` and ``plimsoll readiness``: an endpoint to try things on, and one to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from harness.errors import HarnessFault
+from harness.verbs.flags import Json
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    http_port: Annotated[int, typer.Option(help="HTTP port; 0 picks a free one.")] = 8000,
+    model: Annotated[list[str] | None, typer.Option(help="llm or scripted. Repeatable.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    preset: Annotated[str | None, typer.Option(help="Size of the llm.")] = None,
+    ttft: Annotated[str | None, typer.Option(metavar="D", help="Time to first token (scripted).")] = None,
+    itl: Annotated[str | None, typer.Option(metavar="D", help="Time between tokens (scripted).")] = None,
+    fault: Annotated[list[str] | None, typer.Option(metavar="NAME[=ARGS]", help="Scripted misfortune.")] = None,
+    queue_limit: Annotated[int | None, typer.Option(help="Requests that may wait before 503.")] = None,
+    max_batch: Annotated[int | None, typer.Option(help="Sequences in one step.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the weights.")] = None,
+) -> None:
+    """Start the bundled reference server and serve until Ctrl-C."""
+    import os
+
+    from harness.bundled import default_model
+
+    arguments = ["--host", host, "--http-port", str(http_port), "--device", device]
+    for name in model or [default_model()]:
+        arguments += ["--model", name]
+    single = {
+        "--preset": preset,
+        "--ttft": ttft,
+        "--itl": itl,
+        "--queue-limit": queue_limit,
+        "--max-batch": max_batch,
+    }
+    for flag, value in {**single, "--seed": seed}.items():
+        if value is not None:
+            arguments += [flag, str(value)]
+    for text in fault or []:
+        arguments += ["--fault", text]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "reference_server", *arguments])
+
+
+def readiness(
+    url: Annotated[str, typer.Argument(help="The endpoint.")],
+    timeout: Annotated[str, typer.Option(metavar="D", help="Give up after this.")] = "60s",
+    json_: Json = False,
+) -> None:
+    """Wait until an endpoint accepts connections. Exit 0 when it does, 5 when it doesn't in time."""
+    from harness.client import Target
+    from harness.coordinator import wait_ready
+    from scenarios.durations import parse_duration
+
+    try:
+        limit_ns = parse_duration(timeout)
+    except ValueError as error:
+        raise HarnessFault(f"--timeout: {error}") from None
+    seconds = asyncio.run(wait_ready(Target(url, "http"), limit_ns / 1e9))
+    if json_:
+        typer.echo(json.dumps({"url": url, "ready_after_s": seconds}))
+    else:
+        typer.echo(f"{url} accepted a connection after {seconds:.2f} s")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    app.command()(serve)
+    app.command()(readiness)
