@@ -21,7 +21,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,35 @@ class ObjectiveError(ValueError):
     def __init__(self, errors: str | Sequence[str]) -> None:
         self.errors = [errors] if isinstance(errors, str) else list(errors)
         super().__init__("\n".join(self.errors))
+
+
+class Promise(Protocol):
+    """What a verdict is about: an objective of this grammar, or one of an OpenSLO document. ``str()`` is its text."""
+
+    @property
+    def indicator(self) -> str:
+        """Of what."""
+        ...
+
+    @property
+    def statistic(self) -> str | None:
+        """``p99``, ``mean``, ``ratio`` ...; None: a limit on a single request."""
+        ...
+
+    @property
+    def operator(self) -> Literal["<=", "<", ">=", ">"]:
+        """How the statistic must stand to the threshold."""
+        ...
+
+    @property
+    def threshold(self) -> float:
+        """In ``unit``."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """``ns``, ``ratio`` (0..1), ``per_s`` or ``1``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ import numpy as np
 from slo import confidence as sure
 from slo.confidence import Probability
 from slo.distribution import exact
-from slo.records import BoolArray, FloatArray
+from slo.records import BoolArray, FloatArray, IntArray, Records
 
 BLOCKS = 30
 #: Fewer entries a block tell nothing of how bad ones cluster.
@@ -33,6 +33,8 @@ MIN_BLOCK = 10
 MIN_BLOCKS = 8
 #: Weight of the squared excess on one side of the limit.
 EXCESS_WEIGHT = 3.0
+
+_SLAB = 4_000_000  # values taken at a time: bounds the memory, not the result
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
@@ -88,6 +90,36 @@ def blocks_of(bad: BoolArray) -> Blocks:
     edges = np.linspace(0, n, number + 1).astype(np.int64)
     counts = np.add.reduceat(bad, edges[:-1], dtype=np.int64) if n else np.zeros(1, np.int64)
     return Blocks(counts.astype(np.float64), np.diff(edges).astype(np.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which block each record belongs to: ``block`` int64[records] (-1: not measured), ``number`` of blocks."""
+
+    block: IntArray
+    number: int
+
+    def count(self, bad: BoolArray, row: IntArray) -> Blocks:
+        """Block counts of values: bad[m] of the records at row[m]."""
+        size, worse = np.zeros(self.number, np.int64), np.zeros(self.number, np.int64)
+        for first in range(0, len(row), _SLAB):
+            where = self.block[row[first : first + _SLAB]]
+            size += np.bincount(where, minlength=self.number)
+            worse += np.bincount(where[bad[first : first + _SLAB]], minlength=self.number)
+        return Blocks(worse.astype(np.float64), size.astype(np.float64))
+
+
+def cut(records: Records, least: int = MIN_BLOCK) -> Cut:
+    """Cut the measured records into blocks of nearly equal counts, at least ``least`` each, in order of due time.
+
+    What a request does, and how many values it has, moves no other request to another block.
+    """
+    rows = np.flatnonzero(records.in_measure)
+    number = max(1, min(BLOCKS, len(rows) // least))
+    order = np.argsort(records["due_ns"][rows], kind="stable")
+    block = np.full(len(records), -1, np.int64)
+    block[rows[order]] = np.arange(len(rows)) * number // max(len(rows), 1)
+    return Cut(block, number)
 
 
 def clustered_p(seen: Blocks, limit: float, side: Literal["few", "many"]) -> float:

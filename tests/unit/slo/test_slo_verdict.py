@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from slo.objective import parse
@@ -26,8 +27,15 @@ def run(latency_ms: object, **columns: object) -> Records:
 
 
 def slow(bad: int, n: int) -> Records:
-    """n requests of 10 ms, the first ``bad`` of them 20 ms."""
-    return run(np.where(np.arange(n) < bad, 20, 10))
+    """n requests of 10 ms, ``bad`` of them, evenly spread, 20 ms."""
+    return run(np.where(spread(bad, n), 20, 10))
+
+
+def spread(bad: int, n: int) -> npt.NDArray[np.bool_]:
+    """``bad`` of n at equal distances: as independent as can be."""
+    chosen = np.zeros(n, bool)
+    chosen[np.arange(bad) * n // max(bad, 1)] = True
+    return chosen
 
 
 def valid(some: Records) -> Validity:
@@ -85,7 +93,7 @@ def test_failed_requests_rank_as_worst() -> None:
 
 
 def test_an_objective_on_a_low_percentile_guards_a_rate() -> None:
-    rates = run(np.where(np.arange(1000) < 30, 100, 10), n_out=2)  # 20/s and 200/s
+    rates = run(np.where(spread(30, 1000), 100, 10), n_out=2)  # 20/s and 200/s
     assert one(rates, "p5(output_rate) >= 100/s").outcome == "PASS"
     assert one(rates, "p1(output_rate) >= 100/s").outcome == "FAIL"
     assert one(slow(0, 10).select(np.arange(0)), "p5(output_rate) >= 1/s").outcome == "INCONCLUSIVE"
@@ -102,7 +110,7 @@ def test_an_objective_on_a_low_percentile_guards_a_rate() -> None:
     ],
 )
 def test_a_share_is_demonstrated_by_the_tabulated_number_of_requests(bad: int, n: int, outcome: str) -> None:
-    status = np.where(np.arange(n) < bad, int(Status.HTTP), 0)
+    status = np.where(spread(bad, n), int(Status.HTTP), 0)
     found = one(run(np.ones(n), status=status), "ratio(error) <= 0.1%")
     assert (found.outcome, found.bad) == (outcome, bad)
 
@@ -177,12 +185,40 @@ def test_an_invalid_run_is_invalid_whatever_its_numbers_say() -> None:
     assert found.objectives[0].outcome == "PASS"
 
 
-def test_gaps_of_one_request_are_told_to_depend_on_each_other() -> None:
-    some = run(np.ones(400), chunks=[[0, 5, 9]] * 400, n_chunks=3)
-    assert "depend on each other" in one(some, "p99(itl) <= 1ms").detail
+def test_gaps_of_the_same_requests_count_as_few() -> None:
+    """40 of 4,000 gaps are slow: as independent ones that is on the limit; all of two requests, it is two events."""
+    even = [[0, *(np.cumsum(np.where(np.arange(100) == i % 100, 9, 1) * MS).tolist())] for i in range(40)]
+    burst = [[0, *(np.cumsum(np.full(100, 9 if i in (7, 21) else 1) * MS).tolist())] for i in range(40)]
+    spread_out, together = (
+        one(run(np.ones(40), chunks=even), "p95(itl) <= 2ms"),
+        one(run(np.ones(40), chunks=burst), "p90(itl) <= 2ms"),
+    )
+    assert (spread_out.outcome, spread_out.n, spread_out.bad) == ("PASS", 4000, 40)
+    assert (together.outcome, together.n, together.bad) == ("INCONCLUSIVE", 4000, 200)
+    assert together.design_effect > 50
+    assert "they come in clusters" in together.detail
 
 
 @pytest.mark.parametrize("confidence", ["0", "1", "1.5"])
 def test_a_confidence_outside_0_to_1_is_refused(confidence: str) -> None:
     with pytest.raises(ValueError, match=r"lies"):
         one(slow(0, 10), "p99(latency) <= 15ms", confidence)
+
+
+def test_a_fail_among_many_objectives_needs_more_evidence_than_one_alone() -> None:
+    """Holm: 16 of 1,000 over a p99 has p = 0.047 alone."""
+    some = run(np.where(spread(17, 1000), 20, 10))
+    alone = one(some, "p99(latency) <= 15ms")
+    assert (alone.outcome, alone.p_fail) == ("FAIL", pytest.approx(0.0264, abs=1e-4))
+    among = verdict(some, "p99(latency) <= 15ms", "ratio(error) <= 1%", "p90(latency) <= 15ms").objectives[0]
+    assert among.outcome == "INCONCLUSIVE"
+    assert among.n_needed is not None
+    assert among.n_needed > 1000
+    assert "Holm" in among.detail
+    with_a_fact = verdict(some, "p99(latency) <= 15ms", "max(latency) <= 1s").objectives[0]
+    assert with_a_fact.outcome == "FAIL"  # what is judged as observed can't be wrong by chance
+
+
+def test_a_pass_of_several_needs_no_more_than_each_alone() -> None:
+    found = verdict(slow(0, 299), "p99(latency) <= 15ms", "ratio(error) <= 1%", "p99(ttfb) <= 15ms")
+    assert found.outcome == "PASS"

@@ -1,0 +1,230 @@
+"""One objective over the run: was it kept, and does the run show it?
+
+A percentile or a share passes only when the share of values that break its limit is shown to be small enough, and fails
+only when it is shown to be too large (``slo.share``); in between, or without data, the run is too short to say and the
+verdict says how long it should be. A mean, an extreme or a rate is a fact about this run and judged as observed: no bound
+of a mean is both honest for heavy tails and monotone, and a slower request must never turn a FAIL into a PASS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from slo import confidence as sure
+from slo import share
+from slo.distribution import exact, quantile
+from slo.goodput import Goodput, throughput
+from slo.indicator import Measured, catalogue, measure
+from slo.objective import Objective, Promise, show
+from slo.percentile_bounds import bounds
+from slo.records import Records
+
+Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveVerdict:
+    """One objective over the run.
+
+    ``observed`` and ``threshold`` are in ``unit``; ``observed`` is NaN for no data and may be +inf.
+    ``interval``: a lower and an upper bound, each at the confidence (for facts about the run, the fact
+    itself; for a mean, Student's t, for information). ``n`` values, ``bad`` of them break the limit,
+    ``max_bad_allowed`` of n would still pass (-1: none, None: does not apply). ``n_needed``: 0 when
+    decided, else the total n that would decide if the observed share of bad ones held, None when no n
+    would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``: how often a share on the limit
+    would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
+    share their fate.
+    """
+
+    objective: Promise
+    outcome: Outcome
+    observed: float
+    interval: tuple[float, float]
+    n: int
+    n_needed: int | None
+    detail: str
+    missing: int = 0
+    bad: int | None = None
+    max_bad_allowed: int | None = None
+    p_pass: float | None = None
+    p_fail: float | None = None
+    design_effect: float = 1.0
+
+    @property
+    def text(self) -> str:
+        """The objective as text."""
+        return str(self.objective)
+
+    @property
+    def threshold(self) -> float:
+        """The objective's threshold in ``unit``."""
+        return self.objective.threshold
+
+    @property
+    def unit(self) -> str:
+        """``ns``, ``ratio``, ``per_s`` or ``1``."""
+        return self.objective.unit
+
+
+def judge_objective(
+    objective: Objective, records: Records, good: Goodput, confidence: sure.Probability
+) -> ObjectiveVerdict:
+    """Judge one objective over the run. ``good``: the goodput of these records under all of the objectives."""
+    if objective.statistic == "ratio":
+        return _ratio(objective, records, good, confidence)
+    if objective.statistic == "rate":
+        return _rate(objective, records, good)
+    measured = measure(catalogue()[objective.indicator], records)
+    if measured.n == 0:
+        return _no_data(objective, measured, confidence)
+    if objective.quantile is not None:
+        return _percentile(objective, records, measured, objective.quantile, confidence)
+    return _fact(objective, measured, confidence)
+
+
+def _limit(objective: Objective) -> Fraction:
+    """The share of values that may break the limit of a percentile."""
+    assert objective.quantile is not None
+    return 1 - objective.quantile if objective.operator in ("<=", "<") else objective.quantile
+
+
+def _no_data(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
+    needed = sure.n_needed(0, 0, _limit(objective), confidence) if objective.quantile is not None else 1
+    why = f"none of {measured.missing} successful requests has one" if measured.missing else "nothing was measured"
+    detail = f"no {objective.indicator} to judge: {why}. Drop the objective, or measure what has one"
+    nan = float("nan")
+    return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, measured.missing)
+
+
+def _percentile(
+    objective: Objective, records: Records, measured: Measured, p: Fraction, confidence: sure.Probability
+) -> ObjectiveVerdict:
+    # A gap belongs to a request: even blocks of single requests hold many gaps.
+    cut = share.cut(records, 1 if catalogue()[objective.indicator].scope == "gap" else share.MIN_BLOCK)
+    bad = ~np.asarray(objective.met_by(measured.values))
+    test = share.judge_blocks(cut.count(bad, measured.row), _limit(objective), confidence)
+    low, high = bounds(measured, cut, p, confidence)
+    observed = quantile(np.sort(measured.values), p)
+    detail = (
+        f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
+        f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"
+    )
+    return _shown(objective, test, observed, (low, high), detail, measured.missing)
+
+
+def _shown(
+    objective: Objective,
+    test: share.ShareTest,
+    observed: float,
+    interval: tuple[float, float],
+    detail: str,
+    missing: int = 0,
+) -> ObjectiveVerdict:
+    return ObjectiveVerdict(
+        objective,
+        test.outcome,
+        observed,
+        interval,
+        test.n,
+        test.n_needed,
+        detail + _more(test),
+        missing,
+        test.bad,
+        test.allowed,
+        test.p_pass,
+        test.p_fail,
+        test.design_effect,
+    )
+
+
+def _between(interval: tuple[float, float], unit: str, confidence: sure.Probability) -> str:
+    low, high = (show(bound, unit) for bound in interval)
+    sure_of = f"{float(exact(confidence)) * 100:.4g} % sure"
+    return f"{sure_of} above {low}, {sure_of} below {high}"
+
+
+def _how_many(test: share.ShareTest) -> str:
+    if test.allowed < 0:
+        return "too few values to allow any"
+    evenly = "" if test.design_effect < 1.5 else " if they lay evenly"
+    return f"{test.allowed} may{evenly}"
+
+
+def _more(test: share.ShareTest) -> str:
+    clustered = ""
+    if test.design_effect >= 1.5 and test.n:
+        clustered = f"; they come in clusters: {test.n} values say as much as {test.n / test.design_effect:.0f} independent ones"
+    if test.outcome != "INCONCLUSIVE":
+        return clustered
+    if test.n_needed is None:
+        return f"{clustered}; exactly on the limit, so no number of requests decides it: change the limit"
+    return f"{clustered}; at this share {test.n_needed} in all would decide, {test.n_needed - test.n} more: let the run go on"
+
+
+def _fact(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
+    """Mean, max or min, as observed."""
+    if objective.statistic == "mean":
+        observed = float(np.sort(measured.values).mean())
+        interval = sure.mean_interval(measured.values, confidence, sides=1)
+        note = f"; {_between(interval, objective.unit, confidence)}, if the mean is near normal"
+        note = note if np.isfinite(interval).all() else ""
+    else:
+        observed = float(measured.values.max() if objective.statistic == "max" else measured.values.min())
+        interval, note = (observed, observed), ""
+    kept = bool(objective.met_by(observed))
+    failures = f", {measured.failed} of them failed" if measured.failed else ""
+    detail = f"{show(observed, objective.unit)} over {measured.n} values{failures}; judged as observed{note}"
+    return ObjectiveVerdict(
+        objective, "PASS" if kept else "FAIL", observed, interval, measured.n, 0, detail, measured.missing
+    )
+
+
+def _ratio(objective: Objective, records: Records, good: Goodput, confidence: sure.Probability) -> ObjectiveVerdict:
+    """A share of all measured requests, tested on those that count against it."""
+    rows = np.flatnonzero(records.in_measure)
+    upward = objective.operator in ("<=", "<")
+    limit = objective.exact_threshold if upward else 1 - objective.exact_threshold
+    if not len(rows):
+        nan = float("nan")
+        detail = "nothing was measured; see the errors of the run, then measure again"
+        needed = sure.n_needed(0, 0, limit, confidence)
+        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail)
+    bad = ~(good.good if objective.indicator == "good" else records.ok)[rows]
+    test = share.judge_blocks(share.cut(records).count(bad, rows), limit, confidence)
+    low, high = test.interval
+    interval = (low, high) if upward else (1.0 - high, 1.0 - low)
+    observed = test.bad / test.n if upward else (test.n - test.bad) / test.n
+    name = "failed" if objective.indicator == "error" else "not good"
+    detail = (
+        f"{show(observed, 'ratio')} observed, {_between(interval, 'ratio', confidence)}; {test.bad} of {test.n} "
+        f"requests {name}, {_how_many(test)}"
+    )
+    return _shown(objective, test, observed, interval, detail)
+
+
+def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVerdict:
+    """A rate over the run's span, as observed."""
+    done = throughput(records)
+    observed: float | None = {
+        "good": good.goodput_per_s,
+        "ok": done.requests_per_s,
+        "output_tokens": done.output_tokens_per_s,
+    }[objective.indicator]
+    measured = records.in_measure
+    if observed is None and ((records["n_out"] >= 0) & measured).any():
+        observed = 0.0  # tokens were counted, but only of requests that failed
+    if observed is None and not (records.ok & measured).any():
+        observed = 0.0
+    if observed is None or good.n == 0:
+        nan = float("nan")
+        what = "no request counted its tokens" if good.n else "nothing was measured"
+        detail = f"{what}, so there is no rate. Drop the objective, or measure what has one"
+        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
+    over = show(done.span_ns, "ns")
+    detail = f"{show(observed, 'per_s')} over {over}, from t0 to the last answer; judged as observed"
+    outcome: Outcome = "PASS" if objective.met_by(observed) else "FAIL"
+    return ObjectiveVerdict(objective, outcome, observed, (observed, observed), good.n, 0, detail)
