@@ -1,11 +1,12 @@
 """The grammar of objectives: ``p99(ttft) <= 200ms``, ``ratio(good) >= 99.5%``, ``ttft <= 200ms``.
 
-    objective  = [statistic "("] indicator [")"] operator threshold
+    objective  = [statistic "("] indicator [")"] operator threshold ["over" period]
     statistic  = "p" percent | mean | max | min         of an indicator, over the run
                | ratio                                  of good or error, over all measured requests
                | rate                                   of good, ok or output_tokens, per second of the run
     operator   = "<=" | "<" | ">=" | ">"
     threshold  = number [ns | us | ms | s | m | % | /s]
+    period     = number (h | d | w)                     whose error budget a percentile or a ratio draws on
 
 Without a statistic it is a limit on a single request: one that succeeds and meets all of them is good.
 Refused, with the reason: what no run could show, and limits on the side that cannot hurt. Nothing is
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -47,8 +48,10 @@ RATES = ("good", "ok", "output_tokens")
 
 _SHAPE = re.compile(
     r"\s*(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>\w+)\s*\)|(?P<bare>\w+))\s*"
-    r"(?P<operator>[<>=!~≤≥]+)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[^\s0-9]*)\s*"
+    r"(?P<operator>[<>=!~≤≥]+)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[^\s0-9]*)"
+    r"(?:\s+over\s+(?P<period>\S+))?\s*"
 )
+PERIODS = MappingProxyType({"h": 3_600_000_000_000, "d": 86_400_000_000_000, "w": 604_800_000_000_000})
 _EXAMPLES = "p99(ttft) <= 200ms, ratio(good) >= 99.5%, rate(good) >= 40/s, max(latency) <= 2s, or ttft <= 200ms"
 
 
@@ -95,7 +98,8 @@ class Objective:
 
     ``statistic``: ``p99``, ``mean``, ``max``, ``min``, ``ratio``, ``rate``, or None for a limit on a single
     request. ``quantile``: 99/100 for p99, else None. ``threshold`` is in the base ``unit`` (``ns``,
-    ``ratio`` as 0..1, ``per_s`` or ``1``); ``threshold_text`` is what was written, as ``200ms``.
+    ``ratio`` as 0..1, ``per_s`` or ``1``); ``threshold_text`` is what was written, as ``200ms``. ``period`` as written,
+    as ``28d``; empty for none.
     """
 
     indicator: str
@@ -105,10 +109,17 @@ class Objective:
     threshold: float
     threshold_text: str
     unit: str
+    period: str = ""
 
     def __str__(self) -> str:
         left = f"{self.statistic}({self.indicator})" if self.statistic else self.indicator
-        return f"{left} {self.operator} {self.threshold_text}"
+        over = f" over {self.period}" if self.period else ""
+        return f"{left} {self.operator} {self.threshold_text}{over}"
+
+    @property
+    def period_ns(self) -> int | None:
+        """The period of its error budget in ns, None where none was written."""
+        return int(self.period[:-1]) * PERIODS[self.period[-1]] if self.period else None
 
     @property
     def scope(self) -> Literal["request", "run"]:
@@ -161,6 +172,8 @@ def _build(found: re.Match[str]) -> Objective:
     threshold_text, threshold = _threshold(found["number"], found["unit"].replace("µ", "u").replace("μ", "u"), base)
     asked = Objective(name, statistic, quantile, operator, threshold, threshold_text, base)  # type: ignore[arg-type]
     _direction(asked, better, indicator)
+    if found["period"]:
+        asked = replace(asked, period=_period(asked, found["period"]))
     return asked
 
 
@@ -221,6 +234,17 @@ def _threshold(number: str, unit: str, base: str) -> tuple[str, float]:
             "or max(error) <= 0 for no error at all in this run"
         )
     return _plain(number) + unit, float(value)
+
+
+def _period(asked: Objective, text: str) -> str:
+    text = text.lstrip("0")
+    if not re.fullmatch(rf"[0-9]{{1,5}}[{''.join(PERIODS)}]", text):
+        raise ObjectiveError(f"period {text} is not a number of hours, days or weeks; write over 28d")
+    if asked.quantile is None and asked.statistic != "ratio":
+        raise ObjectiveError(
+            f"{str(asked).split(' ')[0]} has no error budget, so no period: only a percentile or a ratio has. Leave out over {text}"
+        )
+    return text
 
 
 def _direction(asked: Objective, better: str, indicator: Indicator | None) -> None:
