@@ -78,13 +78,13 @@ class Arm(BaseModel):
     @classmethod
     def _a_url_or_bundled(cls, url: str | None) -> str | None:
         if url not in (None, BUNDLED):
-            TargetSection.model_validate({"url": url})
+            _as_of_a_target(url=url)
         return url
 
     @field_validator("headers")
     @classmethod
     def _sendable(cls, headers: dict[str, str]) -> dict[str, str]:
-        TargetSection.model_validate({"headers": headers})  # refuses a secret in the clear
+        _as_of_a_target(headers=headers)  # refuses a secret in the clear
         return headers
 
     @model_validator(mode="after")
@@ -102,6 +102,14 @@ class Arm(BaseModel):
             "headers": self.headers or None,
             "options": self.options or None,
         }
+
+
+def _as_of_a_target(**given: Any) -> None:
+    """Raise ValueError, in the same words, for what a scenario's target would refuse."""
+    try:
+        TargetSection.model_validate(given)
+    except ValidationError as error:
+        raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None
 
 
 def read_arms(texts: Sequence[str]) -> tuple[tuple[Arm, ...], list[str]]:
@@ -150,6 +158,8 @@ def _mapping(text: str) -> tuple[dict[str, Any], list[str]]:
 def _set(mapping: dict[str, Any], key: str, text: str) -> list[str]:
     """One ``KEY=VALUE`` into the mapping: ``option.X`` and ``header.X`` go below, server settings too."""
     group, dot, below = key.partition(".")
+    if key == "name":
+        return ["name: the name stands before the first equals sign. Take this one out"]
     if dot:
         section = {"option": "options", "header": "headers"}.get(group)
         if section is None:

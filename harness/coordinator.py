@@ -26,11 +26,14 @@ from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.model_name import first_model
 from harness.origin import locate
+from harness.outputs import gather
 from harness.plugins import protocols
 from harness.progress import Progress, Snapshot
 from harness.rundir import RunDirectory, Sealed, seal
 from scenarios.plan import Plan
+from scenarios.reference import Expected, references
 from scenarios.spec import Scenario
+from slo.loadgen import QUANTILES
 from slo.records import Status
 from slo.validity import GeneratorFacts
 
@@ -150,7 +153,8 @@ class Coordinator:
     async def _measure(self, target: Target, server: bundled_server.Bundled | None) -> Sealed:
         job = self._job
         scenario = job.scenario
-        n_samples = len(scenario.source_object())
+        source = scenario.source_object()
+        n_samples = len(source)
         plan = scenario.build(n_samples)
         shards = split_workers(plan, scenario.workers)
         run_id = secrets.token_hex(5)
@@ -176,8 +180,17 @@ class Coordinator:
             fingerprint=plan.fingerprint(),
             workers=shards,
         )
-        manifest |= job.foreseen
+        manifest |= {**job.foreseen, "source_samples": n_samples}
+        if scenario.mode == "accuracy":
+            self._gather_outputs(plan, run_id, references(source, scenario.reference))
         return seal(job.directory, manifest, job.public, plan, self._crew.members, self._facts(plan, shards))
+
+    def _gather_outputs(self, plan: Plan, run_id: str, expected: Sequence[Expected] | None) -> None:
+        job = self._job
+        try:
+            gather(job.directory.segments, job.directory.path, plan, run_id, expected, job.scenario.kind in QUANTILES)
+        except OSError as error:
+            self._notice(f"warning: the answers could not be written to {job.directory.path} ({error.strerror})")
 
     def _spec(self, target: Target, run_id: str, index: int, shards: int) -> dict[str, Any]:
         scenario = self._job.scenario
@@ -228,7 +241,7 @@ class Coordinator:
             exhausted.update(report["client"].get("exhausted", {}))
         opened = sum(int(report["client"].get("connections_opened", 0)) for report in done)
         faults += limits.exhaustion(exhausted, opened, (time.monotonic_ns() - self._t0_ns) / 1e9, limits.read())
-        stop = self._job.scenario.stop
+        stop = plan.stop
         return GeneratorFacts(
             open_loop=plan.open_loop,
             process=_arrival_process(self._job.scenario),

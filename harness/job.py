@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from harness import bundled, rundir
+from harness import accuracy, bundled, rundir
 from harness.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
@@ -19,6 +19,7 @@ from harness.manifest import public_url
 from harness.native import why_not
 from harness.origin import origin_of
 from harness.plugins import protocols
+from harness.promises import Asked, Promises, read_promises
 from harness.secrets import Headers, redact, resolve, sensitive_values
 from reports.format import Format, formats
 from scenarios.document import read_document
@@ -30,6 +31,10 @@ from slo.objective import Objective
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
+
+
+#: The file name that means standard output.
+STDOUT = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Prepared:
     """A job and what is to be made of its result."""
 
     job: Job
-    objectives: tuple[Objective, ...]
+    promises: Promises
     outputs: tuple[FormatTarget, ...]
 
 
@@ -69,7 +74,7 @@ def read_objectives(texts: Sequence[str]) -> tuple[list[str], tuple[Objective, .
 
 
 def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[str]]:
-    """``F=PATH`` pairs. Each file is opened now, so that a bad path fails before the run and not after it."""
+    """``F=PATH`` pairs, PATH ``-`` for standard output. Each file is opened now, so that a bad path fails before the run and not after it."""
     known = formats()
     targets: list[FormatTarget] = []
     errors: list[str] = []
@@ -78,6 +83,9 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[s
         if name not in known or not path:
             what = f"{name!r} is no format" if name not in known else "no file name"
             errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
+            continue
+        if path in ("-", "/dev/stdout"):  # opening it by name would truncate a file that stdout was sent to
+            targets.append(FormatTarget(known[name], STDOUT))
             continue
         try:
             is_new = not Path(path).exists()
@@ -99,29 +107,32 @@ def find_scenario(name: str | None, flags: Flags) -> Scenario:
 def prepare(
     scenario_name: str | None,
     flags: Flags,
-    slo: Sequence[str],
+    slo: Sequence[str] | Asked,
     format_texts: Sequence[str],
     out: Path | None,
     command: Sequence[str] = (),
 ) -> Prepared:
-    """Check everything and make the run directory. Raises HarnessFault with every error found."""
-    errors: list[str] = []
-    texts, objectives, problems = read_objectives(slo)
-    errors += problems
-    if slo:
-        flags = {**flags, "objectives": texts}
+    """Check everything and make the run directory. Raises HarnessFault with every error found.
+
+    ``slo``: what to judge against, or just the ``--slo`` texts.
+    """
+    asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
+    promises, errors = read_promises(asked)
+    if asked.any_objective:
+        flags = {**flags, "objectives": promises.texts}
     scenario = None
     try:
         scenario = find_scenario(scenario_name, flags)
     except ScenarioError as error:
-        errors += error.errors + _errors_beyond(scenario_name, bool(slo))
+        errors += error.errors + _errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)
     errors += problems
     target, headers = None, None
     if scenario is not None:
-        if not slo:
-            _, objectives, problems = read_objectives(scenario.objectives)
+        if not asked.any_objective:
+            promises, problems = read_promises(replace(asked, slo=scenario.objectives))
             errors += [text.replace("--slo", f"{scenario.name}:objectives:", 1) for text in problems]
+        errors += accuracy.check(scenario, promises.objectives)
         target, headers, problems = _target(scenario)
         errors += problems
     if errors or scenario is None or target is None or headers is None:
@@ -130,7 +141,7 @@ def prepare(
     hidden = _hidden(scenario, headers)
     shown = [redact(word, hidden) for word in (command or sys.argv)]
     server = _bundled(scenario, protocols()[target.protocol])
-    return Prepared(Job(scenario, _public(scenario, hidden), target, directory, shown, server), objectives, outputs)
+    return Prepared(Job(scenario, _public(scenario, hidden), target, directory, shown, server), promises, outputs)
 
 
 def _errors_beyond(scenario_name: str | None, slo_given: bool) -> list[str]:

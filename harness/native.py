@@ -68,10 +68,10 @@ def available() -> bool:
     return True
 
 
-async def attach(client: object, load: Load, wanted: str = "auto") -> NativeRun | None:
+async def attach(client: object, load: Load, wanted: str = "auto", answers: bool = False) -> NativeRun | None:
     """The compiled engine for this load, or None where the Python engine has to do it.
 
-    ``wanted``: ``auto``, ``native`` or ``python``. Raises HarnessFault if the target's host can't be resolved, and if
+    ``wanted``: ``auto``, ``native`` or ``python``. ``answers``: every response is handed over, for its content. Raises HarnessFault if the target's host can't be resolved, and if
     ``native`` can't be had.
     """
     reason = why_not(client.target) if isinstance(client, HttpClient) else _NOT_HTTP
@@ -79,7 +79,7 @@ async def attach(client: object, load: Load, wanted: str = "auto") -> NativeRun 
         raise HarnessFault(reason)
     if wanted == "python" or reason is not None or not isinstance(client, HttpClient):
         return None
-    return NativeRun(client, await client.find(), load)
+    return NativeRun(client, await client.find(), load, answers)
 
 
 def why_not(target: Target, http: bool = True) -> str | None:
@@ -102,7 +102,7 @@ def why_not(target: Target, http: bool = True) -> str | None:
 class NativeRun:
     """One worker's load in the compiled engine. The same questions may be asked of it as of an ``Issuer``."""
 
-    def __init__(self, client: HttpClient, endpoint: Endpoint, load: Load) -> None:
+    def __init__(self, client: HttpClient, endpoint: Endpoint, load: Load, answers: bool = False) -> None:
         from harness import _engine
 
         self._client = client
@@ -121,7 +121,7 @@ class NativeRun:
             spin_ns=spin_of(load.plan) if target.spin_ns is None else target.spin_ns,
         )
         self._engine.set_requests([r and (r.prefix, r.suffix, r.head) for r in load.requests])
-        plain = client.plain()
+        plain = None if answers else client.plain()
         if plain is not None:
             success = bytes(code in plain.success for code in range(1000))
             self._engine.set_plain(success, list(plain.needles))

@@ -53,8 +53,8 @@ class Progress:
         self._t0_ns = t0_ns
         self._planned = 0 if plan.cyclic else plan.n_samples
         last_due = int(plan.due_ns[-1]) if plan.n_queries and not plan.cyclic else 0
-        self._span_s = max(last_due, scenario.stop.min_duration_ns if plan.cyclic else 0) / 1e9
-        self._min_queries = scenario.stop.max_queries or scenario.stop.min_queries
+        self._span_s = max(last_due, plan.stop.min_duration_ns if plan.cyclic else 0) / 1e9
+        self._min_queries = plan.stop.max_queries or plan.stop.min_queries
 
     def update(self, worker: int, message: Mapping[str, Any]) -> None:
         """Take one worker's status line."""

@@ -13,16 +13,17 @@ from pathlib import Path
 
 from rich.console import Console
 
+from harness.accuracy import scores_of
 from harness.coordinator import Coordinator, Outcome
 from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.foresight import foresee
-from harness.job import FormatTarget, Prepared
+from harness.job import STDOUT, FormatTarget, Prepared
 from harness.progress import LiveDisplay
+from harness.promises import Promises, keep
 from harness.rundir import RunDirectory, Sealed
 from reports import report as reporting
 from reports.format import formats
 from reports.report import Report
-from slo.objective import Objective
 
 
 def run_job(prepared: Prepared, *, as_json: bool) -> int:
@@ -31,7 +32,7 @@ def run_job(prepared: Prepared, *, as_json: bool) -> int:
     Raises HarnessFault for what went wrong before the first query.
     """
     outcome = carry_out(prepared)
-    result = judge(outcome.sealed, prepared.objectives)
+    result = judge(outcome.sealed, prepared.promises)
     written = publish(result, outcome.sealed.directory, prepared.outputs, as_json=as_json)
     if as_json or not written:
         _notice(Console(stderr=True), f"run directory: {outcome.sealed.directory.path}")
@@ -62,6 +63,12 @@ def carry_out(prepared: Prepared, label: str = "") -> Outcome:
         display.close()
     for note in outcome.sealed.notes:
         notice(f"warning: {note}")
+    try:
+        keep(prepared.promises, outcome.sealed.directory)
+    except OSError as error:
+        notice(
+            f"warning: the objectives could not be written beside the records ({error.strerror}); give them to gate again"
+        )
     return outcome
 
 
@@ -70,10 +77,33 @@ def _notice(console: Console, text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def judge(sealed: Sealed, objectives: Sequence[Objective]) -> Report:
-    """The report of a sealed run against these objectives."""
+def judge(sealed: Sealed, promises: Promises) -> Report:
+    """The report of a sealed run against these promises."""
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
-    return reporting.build(manifest, sealed.scenario, sealed.records, sealed.facts, objectives)
+    return reporting.build(
+        manifest,
+        sealed.scenario,
+        sealed.records,
+        sealed.facts,
+        promises.objectives,
+        promises.confidence,
+        slos=promises.slos,
+        production_per_s=promises.production_per_s,
+        notes=_notes(sealed, promises),
+        accuracy=scores_of(sealed.directory),
+    )
+
+
+def _notes(sealed: Sealed, promises: Promises) -> tuple[str, ...]:
+    """What the reader should know about the promises: odd places of documents, runs too short for a preset's name."""
+    facts, kind = sealed.facts, str(sealed.scenario.get("kind", ""))
+    if sealed.scenario.get("mode") == "accuracy":  # it is as long as there are samples
+        return promises.notes
+    done = facts.planned if kind == "offline" else facts.planned_queries
+    return (
+        *promises.notes,
+        *(text for one in promises.presets for text in one.shortfalls(kind, facts.elapsed_ns, done)),
+    )
 
 
 def publish(result: Report, directory: RunDirectory | None, outputs: Sequence[FormatTarget], *, as_json: bool) -> bool:
@@ -81,13 +111,19 @@ def publish(result: Report, directory: RunDirectory | None, outputs: Sequence[Fo
 
     False if a file could not be written; a warning names it.
     """
-    known = formats()
     wanted = [(output.path, output.format) for output in outputs]
-    if directory is not None:
-        wanted += [(directory.file("report.json"), known["json"]), (directory.file("report.html"), known["html"])]
     whole = [_write(path, form.render(result)) for path, form in wanted]
+    if directory is not None:
+        whole.append(write_report(result, directory))
     _say(result, directory if all(whole) else None, as_json)
     return all(whole)
+
+
+def write_report(result: Report, directory: RunDirectory) -> bool:
+    """Write report.json and report.html. False if one could not be written; a warning names it."""
+    known = formats()
+    written = [_write(directory.file(f"report.{name}"), known[name].render(result)) for name in ("json", "html")]
+    return all(written)
 
 
 def _say(result: Report, directory: RunDirectory | None, as_json: bool) -> None:
@@ -126,6 +162,10 @@ def _write(path: Path, data: bytes) -> bool:
     """A full disk costs the new file, not an older one, nor the result that is still to be printed."""
     partial = path.with_name(path.name + ".partial")
     try:
+        if path == STDOUT:
+            sys.stdout.write(data.decode("utf-8", "replace"))
+            sys.stdout.flush()
+            return True
         if path.exists() and not path.is_file():
             path.write_bytes(data)  # a device or a pipe
             return True

@@ -31,6 +31,7 @@ from harness.clock import LoopClock
 from harness.errors import HarnessFault
 from harness.issuer import Issuer, Load
 from harness.native import NativeRun, attach
+from harness.outputs import OutputLog
 from harness.plugins import protocols
 from harness.recorder import Recorder, spread
 from harness.segments import SegmentWriter, dump_segment
@@ -89,6 +90,12 @@ class Worker:
         load = Load(mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]))
         return load, plan.fingerprint()
 
+    def _outputs(self) -> OutputLog | None:
+        """Where answers are kept, in accuracy mode."""
+        if self._scenario.mode != "accuracy":
+            return None
+        return OutputLog(Path(self._spec["segments"]), self._index, self._scenario.target.options)
+
     def _warms_up(self, warmup: Any, shards: int) -> bool:
         # A closed warm-up with fewer slots than workers is left to the first ones.
         return not warmup.cyclic or (warmup.max_in_flight or 1) >= shards or self._index == 0
@@ -112,11 +119,13 @@ class Worker:
         clock = LoopClock(loop)
         client = self._client(clock)
         load, fingerprint = self._load(client)
-        native = await attach(client, load, str(self._spec["target"].get("engine", "auto")))
+        outputs = self._outputs()
+        native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), outputs is not None)
         await (native or client).open(self._connections(load))
         writer = SegmentWriter(Path(self._spec["segments"]), self._index)
         issuers: list[Issuer] = []
-        recorder = Recorder(clock, client.settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
+        settle = client.settle if outputs is None else outputs.after(client.settle)
+        recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
         issuers.append(Issuer(load, client, clock, recorder.finished))
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
         gc.collect()
@@ -138,6 +147,9 @@ class Worker:
             native.finish(recorder)
         recorder.flush()
         writer.close()
+        if outputs is not None:
+            outputs.close()
+            self._faults += outputs.faults
         self._status(issuer, recorder)
         self._hand_over(issuer, recorder, writer, {**measured, "client": (native or client).stats()})
         if native is not None:

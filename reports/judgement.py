@@ -6,6 +6,8 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from reports.chart_data import number
@@ -16,6 +18,7 @@ from reports.parts import (
     Check,
     Counts,
     ErrorCount,
+    GeneratorError,
     Lag,
     MergedChunks,
     Metric,
@@ -25,21 +28,27 @@ from reports.parts import (
     Verdict,
 )
 from reports.provenance import public_text
+from reports.steadiness import SteadinessPart
 from reports.units import many
 from slo import validity as slo_validity
 from slo import verdict as slo_verdict
 from slo.arrivals import Arrivals as SloArrivals
 from slo.goodput import Goodput
 from slo.records import Phase, Records, Status, TokensFrom
+from slo.steady import T_LIMIT
 
 _TEXT = 300
 
 
 def validity_part(
-    seen: slo_validity.Validity, facts: slo_validity.GeneratorFacts, judged: slo_verdict.Verdict
+    seen: slo_validity.Validity,
+    facts: slo_validity.GeneratorFacts,
+    judged: slo_verdict.Verdict,
+    own_error: GeneratorError,
 ) -> Validity:
-    """The generator's health. A check that holds keeps its name only: its text is written for when it
-    breaks. INVALID for the run as a whole: by the generator, or because nothing can be said of a growing backlog.
+    """The generator's health. A check that holds has no ``detail``, which is written for when it breaks.
+
+    INVALID for the run as a whole: by the generator, or because nothing can be said of a growing backlog.
     """
     invalid = judged.outcome == "INVALID"
     return Validity(
@@ -52,7 +61,7 @@ def validity_part(
         achieved_per_s=seen.achieved_per_s,
         lag_ns=_lag(seen.lag_ns),
         stamp=seen.stamp,
-        checks=[Check(name=c.name, ok=c.ok, detail="" if c.ok else c.detail) for c in seen.checks],
+        checks=[Check(name=c.name, ok=c.ok, detail="" if c.ok else c.detail, seen=_seen(c, seen)) for c in seen.checks],
         generator_lag_ns=_lag(seen.generator_lag_ns),
         kernel_share=seen.kernel_share,
         merged_chunks=MergedChunks(
@@ -69,7 +78,20 @@ def validity_part(
         gc_pause_max_ns=facts.gc_pause_max_ns,
         pool_waits=facts.pool_waits,
         pool_wait_p99_ns=facts.pool_wait_p99_ns,
+        generator_error=own_error,
     )
+
+
+def _seen(check: slo_validity.Check, seen: slo_validity.Validity) -> str:
+    """What a check looked at, without what follows from it when it breaks."""
+    if check.name == "steady" and check.ok and seen.backlog is not None:
+        before, after = seen.backlog.in_flight
+        return (
+            f"{before} requests in flight after a third of the run, {after} at its end, "
+            f"t = {seen.backlog.statistic:.1f} (what grows and is above {T_LIMIT:g} is a backlog)"
+        )
+    # "... limit 95 %: what it means": the meaning holds for a broken check only.
+    return check.detail.partition(": what was measured")[0].partition(": the others are")[0]
 
 
 def _lag(lag: slo_validity.Lag) -> Lag:
@@ -122,6 +144,9 @@ def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveRes
         bad=one.bad,
         max_bad_allowed=one.max_bad_allowed,
         reason=one.detail,
+        p_pass=one.p_pass,
+        p_fail=one.p_fail,
+        design_effect=float(f"{one.design_effect:.4g}"),
     )
 
 
@@ -170,7 +195,9 @@ def counts_part(records: Records) -> Counts:
     )
 
 
-def warnings_part(records: Records, seen: slo_validity.Validity, metrics: dict[str, Metric]) -> list[str]:
+def warnings_part(
+    records: Records, seen: slo_validity.Validity, metrics: Mapping[str, Metric], steady: SteadinessPart | None
+) -> list[str]:
     """What a reader should know before quoting a number: the generator's warnings, and the limits of the
     data.
     """
@@ -190,5 +217,6 @@ def warnings_part(records: Records, seen: slo_validity.Validity, metrics: dict[s
         )
     for name, metric in metrics.items():
         if metric.missing and metric.n and name in ("ttft", "latency", "ttfb"):
-            found.append(f"{metric.missing} successful requests have no {name}: they are not in its percentiles")
-    return found
+            how = "they are not in its percentiles" if name != "ttft" else "they rank as infinitely slow"
+            found.append(f"{metric.missing} successful requests have no {name}: {how}")
+    return [*found, *(steady.notes if steady is not None else ())]

@@ -8,6 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from reports import units, words
+from reports.page_budget import budget_panels, budget_rows
+from reports.page_failures import failure_blocks
+from reports.page_peers import peer_rows
+from reports.page_slowest import slowest_groups, slowest_note
+from reports.page_spread import heat_chart, prompt_chart
+from reports.page_validity import check_rows, merged_sentence, steadiness_panel
 from reports.parts import Attainment, Metric, ObjectiveResult, Statistics
 from reports.pictures import ENOUGH, curve_charts, distribution_charts, lag_chart, timeline_charts
 from reports.report import Report
@@ -46,7 +52,17 @@ def content(report: Report) -> dict[str, Any]:
         "other_errors": _other_errors(report),
         "validity": report.validity,
         "health": words.health(report.validity),
-        "checks": report.validity.checks,
+        "checks": check_rows(report.validity),
+        "merged": merged_sentence(report.validity.merged_chunks),
+        "steadiness": steadiness_panel(report.steadiness),
+        "budgets": budget_panels(report.budgets),
+        "budget_rows": budget_rows(report.budgets),
+        "peers": peer_rows(report.peers),
+        "heat": heat_chart(report),
+        "by_prompt": prompt_chart(report),
+        "failure_blocks": failure_blocks(report),
+        "slowest": slowest_groups(report),
+        "slowest_note": slowest_note(report),
         "generator": _generator(report),
         "lag": lag_chart(report),
         "facts": _facts(report),

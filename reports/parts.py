@@ -78,11 +78,12 @@ class Lag(BaseModel, frozen=True, extra="forbid"):
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise of the generator; ``detail`` says what broke it."""
+    """One promise of the generator; ``detail`` says what broke it, ``seen`` what was seen and what is allowed."""
 
     name: str
     ok: bool
     detail: Text = ""
+    seen: Text = ""
 
 
 class Arrivals(BaseModel, frozen=True, extra="forbid"):
@@ -171,8 +172,19 @@ class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):
     operator: str = "<="
     missing: int = 0
     bad: int | None = Field(default=None, description="values that break the limit")
-    max_bad_allowed: int | None = Field(None, description="as many of n may break it; -1: n is too small for any")
+    max_bad_allowed: int | None = Field(
+        default=None, description="as many of n may break it; -1: n is too small for any"
+    )
     reason: Text = ""
+    p_pass: float | None = Field(
+        default=None, description="how often a share on the limit would look as good; null: a fact"
+    )
+    p_fail: float | None = Field(
+        default=None, description="how often a share on the limit would look as bad, before Holm"
+    )
+    design_effect: float = Field(
+        default=1.0, description="how many values count as one, because bad ones come in clusters"
+    )
 
 
 class Attainment(BaseModel, frozen=True, extra="forbid"):
@@ -327,9 +339,55 @@ class Timeline(BaseModel, frozen=True, extra="forbid"):
     lag: LagBand
 
 
+class Heatmap(BaseModel, frozen=True, extra="forbid"):
+    """``counts[row][column]`` requests had a value in [edges[row], edges[row + 1]) and were due in column ``column``,
+    which begins at ``start_ns + column * column_ns`` after t0; ``failed[column]`` more failed. A null percentile: the column
+    is empty, or a failure is that percentile.
+    """
+
+    metric: str
+    unit: str = "ns"
+    column_ns: int
+    start_ns: int
+    end_ns: int
+    n: int
+    edges: list[float]
+    counts: list[list[int]]
+    failed: list[int]
+    p50: list[Number]
+    p99: list[Number]
+
+
+class PromptBin(BaseModel, frozen=True, extra="forbid"):
+    """Requests whose prompt had ``low`` to ``high`` input tokens, both included; a null percentile is a failed one."""
+
+    low: int
+    high: int
+    n: int
+    failed: int = 0
+    p50: Number = None
+    p90: Number = None
+    p99: Number = None
+
+
+class ByPrompt(BaseModel, frozen=True, extra="forbid"):
+    """One metric by prompt length. ``points``: (input tokens, value) of some requests, evenly taken in order of due time,
+    and of the slowest of each bin.
+    """
+
+    metric: str
+    unit: str = "ns"
+    n: int
+    unknown: int = Field(default=0, description="measured requests whose prompt length nobody told")
+    bins: list[PromptBin]
+    points: list[tuple[int, Number]]
+
+
 class Charts(BaseModel, frozen=True, extra="forbid"):
     """The data of every chart, of bounded size."""
 
     curves: dict[str, Curve] = Field(default_factory=dict)
     distributions: dict[str, Distribution] = Field(default_factory=dict)
     timeline: Timeline | None = None
+    heatmap: Heatmap | None = None
+    by_prompt: ByPrompt | None = None

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from reports import units
+from reports.page_validity import cut_marks
 from reports.parts import MAX_BUCKETS, Band, Curve, Distribution, Timeline
 from reports.report import Report
 from reports.svg.curves import Limit, percentiles, short
@@ -134,7 +136,12 @@ def timeline_charts(report: Report) -> list[Chart]:
     if timeline.output_tokens_per_s is not None:
         layer = Layer("output tokens/s", "s-tokens", timeline.output_tokens_per_s)
         strips.append(Strip("Output tokens per second", "per_s", [layer]))
-    return [_strip_chart(data, timeline, last=index == len(strips) - 1) for index, data in enumerate(strips)]
+    marks = cut_marks(report.steadiness)
+    # The mark goes through all strips, its name stands in the first.
+    marked = [
+        replace(data, marks=[(at, name if i == 0 else "") for at, name in marks]) for i, data in enumerate(strips)
+    ]
+    return [_strip_chart(data, timeline, last=index == len(strips) - 1) for index, data in enumerate(marked)]
 
 
 def lag_chart(report: Report) -> Chart | None:
@@ -148,7 +155,8 @@ def lag_chart(report: Report) -> Chart | None:
         Layer("p50", "s-lag", timeline.lag.p50, "planned"),
         Layer("max", "s-max", timeline.lag.max, "dots"),
     ]
-    return _strip_chart(Strip("Schedule lag", "ns", layers), timeline, last=True)
+    marks = cut_marks(report.steadiness)
+    return _strip_chart(Strip("Schedule lag", "ns", layers, marks=marks), timeline, last=True)
 
 
 def _strip_chart(data: Strip, timeline: Timeline, last: bool) -> Chart:

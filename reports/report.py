@@ -11,14 +11,27 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
+from reports.accuracy import Accuracy, accuracy_part
+from reports.budgets import BudgetPart, budgets
+from reports.failures import Failures, failures_part
+from reports.heatmap import heatmap
 from reports.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
-from reports.measures import measures
+from reports.measures import Measures, measures
+from reports.mlperf import Mlperf, mlperf_part
 from reports.own_error import generator_error_part
 from reports.parts import Charts, Counts, Metric, Run, Text, Throughput, Validity, Verdict
+from reports.peers import Peer, peers
+from reports.prompt_length import by_prompt
 from reports.provenance import run_part
+from reports.slowest import Slowest, slowest_part
+from reports.steadiness import SteadinessPart, steadiness
 from reports.timeline import timeline
+from slo.accounting import PERIOD_NS, ledger_of
+from slo.accuracy import Scores, split
+from slo.confidence import Probability
 from slo.goodput import goodput, throughput
 from slo.objective import Objective
+from slo.openslo import Slo
 from slo.records import Records
 from slo.validity import GeneratorFacts, assess
 from slo.verdict import judge
@@ -51,6 +64,17 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     histograms: dict[str, str] = Field(
         default_factory=dict, description="HdrHistogram V2 compressed, base64, finite values only, by metric"
     )
+    budgets: list[BudgetPart] = Field(
+        default_factory=list, description="the error budget of every objective on a share, and its alerts"
+    )
+    steadiness: SteadinessPart | None = Field(default=None, description="warm-up and drift; null: too few requests")
+    peers: dict[str, Peer] = Field(
+        default_factory=dict, description="what other tools would have printed, by their names"
+    )
+    failures: Failures = Failures()
+    slowest: Slowest = Slowest()
+    accuracy: Accuracy | None = Field(default=None, description="answers against references; null: none were compared")
+    mlperf: Mlperf | None = Field(default=None, description="the run in MLPerf LoadGen's terms; null: another kind")
 
     def document(self) -> dict[str, Any]:
         """The report as plain dicts and lists with the public key names."""
@@ -70,35 +94,92 @@ def build(
     records: Records,
     facts: GeneratorFacts,
     objectives: Sequence[Objective],
-    confidence: float = 0.95,
+    confidence: Probability = "0.95",
+    slos: Sequence[Slo] = (),
+    production_per_s: float | None = None,
+    notes: Sequence[str] = (),
+    accuracy: Scores | None = None,
 ) -> Report:
     """Judge ``records`` and gather all that a renderer may show.
 
     ``manifest`` and ``scenario`` are the documents of the run directory (see
     ``reports.provenance.run_part`` for the keys that are read); ``objectives`` hold both scopes;
-    ``confidence`` is of each bound alone, strictly between 0 and 1 (else ValueError). The same arguments
-    give the same report: no clock, host or file is read.
+    ``confidence`` is of each bound alone, strictly between 0 and 1 (else ValueError). ``slos`` are those of OpenSLO
+    documents; ``production_per_s``: requests per second in production, for budgets by events; ``notes`` are warnings that
+    the promises bring with them; ``accuracy``: the scores of an accuracy run. The same arguments give the same report: no
+    clock, host or file is read.
     """
-    seen = assess(records, facts, objectives)
-    judged = judge(records, objectives, seen, confidence)
+    objectives, compared = split(objectives, accuracy)
+    seen = assess(records, facts, [*objectives, *(limit for slo in slos for limit in slo.limits)])
+    judged = judge(records, objectives, seen, confidence, [*slos, *compared])
     good = goodput(records, objectives)
     measured = measures(records, frozenset(objective.indicator for objective in objectives))
-    metrics = dict(measured.metrics)
+    # A ramp or a spike is meant to drift.
+    steady = steadiness(records, constant_load=not (facts.open_loop and facts.process is None))
     return Report(
         run=run_part(manifest, scenario, facts.open_loop),
-        validity=validity_part(seen, facts, judged).model_copy(
-            update={"generator_error": generator_error_part(manifest, seen, facts)}
-        ),
+        validity=validity_part(seen, facts, judged, generator_error_part(manifest, seen, facts)),
         verdict=verdict_part(judged, good),
-        metrics=metrics,
+        metrics=dict(measured.metrics),
         throughput=throughput_part(throughput(records), good),
         counts=counts_part(records),
-        warnings=[*manifest.get("foreseen", ()), *warnings_part(records, seen, metrics)],
+        warnings=[*manifest.get("foreseen", ()), *notes, *warnings_part(records, seen, measured.metrics, steady)],
         confidence=judged.confidence,
-        charts=Charts(
-            curves=dict(measured.curves),
-            distributions=dict(measured.distributions),
-            timeline=timeline(records, measured.banded),
-        ),
+        charts=_charts(records, measured),
         histograms=dict(measured.histograms),
+        budgets=_budgets(records, objectives, slos, production_per_s),
+        steadiness=steady,
+        peers=peers(records, objectives),
+        accuracy=accuracy_part(accuracy, confidence),
+        mlperf=mlperf_part(records, facts, manifest, scenario, objectives, seen),
+        **_requests(records, manifest, scenario),
     )
+
+
+def _requests(records: Records, manifest: Mapping[str, Any], scenario: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts that name single requests."""
+    run_id = str(manifest.get("run_id", ""))
+    return {
+        "failures": failures_part(records, run_id),
+        "slowest": slowest_part(records, run_id, _ids_sent(scenario)),
+    }
+
+
+def _budgets(
+    records: Records, objectives: Sequence[Objective], slos: Sequence[Slo], production_per_s: float | None
+) -> list[BudgetPart]:
+    """One budget at a time: the ledger of fifty million gaps is most of a gigabyte."""
+    limits = [objective for objective in objectives if objective.scope == "request"]
+    found: list[BudgetPart] = []
+    for objective in objectives:
+        ledger = None
+        if objective.scope == "run":
+            period = objective.period_ns or PERIOD_NS
+            ledger = ledger_of(objective, records, period, limits, production_per_s)
+        if ledger is not None:
+            found += budgets(records, [ledger])
+    for slo in slos:
+        found += budgets(records, [slo.ledger(records)])
+    return found
+
+
+def _charts(records: Records, measured: Measures) -> Charts:
+    """The data of every chart; the maps are of the time to first token, or of the latency where there is none."""
+    drawn = timeline(records, measured.banded)
+    name = "ttft" if "ttft" in measured.banded else "latency"
+    charts = Charts(curves=dict(measured.curves), distributions=dict(measured.distributions), timeline=drawn)
+    if drawn is None or name not in measured.banded:
+        return charts
+    values, row, unit = measured.banded[name]
+    return charts.model_copy(
+        update={
+            "heatmap": heatmap(name, values, records["due_ns"][row], unit, drawn),
+            "by_prompt": by_prompt(name, values, row, unit, records),
+        }
+    )
+
+
+def _ids_sent(scenario: Mapping[str, Any]) -> bool:
+    """Whether the target was sent an ``x-request-id``."""
+    options = (scenario.get("target") or {}).get("options") or {}
+    return bool(options.get("request_id", True))

@@ -60,13 +60,15 @@ def headline(report: Report) -> str:
 
 def explain(result: ObjectiveResult, confidence: float) -> str:
     """One objective in one sentence: what was seen, against what, and what would decide it."""
-    name = f"{result.statistic}({result.indicator})" if result.statistic and result.indicator else result.objective
+    name = result.objective.partition(" ")[0]  # p99(ttft), or slo(checkout)
     if result.n == 0:
         return sentence(result.reason) or f"{name} has no data, and no data is not a pass."
     seen = f"{name} was {units.human(result.observed, result.unit, 4)}"
     if result.observed is None:
         seen += " (failed requests reach it)"
     limit = f"the limit of {units.limit(result.threshold, result.unit)}"
+    if result.outcome == "INCONCLUSIVE" and "Holm" in result.reason:
+        return sentence(f"{name}: {result.reason}")
     if result.outcome == "INCONCLUSIVE":
         needed = ""
         if result.n_needed and result.n_needed > result.n:
@@ -99,8 +101,12 @@ def needed(result: ObjectiveResult) -> str:
     return units.count(result.n_needed) if result.n_needed else units.NOTHING
 
 
-def shown(report: Report) -> dict[str, Metric]:
-    """The metrics a person wants in a table.
+#: Metrics of a reader's patience: worth a row where somebody asked for them, or where room is no matter.
+_READER = frozenset({"fluidity", "reader_idle", "reader_stalls", "reader_in_time"})
+
+
+def shown(report: Report, brief: bool = False) -> dict[str, Metric]:
+    """The metrics a person wants in a table; ``brief``: in a terminal.
 
     The error flag of each request is better read as a count, and without reasoning tokens the first answer token is the
     first token: a row that says the same twice is left out.
@@ -108,6 +114,10 @@ def shown(report: Report) -> dict[str, Metric]:
     ttft, answer = report.metrics.get("ttft"), report.metrics.get("ttft_answer")
     same = ttft is not None and answer is not None and answer.model_copy(update={"title": ttft.title}) == ttft
     hidden = {"error", "ttft_answer"} if same else {"error"}
+    if brief:
+        asked = {part.indicator for part in report.verdict.objectives}
+        asked |= {part.indicator for part in report.verdict.request_objectives}
+        hidden |= _READER - asked
     return {name: metric for name, metric in report.metrics.items() if name not in hidden}
 
 
@@ -119,6 +129,11 @@ def observed(result: ObjectiveResult) -> str:
 def statistic(metric: Metric, value: Number) -> str:
     """One statistic of a metric; a dash when it has no data, ∞ when failures reach it."""
     return units.NOTHING if metric.n == 0 else units.human(value, metric.unit)
+
+
+def names_its_period(objective: str) -> bool:
+    """Somebody said over which period the promise holds: then its budget is worth a place among few lines."""
+    return " over " in objective or objective.startswith("slo(")
 
 
 def expression(text: str) -> str:

@@ -25,6 +25,8 @@ class Flags(TypedDict, total=False):
     tls_verify: bool | None
     ca_file: str | None
     kind: str | None
+    mode: str | None
+    reference: str | None
     rate: float | None
     arrival: str | None
     concurrency: int | None
@@ -47,7 +49,7 @@ _TARGET = (
     "url", "protocol", "model", "headers", "headers_file", "api_key_env", "api_key_file", "options",
     "tls_verify", "ca_file",
 )  # fmt: skip
-_PLAIN = ("name", "seed", "workers", "warmup", "timeout", "connect_timeout", "drain", "objectives")
+_PLAIN = ("name", "mode", "reference", "seed", "workers", "warmup", "timeout", "connect_timeout", "drain", "objectives")
 _PARAMS = ("rate", "arrival", "concurrency")
 #: A flag's name in the params of a kind that calls it something else.
 _ALIASES = {("offline", "rate"): "expected_rate"}

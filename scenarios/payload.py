@@ -16,7 +16,8 @@ class Payload:
     ``prompt`` or ``messages`` (OpenAI role/content dicts) for text; ``data`` for everything else (tensors,
     template variables), as the source's documentation says. ``n_in`` is the prompt length in tokens as the
     source counts it (-1 unknown), ``max_output_tokens`` the requested output length (-1: leave it to the
-    server). ``media_ns`` is the playing time of audio (-1: none).
+    server). ``media_ns`` is the playing time of audio (-1: none). ``reference``: the answer that an accuracy run
+    expects (a text, a number, a list of numbers; None: unknown), ``id``: what a file of references calls the sample.
     """
 
     prompt: str | None = None
@@ -25,6 +26,8 @@ class Payload:
     n_in: int = -1
     max_output_tokens: int = -1
     media_ns: int = -1
+    reference: Any = None
+    id: str | None = None
 
 
 class PayloadSource(Protocol):

@@ -7,7 +7,7 @@ grammar belongs to the judge.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from scenarios.accuracy import accuracy_plan
 from scenarios.discovery import kinds, sources
 from scenarios.durations import Duration, format_duration
 from scenarios.errors import ScenarioError
@@ -126,6 +127,10 @@ class Scenario(BaseModel):
     )
     description: str = Field(default="", description="One line: what this load stands for.")
     kind: str = Field(description="How queries are issued.")
+    mode: Literal["performance", "accuracy"] = Field(
+        default="performance", description="accuracy: each sample once, answers kept and compared."
+    )
+    reference: FileName | None = Field(default=None, description="Accuracy mode: JSON Lines of id and expected answer.")
     params: SerializeAsAny[Annotated[InstanceOf[BaseModel], WithJsonSchema({"type": "object"})]]
     target: TargetSection = Field(default_factory=TargetSection)
     source: SerializeAsAny[Annotated[InstanceOf[BaseModel], WithJsonSchema({"type": "object"})]]
@@ -156,8 +161,11 @@ class Scenario(BaseModel):
 
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""
+        kind, stop = kinds()[self.kind], self.stop.stop()
         try:
-            return kinds()[self.kind].build(self.params, self.stop.stop(), n_samples, self.seed)
+            if self.mode == "accuracy":
+                return accuracy_plan(kind, self.params, stop, n_samples, self.seed)
+            return kind.build(self.params, stop, n_samples, self.seed)
         except ValueError as error:
             raise ScenarioError([f"{self.name}: {error}."]) from error
 

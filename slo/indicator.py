@@ -37,7 +37,8 @@ class Indicator:
     status; invalid entries are unspecified. ``needs`` names the columns it reads (``chunk_ns`` for chunk
     arrivals). ``unit`` is ``ns``, ``per_s`` or ``1``. ``worst`` is what a failure ranks as: +inf, or 0
     where more is better. ``outside`` marks successful records that the definition does not cover; they
-    satisfy a limit on a single request.
+    satisfy a limit on a single request. ``awaited``: what a user waits for; a success that never brought it, in a run
+    where others did, ranks as the worst too.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Indicator:
     compute: Callable[[Records], tuple[FloatArray, BoolArray]]
     on_failure: OnFailure = OnFailure.WORST
     outside: Callable[[Records], BoolArray] | None = None
+    awaited: bool = False
 
     @property
     def worst(self) -> float:
@@ -64,7 +66,8 @@ class Measured:
 
     ``values`` float64[m], failures as the indicator's worst; ``row`` int64[m], the position in those
     records that each value belongs to (a record has several values in scope ``gap``); ``n`` = m;
-    ``missing``: successful measured records with no value; ``failed``: values that are a failure's.
+    ``missing``: successful measured records with no value; ``failed``: values that are the worst because the request failed, or
+    never brought what was awaited.
     """
 
     values: FloatArray
@@ -111,6 +114,8 @@ def measure(indicator: Indicator, records: Records) -> Measured:
         punished = failed & ~has_value
     else:
         punished = np.zeros(len(records), bool)
+    if indicator.awaited:  # an empty answer must not be better than a slow one
+        punished = punished | (measured & records.ok & ~has_value)
     extra = np.flatnonzero(punished)
     missing = int(np.count_nonzero(measured & ok & ~has_value))
     if not len(extra):  # in order already; on a run of 50 million gaps each copy saved is 400 MB

@@ -4,6 +4,7 @@
     statistic  = "p" percent | mean | max | min         of an indicator, over the run
                | ratio                                  of good or error, over all measured requests
                | rate                                   of good, ok or output_tokens, per second of the run
+               | accuracy                               of exact_match, token_match, top1 or wer: answers against a reference
     operator   = "<=" | "<" | ">=" | ">"
     threshold  = number [ns | us | ms | s | m | % | /s]
     period     = number (h | d | w)                     whose error budget a percentile or a ratio draws on
@@ -45,6 +46,11 @@ UNITS = MappingProxyType(
 _COMPARE = MappingProxyType({"<=": np.less_equal, "<": np.less, ">=": np.greater_equal, ">": np.greater})
 RATIOS = ("good", "error")
 RATES = ("good", "ok", "output_tokens")
+#: What an accuracy run compares; of the word error rate less is better.
+ACCURACIES = ("exact_match", "token_match", "top1", "wer")
+
+#: No run is long enough for a promise about a smaller share: it takes three over the share without a single bad request.
+LEAST_SHARE = Fraction(1, 10**9)
 
 _SHAPE = re.compile(
     r"\s*(?:(?P<statistic>[a-z]+[0-9.]*)\s*\(\s*(?P<of>\w+)\s*\)|(?P<bare>\w+))\s*"
@@ -188,6 +194,10 @@ def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, s
         if name not in RATES:
             raise ObjectiveError(f"rate({name}) is not known; rate is of {', '.join(RATES)}")
         return None, "per_s", "higher"
+    if statistic == "accuracy":
+        if name not in ACCURACIES:
+            raise ObjectiveError(f"accuracy({name}) is not known; accuracy is of {', '.join(ACCURACIES)}")
+        return None, "ratio", "lower" if name == "wer" else "higher"
     if name == "good":
         raise ObjectiveError("good takes ratio or rate; write ratio(good) >= 99.5% or rate(good) >= 40/s")
     if statistic and not (statistic in ("mean", "max", "min") or re.fullmatch(r"p[0-9.]+", statistic)):
@@ -214,6 +224,8 @@ def _quantile(statistic: str) -> Fraction:
         raise ObjectiveError(f"{statistic} is not a percentile below p100; for the largest value write max(...)")
     if value <= 0:
         raise ObjectiveError(f"{statistic} is not a percentile above p0; for the smallest value write min(...)")
+    if not LEAST_SHARE <= value <= 1 - LEAST_SHARE:
+        raise ObjectiveError(f"{statistic} is nearer to the end than any run can show; write max(...) or min(...)")
     return value
 
 
@@ -228,7 +240,7 @@ def _threshold(number: str, unit: str, base: str) -> tuple[str, float]:
     value = Decimal(number) * UNITS[unit][0]
     if base == "ns" and value == 0:
         raise ObjectiveError("a time of 0 can't be kept by anything; write a longer one")
-    if base == "ratio" and not 0 < value < 1:
+    if base == "ratio" and not LEAST_SHARE <= value <= 1 - LEAST_SHARE:
         raise ObjectiveError(
             f"{_plain(number)}% is more than a finite run can show, or nothing at all; write one between, "
             "or max(error) <= 0 for no error at all in this run"
@@ -288,21 +300,26 @@ def check(objectives: Sequence[Objective]) -> list[str]:
 
 
 def load_file(path: Path) -> tuple[Objective, ...]:
-    """Objectives of a YAML file: a mapping with the one key ``objectives``, a list of texts.
+    """Objectives of a YAML file: a mapping with the one key ``objectives``, a list of texts. Read by the strict rules of
+    ``slo.openslo.text``: a key given twice or an alias that multiplies is an error.
 
     Raises ``ObjectiveError`` with every mistake, each with the file and the place in it.
     """
-    import yaml
+    from slo.openslo.text import written
 
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        documents = list(written(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ObjectiveError(f"{path}: can't be read ({error.strerror}). Give an existing file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ObjectiveError(f"{path}: not YAML ({' '.join(str(error).split())}). Correct it there") from error
+    except UnicodeDecodeError as error:
+        raise ObjectiveError(f"{path}: is not UTF-8 ({error.reason}). Save it as plain UTF-8 text") from error
+    errors = [f"{path}: line {line}: {what}" for one in documents for line, what in one.errors]
+    if errors:
+        raise ObjectiveError(errors)
+    document = documents[0].value if len(documents) == 1 else None
     if not isinstance(document, dict) or not isinstance(document.get("objectives"), list):
         raise ObjectiveError(f"{path}: no list under the key objectives. Write objectives: ['p99(ttft) <= 200ms']")
-    errors = [
+    errors += [
         f"{path}: key {key!r} is not known. Remove it; the only key is objectives"
         for key in document
         if key != "objectives"

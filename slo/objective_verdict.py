@@ -78,12 +78,21 @@ def judge_objective(
         return _ratio(objective, records, good, confidence)
     if objective.statistic == "rate":
         return _rate(objective, records, good)
+    if objective.statistic == "accuracy":
+        return not_compared(objective)
     measured = measure(catalogue()[objective.indicator], records)
     if measured.n == 0:
         return _no_data(objective, measured, confidence)
     if objective.quantile is not None:
         return _percentile(objective, records, measured, objective.quantile, confidence)
     return _fact(objective, measured, confidence)
+
+
+def not_compared(objective: Objective) -> ObjectiveVerdict:
+    """An objective on answers, where none were kept: no data is never a pass."""
+    nan = float("nan")
+    detail = "no answers were compared with a reference. Run with --mode accuracy and give --reference"
+    return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
 
 
 def _limit(objective: Objective) -> Fraction:
@@ -97,7 +106,11 @@ def _no_data(objective: Objective, measured: Measured, confidence: sure.Probabil
     why = f"none of {measured.missing} successful requests has one" if measured.missing else "nothing was measured"
     detail = f"no {objective.indicator} to judge: {why}. Drop the objective, or measure what has one"
     nan = float("nan")
-    return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, measured.missing)
+    # p = 1, not none: it counts in Holm's correction as it is, so its first bad value can't unsettle the FAIL of another.
+    p = 1.0 if objective.quantile is not None else None
+    return ObjectiveVerdict(
+        objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, measured.missing, p_pass=p, p_fail=p
+    )
 
 
 def _percentile(
@@ -192,7 +205,7 @@ def _ratio(objective: Objective, records: Records, good: Goodput, confidence: su
         nan = float("nan")
         detail = "nothing was measured; see the errors of the run, then measure again"
         needed = sure.n_needed(0, 0, limit, confidence)
-        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail)
+        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, p_pass=1.0, p_fail=1.0)
     bad = ~(good.good if objective.indicator == "good" else records.ok)[rows]
     test = share.judge_blocks(share.cut(records).count(bad, rows), limit, confidence)
     low, high = test.interval

@@ -33,6 +33,7 @@ OWNERS = {
     "jinja2": {"reports/formats", "harness/body_template.py"},
     "aiohttp": {"reference_server"},
     "prometheus_client": {"reference_server/metrics.py"},
+    "pytest": {"harness/pytest_plugin"},
     "locust": {"harness/distributed/locust_.py"},
     "pandas": {"reports/frame.py"},
     "grpc": {"harness/clients/grpc_.py", "reference_server/frontends/grpc_.py"},

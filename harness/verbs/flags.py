@@ -19,3 +19,17 @@ FormatOption = Annotated[
     typer.Option("--format", metavar="F=PATH", help="Also write the report in format F. Repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Goodput = Annotated[
+    str | None,
+    typer.Option(metavar="'ttft:200 tpot:50'", help="Limits of a good request, as vLLM's bench takes them (ms)."),
+]
+PresetOption = Annotated[
+    list[str] | None,
+    typer.Option("--preset", metavar="NAME", help="A published set of limits; see `plimsoll slo presets`. Repeatable."),
+]
+Confidence = Annotated[
+    str | None, typer.Option(metavar="C", help="How sure each bound must be (default 0.95, or the preset's).")
+]
+ProductionRate = Annotated[
+    float | None, typer.Option(metavar="R", help="Requests per second in production: for budgets by events.")
+]

@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.errors import HarnessFault
 from harness.exit_codes import OF_OUTCOME
-from harness.verbs.flags import FormatOption, Json, Slo
+from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
+
+if TYPE_CHECKING:
+    from harness.promises import Asked
 
 
 def gate(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     slo: Slo = None,
+    goodput: Goodput = None,
+    preset: PresetOption = None,
+    confidence: Confidence = None,
+    production_rate: ProductionRate = None,
     format: FormatOption = None,
     json_: Json = False,
 ) -> None:
     """Judge a run again, against these objectives or its own, and exit by the verdict. Sends nothing."""
-    raise typer.Exit(_judge_again(run_dir, slo or [], format or [], json_))
+    from harness.promises import Asked
+
+    asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
+    raise typer.Exit(_judge_again(run_dir, asked, format or [], json_))
 
 
 def report(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     slo: Slo = None,
+    goodput: Goodput = None,
+    preset: PresetOption = None,
+    confidence: Confidence = None,
+    production_rate: ProductionRate = None,
     format: FormatOption = None,
     json_: Json = False,
 ) -> None:
     """Recompute a run's report from its records, rewrite report.json and report.html, and print it."""
-    _judge_again(run_dir, slo or [], format or [], json_, rewrite=True)
+    from harness.promises import Asked
+
+    asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
+    _judge_again(run_dir, asked, format or [], json_, rewrite=True)
 
 
-def _judge_again(run_dir: Path, slo: list[str], format_texts: list[str], as_json: bool, rewrite: bool = False) -> int:
-    from harness.job import read_formats, read_objectives
+def _judge_again(run_dir: Path, asked: Asked, format_texts: list[str], as_json: bool, rewrite: bool = False) -> int:
+    from harness.job import read_formats
+    from harness.promises import again
     from harness.rundir import open_sealed
     from harness.session import judge, publish
 
     sealed = open_sealed(run_dir)
-    _, objectives, errors = read_objectives(slo or list(sealed.scenario.get("objectives", ())))
+    promises, errors = again(asked, sealed)
     outputs, problems = read_formats(format_texts)
     if errors or problems:
         raise HarnessFault(errors + problems)
-    result = judge(sealed, objectives)
+    result = judge(sealed, promises)
     written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json)
     if not written:
         raise HarnessFault("not every file could be written (see the warning above). Make room, or name another place")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.errors import HarnessFault
-from harness.verbs.flags import FormatOption, Json, Slo
+from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
 
 
 def run(
@@ -25,6 +25,13 @@ def run(
     kind: Annotated[
         str | None, typer.Option(help="single_stream, multi_stream, server, offline or concurrency.")
     ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="performance, or accuracy: each sample once, answers kept and compared.")
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Expected answers of an accuracy run: JSON Lines of id, expected."),
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
     arrival: Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight (concurrency).")] = None,
@@ -36,6 +43,10 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Everything random comes from it.")] = None,
     workers: Annotated[int | None, typer.Option(metavar="N", help="Load-generating processes.")] = None,
     slo: Slo = None,
+    goodput: Goodput = None,
+    preset: PresetOption = None,
+    confidence: Confidence = None,
+    production_rate: ProductionRate = None,
     warmup: Annotated[str | None, typer.Option(metavar="D", help="Load before the measured run, not judged.")] = None,
     timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a request up after this.")] = None,
     connect_timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a connection up after this.")] = None,
@@ -57,10 +68,12 @@ def run(
 ) -> None:
     """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
     from harness.job import prepare
+    from harness.promises import Asked
     from harness.session import run_job
 
     flags: dict[str, Any] = {
-        "url": url, "protocol": protocol, "model": model, "kind": kind, "rate": rate, "arrival": arrival,
+        "url": url, "protocol": protocol, "model": model, "kind": kind, "mode": mode, "reference": reference,
+        "rate": rate, "arrival": arrival,
         "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
         "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
         "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
@@ -68,7 +81,8 @@ def run(
         "headers": _pairs(header or [], ":", "--header") or None,
         "options": _yaml_values(_pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
-    prepared = prepare(scenario, flags, slo or [], format or [], out)  # type: ignore[arg-type]
+    asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
+    prepared = prepare(scenario, flags, asked, format or [], out)  # type: ignore[arg-type]
     raise typer.Exit(run_job(prepared, as_json=json_))
 
 

@@ -6,9 +6,11 @@ Refuses to judge: every number and word comes from the report. Every string of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import files
+from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports import words
@@ -21,18 +23,26 @@ from reports.svg.plot import Key
 
 def render(report: Report) -> bytes:
     """The page, UTF-8."""
-    here = files("reports.formats")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(here.joinpath("report.html.j2").read_text(encoding="utf-8"))
+    return render_page("report.html.j2", content(report))
+
+
+def render_page(template: str, named: Mapping[str, Any]) -> bytes:
+    """One of the templates beside this file with the values that it names, the style sheet and the script."""
+    environment = Environment(
+        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     # Our own files, not the user's: the only text that is placed unescaped besides the drawings.
-    page = template.render(
-        content(report),
-        css=Markup(here.joinpath("assets", "report.css").read_text(encoding="utf-8")),
-        js=Markup(here.joinpath("assets", "report.js").read_text(encoding="utf-8")),
+    environment.globals.update(
+        css=Markup(_source("assets/report.css")),
+        js=Markup(_source("assets/report.js")),
         symbol=words.symbol,
         mark=_mark,
     )
-    return page.encode("utf-8")
+    return environment.get_template(template).render(named).encode("utf-8")
+
+
+def _source(name: str) -> str:
+    return files("reports.formats").joinpath(name).read_text(encoding="utf-8")
 
 
 def _mark(key: Key) -> Markup:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from reports import units, words
+from reports import budget_words, units, words
+from reports.budgets import BudgetPart
 from reports.format import Format
 from reports.parts import Metric, ObjectiveResult
 from reports.report import Report
@@ -38,6 +39,9 @@ def render(report: Report) -> bytes:
         blocks.append(_objectives(report))
     if report.verdict.request_objectives:
         blocks.append(_attainments(report))
+    asked = [part for part in report.budgets if words.names_its_period(part.objective)]
+    if asked:
+        blocks.append(_budgets(asked))
     blocks.append(_flow(report))
     if report.warnings:
         blocks.append("\n".join(f"> ⚠️ {_safe(text)}" for text in report.warnings))
@@ -80,6 +84,30 @@ def _attainments(report: Report) -> str:
     return _table(["Limit for every request", "met", "share"], rows, "lrr")
 
 
+def _budgets(parts: list[BudgetPart]) -> str:
+    """What the run would have spent of each budget, and what its alerts would have done."""
+    rows = [
+        [
+            _safe(budget_words.title(part)),
+            budget_words.share(part.sli),
+            budget_words.burn(part.burn),
+            units.NOTHING if part.spent_by_time is None else units.percent(part.spent_by_time, 3),
+            units.NOTHING if part.spent_by_events is None else units.percent(part.spent_by_events, 3),
+            _gone(part),
+        ]
+        for part in parts
+    ]
+    table = _table(["Error budget", "SLI", "burn", "spent by time", "by events", "gone in"], rows, "lrrrrr")
+    said = [f"- {_safe(f'{part.name}: {text}')}" for part in parts for _, text in budget_words.sayings(part)]
+    return table + "\n\n" + "\n".join(said)
+
+
+def _gone(part: BudgetPart) -> str:
+    if part.burn is None:
+        return units.NOTHING
+    return "never" if part.exhausted_in_ns is None else budget_words.span(part.exhausted_in_ns)
+
+
 def _flow(report: Report) -> str:
     flow, counts = report.throughput, report.counts
     facts = [f"**{units.rate(flow.requests_per_s)}** completed"]
@@ -93,7 +121,7 @@ def _flow(report: Report) -> str:
 
 def _metrics(report: Report) -> str:
     rows = []
-    for name, metric in words.shown(report).items():
+    for name, metric in words.shown(report, brief=True).items():
         cells = [words.statistic(metric, getattr(metric, column)) for column, _ in _COLUMNS]
         rows.append([_safe(name), units.count(metric.n), *cells])
         if metric.failed and metric.of_ok is not None and metric.of_ok.n:

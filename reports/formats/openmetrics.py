@@ -7,11 +7,13 @@ metric of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from reports.budgets import BudgetPart
 from reports.format import Format
 from reports.parts import Metric, Number
 from reports.report import Report
+from reports.units import seconds
 
 _OUTCOMES = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 _QUANTILES = (
@@ -42,6 +44,7 @@ def render(report: Report) -> bytes:
     ]
     lines += _family("plimsoll_verdict", "stateset", "Outcome of the run.", states)
     lines += _objectives(report)
+    lines += _budgets(report.budgets)
     lines += _flow(report)
     statuses: list[tuple[str, dict[str, str], Number]] = [
         ("_total", {"status": name}, number) for name, number in report.counts.by_status.items()
@@ -57,8 +60,54 @@ def _objectives(report: Report) -> list[str]:
     results = [(result, {"objective": result.objective}) for result in report.verdict.objectives]
     met: list[tuple[str, dict[str, str], Number]] = [("", label, int(r.outcome == "PASS")) for r, label in results]
     n: list[tuple[str, dict[str, str], Number]] = [("", label, r.n) for r, label in results]
+    states: list[tuple[str, dict[str, str], Number]] = [
+        ("", {**label, "plimsoll_objective": name}, int(r.outcome == name))
+        for r, label in results
+        for name in _OUTCOMES
+    ]
     lines = _family("plimsoll_objective_met", "gauge", "1 when the objective is shown to be met.", met)
+    lines += _family("plimsoll_objective", "stateset", "Outcome of each objective.", states)
     return lines + _family("plimsoll_objective_values", "gauge", "Values that an objective rests on.", n)
+
+
+def _budgets(budgets: Sequence[BudgetPart]) -> list[str]:
+    """What is known of each budget; a quantity that is null has no sample, because nothing is not 0."""
+
+    def gauge(name: str, text: str, found: Iterable[tuple[dict[str, str], Number]], unit: str = "") -> list[str]:
+        samples = [("", labels, value) for labels, value in found if value is not None]
+        return _family(f"plimsoll_budget_{name}", "gauge", text, samples, unit)
+
+    of = [(part, {"slo": part.name}) for part in budgets]
+    lines = gauge("allowed_ratio", "Share that may be bad.", ((label, part.allowed) for part, label in of))
+    lines += gauge(
+        "bad_ratio", "Share that was bad.", ((label, None if p.sli is None else 1 - p.sli) for p, label in of)
+    )
+    lines += gauge("burn_rate", "Bad share over the allowed one.", ((label, part.burn) for part, label in of))
+    lines += gauge(
+        "spent_ratio",
+        "Part of the period's budget that the run spends, by time.",
+        ((label, p.spent_by_time) for p, label in of),
+    )
+    lines += gauge(
+        "period_seconds", "Period of the budget.", ((label, p.period_ns * 1e-9) for p, label in of), "seconds"
+    )
+    lines += gauge(
+        "window_burn_rate_max",
+        "Highest burn rate over each window that the run was long enough for.",
+        (({**label, "window": seconds(w.window_ns)}, w.max_burn) for p, label in of for w in p.windows if w.observable),
+    )
+    return lines + gauge(
+        "alert_fired",
+        "1 when the alert would have fired; no sample where that was not observable.",
+        (
+            (
+                {**label, "alert": alert.name, "severity": alert.severity},
+                None if alert.fired is None else int(alert.fired),
+            )
+            for part, label in of
+            for alert in part.alerts
+        ),
+    )
 
 
 def _flow(report: Report) -> list[str]:

@@ -22,6 +22,7 @@ from reports import units, words
 from reports.format import Format
 from reports.parts import Metric, ObjectiveResult
 from reports.report import Report
+from reports.terminal_budgets import error_budgets
 
 WIDTH = 100
 _STYLES = MappingProxyType(
@@ -63,6 +64,9 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
         parts.append(_objectives(report, width))
     if report.verdict.request_objectives:
         parts.append(_attainments(report))
+    asked = [part for part in report.budgets if words.names_its_period(part.objective)]
+    if asked:
+        parts.append(error_budgets(asked, width))
     parts.append(_flow(report))
     if report.metrics:
         parts.append(Group(_metrics(report, width), Text(words.own_error(report), style="dim")))
@@ -182,7 +186,7 @@ def _metrics(report: Report, width: int) -> Table:
     table.add_column("n", justify="right", no_wrap=True)
     for name in columns:
         table.add_column(name.replace("_", "."), justify="right", no_wrap=True)
-    for name, metric in words.shown(report).items():
+    for name, metric in words.shown(report, brief=True).items():
         table.add_row(Text(name), units.count(metric.n), *(_cell(metric, column) for column in columns))
         if metric.failed and metric.of_ok is not None and metric.of_ok.n:
             cells = [units.human(getattr(metric.of_ok, column), metric.unit) for column in columns]

@@ -34,12 +34,15 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """What to draw in one strip: its layers (back to front), their unit, and horizontal limits with labels."""
+    """What to draw in one strip: its layers (back to front), their unit, horizontal limits with labels, and vertical marks
+    (ns after t0) with labels.
+    """
 
     title: str
     unit: str
     layers: Sequence[Layer]
     limits: Sequence[tuple[float, str]] = ()
+    marks: Sequence[tuple[int, str]] = ()
 
 
 def strip(data: Strip, timeline: Timeline, label: str, canvas: Canvas, x_labels: bool) -> Picture:
@@ -56,6 +59,7 @@ def strip(data: Strip, timeline: Timeline, label: str, canvas: Canvas, x_labels:
         drawn.append(line(x.start, y.at(value), x.end, y.at(value), "limit"))
         drawn.append(text(x.end - 4, y.at(value) - 4, name, "note halo limit", "end"))
     drawn += [_layer(layer, timeline, x, y) for layer in data.layers]
+    drawn += [_mark(at, name, x, y) for at, name in data.marks]
     return Picture(svg(canvas, join(drawn), label), _hover(data, timeline, x, y, canvas))
 
 
@@ -125,6 +129,12 @@ def _bars(layer: Layer, timeline: Timeline, x: Axis, y: Axis) -> Markup:
         if sparse:
             bars.append(_cross(centre, y.start - height - 6))
     return join(bars)
+
+
+def _mark(at_ns: int, name: str, x: Axis, y: Axis) -> Markup:
+    at = x.at(at_ns)
+    label = text(at + 5, y.end + 10, name, "note halo cut", "start") if name else Markup("")
+    return line(at, y.start, at, y.end, "cut") + label
 
 
 def _hover(data: Strip, timeline: Timeline, x: Axis, y: Axis, canvas: Canvas) -> dict[str, object]:

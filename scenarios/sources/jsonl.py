@@ -1,13 +1,15 @@
 """JSON Lines: your own samples, one object a line, with ``prompt`` or ``messages`` or ``data``.
 
 ``{"prompt": "..."}``, ``{"messages": [{"role": "user", "content": "..."}]}`` or ``{"data": {...}}``, each
-with an optional ``max_output_tokens`` and an ignored ``id``. Every bad line is reported; none is skipped.
+with an optional ``max_output_tokens``, and for accuracy runs an ``id`` and a ``reference``: the expected answer. Every bad
+line is reported; none is skipped.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,10 +19,11 @@ from scenarios.errors import ScenarioError
 from scenarios.paths import FileName, missing
 from scenarios.payload import Payload
 from scenarios.payload_list import PayloadList, cap
+from scenarios.reference import checked
 from scenarios.source import Source
 from scenarios.strict import STRICT
 
-_KEYS = ("prompt", "messages", "data", "max_output_tokens", "id")
+_KEYS = ("prompt", "messages", "data", "max_output_tokens", "id", "reference")
 
 
 class JsonLines(BaseModel):
@@ -74,7 +77,13 @@ def _payload(line: bytes, output_tokens: int | None) -> Payload:
     limit = entry.get("max_output_tokens", output_tokens)
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise ValueError(f"max_output_tokens is {limit!r}. Give a whole number from 1 up.")
-    return _of(given[0], entry[given[0]], -1 if limit is None else limit)
+    name, expected = entry.get("id"), entry.get("reference")
+    payload = _of(given[0], entry[given[0]], -1 if limit is None else limit)
+    if name is None and expected is None:
+        return payload
+    return replace(
+        payload, id=None if name is None else str(name), reference=None if expected is None else checked(expected)
+    )
 
 
 def _of(key: str, value: Any, limit: int) -> Payload:

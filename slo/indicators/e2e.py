@@ -1,8 +1,8 @@
 """e2e = last_token - due, in ns: to the last chunk that carried output.
 
 The trailing usage chunk and the end marker don't count, which is the difference to ``latency``. Needs a
-streamed answer: a success without the stamp is missing. A failed request ranks as +inf. Source: vLLM's
-benchmark ends latency at the last token chunk; ours starts at the due time.
+streamed answer: a success without the stamp ranks as +inf where others have it. A failed request ranks as
++inf. Source: vLLM's benchmark ends latency at the last token chunk; ours starts at the due time.
 """
 
 from __future__ import annotations
@@ -25,4 +25,5 @@ INDICATOR = Indicator(
     source="vLLM bench (latency ends at the last token chunk), from the due time",
     summary="from when the request was due to the last token of output",
     compute=_compute,
+    awaited=True,
 )

@@ -3,8 +3,8 @@
 Chunks are not tokens: a chunk may carry several (speculative decoding, buffering proxies), so this is what
 a reader sees, not the model's step time. Gap-weighted: a long answer weighs more than a short one. Gaps of
 one request depend on each other, so intervals are narrower than they should be. A success with a single
-chunk has no gap: missing, and it satisfies a limit on a single request; any other request satisfies it if
-all its gaps do. A failed request contributes the gaps it had and one of +inf. Source: vLLM bench
+chunk or without a token has no gap: missing, and it satisfies a limit on a single request; any other
+request satisfies it if all its gaps do. A failed request contributes the gaps it had and one of +inf. Source: vLLM bench
 (inter-token latency).
 """
 
@@ -29,8 +29,8 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     return gaps, np.ones(len(gaps), np.bool_)
 
 
-def _one_chunk(records: Records) -> BoolArray:
-    return np.asarray(np.diff(records.chunk_offsets) == 1)
+def _no_gap(records: Records) -> BoolArray:
+    return np.asarray((np.diff(records.chunk_offsets) == 1) | (records["n_out"] == 0))
 
 
 INDICATOR = Indicator(
@@ -43,5 +43,5 @@ INDICATOR = Indicator(
     source="vLLM bench (inter-token latency), per chunk",
     summary="gap between successive output chunks (chunks are not tokens)",
     compute=_compute,
-    outside=_one_chunk,
+    outside=_no_gap,
 )

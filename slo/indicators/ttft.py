@@ -1,8 +1,8 @@
 """ttft = first_token - due, in ns: the first non-empty chunk of output, visible or reasoning.
 
-Role-only and empty chunks don't count. Needs a streamed answer: a success without the stamp is missing. A
-failed request ranks as +inf, even if its first token came. Source: MLPerf LoadGen's token mode (from the
-scheduled time).
+Role-only and empty chunks don't count. Needs a streamed answer. A success without the stamp ranks as +inf
+where others have it: an empty answer is no fast one. So does a failed request, even if its first token came.
+Source: MLPerf LoadGen's token mode (from the scheduled time).
 """
 
 from __future__ import annotations
@@ -25,4 +25,5 @@ INDICATOR = Indicator(
     source="MLPerf LoadGen token mode (TTFT = first token - scheduled time)",
     summary="from when the request was due to the first token of output, reasoning included",
     compute=_compute,
+    awaited=True,
 )

@@ -2,7 +2,7 @@
 reasoning.
 
 What the user of a reasoning model waits for. Equals ``ttft`` when nothing is reasoned aloud; a success that
-only reasoned is missing. A failed request ranks as +inf. Source: ours.
+only reasoned ranks as +inf where others answered. A failed request ranks as +inf. Source: ours.
 """
 
 from __future__ import annotations
@@ -25,4 +25,5 @@ INDICATOR = Indicator(
     source="ours; equals ttft for a model that does not reason aloud",
     summary="from when the request was due to the first token of the answer itself, after any reasoning",
     compute=_compute,
+    awaited=True,
 )

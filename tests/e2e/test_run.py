@@ -34,6 +34,7 @@ FILES = {
     "requests.parquet",
     "chunks.parquet",
     "generator.json",
+    "promises.json",
     "report.json",
     "report.html",
 }

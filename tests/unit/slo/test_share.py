@@ -98,7 +98,7 @@ def test_no_entries_show_nothing_and_say_how_many_would() -> None:
 
 @pytest.mark.parametrize("limit", [0.0, 1.0, -0.1, 1.5])
 def test_a_limit_that_no_run_could_show_is_refused(limit: float) -> None:
-    with pytest.raises(ValueError, match="strictly between|lies in 0..1"):
+    with pytest.raises(ValueError, match=r"strictly between|lies in 0\.\.1"):
         share_test(np.zeros(5, bool), limit)
 
 

@@ -64,7 +64,7 @@ class TestConformance:
 
             found = measure(indicator, concat([streamed(3), bare]))
             assert found.missing == 1
-            assert 3 not in found.row
+            assert found.values[found.row == 3].tolist() == ([np.inf] if indicator.awaited else [])
 
     def test_it_does_not_apply_when_no_request_has_the_stamps(self, indicator: Indicator) -> None:
         if indicator.needs != ("status",):
@@ -102,7 +102,8 @@ class TestConformance:
         ("latency", [40 * MS]), ("service_time", [38 * MS]), ("ttfb", [10 * MS]), ("ttft", [20 * MS]),
         ("ttft_answer", [24 * MS]), ("tpot", [7 * MS]), ("itl", [4 * MS, 10 * MS]), ("e2e", [34 * MS]),
         ("lag", [2 * MS]), ("generator_lag", [1 * MS]), ("connect", [500_000]), ("output_tokens", [3]),
-        ("error", [0]), ("output_rate", [75.0]),
+        ("error", [0]), ("output_rate", [75.0]), ("fluidity", [1.0]), ("reader_idle", [0]), ("reader_stalls", [0]),
+        ("reader_in_time", [1.0]),
     ],
 )  # fmt: skip
 def test_each_formula_on_one_request(name: str, expected: list[float]) -> None:
@@ -145,7 +146,14 @@ def test_a_failed_request_that_was_sent_keeps_its_real_lag_and_an_unsent_one_is_
 def test_the_last_stream_that_fails_does_not_make_ttft_inapplicable() -> None:
     some = streamed(2, status=[3, 0], first_token_ns=[20 * MS, -1])
     found = measure(catalogue()["ttft"], some)
-    assert (found.values.tolist(), found.missing) == ([np.inf], 1)
+    assert (found.values.tolist(), found.missing) == ([np.inf, np.inf], 1)
+
+
+def test_an_empty_answer_is_not_better_than_a_slow_one() -> None:
+    """A success that brings no token where others do: otherwise answering nothing would mend a p99."""
+    some = streamed(2, first_token_ns=[20 * MS, -1], first_answer_ns=[20 * MS, -1], last_token_ns=[30 * MS, -1])
+    for name in ("ttft", "ttft_answer", "e2e"):
+        assert measure(catalogue()[name], some).values[1] == np.inf
 
 
 def test_a_file_without_an_indicator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

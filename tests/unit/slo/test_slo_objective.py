@@ -131,6 +131,37 @@ def test_a_bad_file_is_refused_with_every_place(tmp_path: Path, content: str, sa
         assert part in line
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("objectives: [a]\nobjectives: [b]\n", "line 2: key objectives is given twice"),
+        ("objectives: [2022-99-99]\n", "objectives[0]: '2022-99-99': not an objective"),
+        ("objectives: [" + "9" * 6000 + "]\n", "line 1: '9999"),
+        ("objectives: [!!bool x]\n", "line 1: 'x' can't be read as bool"),
+        ("objectives: [!!timestamp x]\n", "line 1: 'x' can't be read as timestamp"),
+        ("objectives: " + "[" * 5000 + "]" * 5000, "nested too deep"),
+        ("objectives: [a]\n---\nobjectives: [b]\n", "no list under the key objectives"),
+    ],
+)
+def test_what_yaml_would_drop_or_choke_on_is_refused(tmp_path: Path, content: str, says: str) -> None:
+    path = tmp_path / "slo.yaml"
+    path.write_text(content)
+    with pytest.raises(ObjectiveError) as caught:
+        load_file(path)
+    assert says in caught.value.errors[0]
+    assert all(len(line) < 400 for line in caught.value.errors)
+
+
+def test_aliases_that_multiply_are_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "slo.yaml"
+    levels = [
+        f"{name}: &{name} [{', '.join([f'*{below}'] * 9)}]" for below, name in zip("abcdefgh", "bcdefghi", strict=True)
+    ]
+    path.write_text("\n".join(["a: &a [x, x]", *levels, "objectives: [*i]"]))
+    with pytest.raises(ObjectiveError, match="aliases"):
+        load_file(path)
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ObjectiveError, match=r"can't be read .*Give an existing file"):
         load_file(tmp_path / "none.yaml")

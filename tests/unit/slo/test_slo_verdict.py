@@ -222,3 +222,13 @@ def test_a_fail_among_many_objectives_needs_more_evidence_than_one_alone() -> No
 def test_a_pass_of_several_needs_no_more_than_each_alone() -> None:
     found = verdict(slow(0, 299), "p99(latency) <= 15ms", "ratio(error) <= 1%", "p99(ttfb) <= 15ms")
     assert found.outcome == "PASS"
+
+
+def test_an_objective_without_data_counts_like_one_that_fails_to_fail() -> None:
+    """Else a request that fails, and so is the first value of the other, would turn a FAIL into an INCONCLUSIVE."""
+    ranks = ("PASS", "INCONCLUSIVE", "FAIL")
+    asked = ("p95(latency) <= 15ms", "p50(tpot) <= 15ms", "ratio(error) <= 50%")
+    before = verdict(run([20.0]), *asked)
+    after = verdict(run([20.0], status=[Status.TIMEOUT]), *asked)
+    assert [found.p_fail for found in before.objectives] == pytest.approx([0.05, 1.0, 1.0])
+    assert ranks.index(after.outcome) >= ranks.index(before.outcome)

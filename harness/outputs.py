@@ -1,0 +1,219 @@
+"""What an accuracy run keeps of each answer: its text or its tensor, taken from the response that is already there.
+
+A worker writes a line an answer beside its segments (``OutputLog``); when the run is over ``gather`` makes ``outputs.parquet``
+of them, a row for each planned sample with what was expected of it, and LoadGen's ``mlperf_log_accuracy.json``. In performance
+mode none of this is made. Nothing is compared here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from harness import outcome
+from harness.exchange import Exchange
+from harness.wire import ndjson, pointer, sse
+from scenarios.plan import Plan
+from scenarios.reference import Expected
+from slo.accuracy import Answer
+
+FILE = "outputs.parquet"
+MLPERF_FILE = "mlperf_log_accuracy.json"
+#: V2 datatypes with numbers, as numpy has them.
+DATATYPES = {
+    "BOOL": "?", "UINT8": "<u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "<i1", "INT16": "<i2",
+    "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
+}  # fmt: skip
+_FIRST_CHOICE = tuple(
+    pointer.parse(text) for text in ("choices[0].delta.content", "choices[0].message.content", "choices[0].text")
+)
+_GENERATED = tuple(pointer.parse(text) for text in ("text", "generated_text", "response"))
+
+
+class OutputLog:
+    """The answers of one worker, a line each, on disk before the next one is settled."""
+
+    def __init__(self, folder: Path, worker: int, options: Mapping[str, Any]) -> None:
+        self._file = (folder / f"outputs-w{worker:03d}.jsonl").open("wb", buffering=0)
+        self._paths = _paths(options.get("text_path"))
+        self._tensor = next(iter(options.get("outputs") or ()), None)
+        self.faults: list[str] = []
+
+    def after(self, settle: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
+        """``settle``, and then keep what it found to be an answer. Warm-up answers are not kept."""
+
+        def settle_and_keep(exchange: Exchange) -> None:
+            settle(exchange)
+            if exchange.status == outcome.OK and exchange.phase == 0:
+                self._keep(exchange)
+
+        return settle_and_keep
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _keep(self, exchange: Exchange) -> None:
+        entry: dict[str, Any] = {"query_id": exchange.query_id, "sample_ix": exchange.sample_ix}
+        try:
+            answer = read_answer(exchange, self._paths, self._tensor)
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return  # no answer could be read out of it: it counts as none
+        if answer is None:
+            return
+        if answer.numbers is None:
+            entry["text"] = answer.text
+        else:
+            entry |= {
+                "data": base64.b64encode(answer.numbers.tobytes()).decode(),
+                "datatype": answer.numbers.dtype.str,
+                "shape": list(answer.shape),
+            }
+        try:
+            self._file.write(orjson.dumps(entry) + b"\n")
+        except OSError as error:
+            if not self.faults:
+                self.faults.append(f"answers could not be written ({error.strerror}): they count as missing")
+
+
+def _paths(given: Any) -> tuple[pointer.Pointer, ...]:
+    texts = [given] if isinstance(given, str) else given or ()
+    return tuple(pointer.parse(text) for text in texts)
+
+
+def read_answer(
+    exchange: Exchange, paths: tuple[pointer.Pointer, ...] = (), tensor: str | None = None
+) -> Answer | None:
+    """The answer in a response that succeeded; None: it holds none.
+
+    ``paths`` say where the text is (protocol http); without them it is looked for where OpenAI's API, the Open Inference
+    Protocol and plain generate endpoints have it. Reasoning is no answer. ``tensor`` is the output to take; else the first.
+    """
+    payloads = _events(exchange)
+    if payloads is None:
+        return _whole(bytes(exchange.body), paths, tensor)
+    events = [event for payload in payloads if (event := _decoded(payload)) is not None]
+    parts = [part for event in events if (part := _text_of(event, paths or _FIRST_CHOICE + _GENERATED))]
+    return Answer("".join(parts)) if events else None  # an answer may be empty
+
+
+def _events(exchange: Exchange) -> Sequence[bytes] | None:
+    """The data of a stream's events; None for an answer in one piece."""
+    media = outcome.media_type(exchange)
+    head = bytes(exchange.body[:6])
+    if media == "text/event-stream" or (media != "application/json" and head.startswith((b"data:", b"event:", b"id:"))):
+        return sse.decode(exchange.body, exchange.mark_ns, exchange.mark_end).payloads
+    if "ndjson" in media or "jsonl" in media:
+        return ndjson.decode(exchange.body, exchange.mark_ns, exchange.mark_end).payloads
+    return None
+
+
+def _decoded(payload: bytes) -> Any:
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _text_of(value: Any, paths: tuple[pointer.Pointer, ...]) -> str | None:
+    for path in paths:
+        found = pointer.find(value, path)
+        if isinstance(found, str) and found:
+            return found
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            return str(found)
+    return None
+
+
+def _whole(body: bytes, paths: tuple[pointer.Pointer, ...], tensor: str | None) -> Answer | None:
+    value = _decoded(body)
+    if isinstance(value, dict) and isinstance(value.get("outputs"), list) and not paths:
+        return _tensor_of(value["outputs"], tensor)
+    if isinstance(value, dict) and isinstance(value.get("data"), list) and not paths:
+        embedding = pointer.find(value, pointer.parse("data[0].embedding"))
+        if isinstance(embedding, list):
+            numbers = np.asarray(embedding, dtype="<f4")
+            return Answer(numbers=numbers.ravel(), shape=numbers.shape)
+    text = _text_of(value, paths or _FIRST_CHOICE + _GENERATED)
+    if text is None and not paths and not isinstance(value, dict | list):
+        text = body.decode("utf-8", "replace")
+    if text is None and isinstance(value, dict) and value.get("choices"):
+        text = ""  # an answer without a word
+    return None if text is None else Answer(text)
+
+
+def _tensor_of(outputs: list[Any], name: str | None) -> Answer | None:
+    named = [one for one in outputs if isinstance(one, dict) and (name is None or one.get("name") == name)]
+    if not named or "data" not in named[0]:
+        return None
+    datatype, data = named[0].get("datatype"), named[0]["data"]
+    if datatype == "BYTES":
+        flat = np.asarray(data, dtype=object).ravel()
+        return Answer(str(flat[0])) if len(flat) else None
+    if datatype not in DATATYPES:
+        return None
+    numbers = np.asarray(data, dtype=DATATYPES[datatype]).ravel()
+    return Answer(numbers=numbers, shape=tuple(int(size) for size in named[0].get("shape", [len(numbers)])))
+
+
+def gather(
+    segments: Path,
+    directory: Path,
+    plan: Plan,
+    run_id: str,
+    expected: Sequence[Expected] | None,
+    mlperf: bool,
+) -> None:
+    """Write the run's outputs: a row for each planned sample, empty where no answer came. Raises OSError.
+
+    ``mlperf``: LoadGen's accuracy log too. Lines that a worker did not finish are left out.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = dict(_lines(segments))
+    query = np.repeat(plan.query_id, np.diff(plan.offsets)).tolist()
+    place, payload = plan.sample_ix.tolist(), plan.payload_ix.tolist()
+    kept = [found.get(key, {}) for key in zip(query, place, strict=True)]
+    data = [base64.b64decode(one["data"]) if "data" in one else None for one in kept]
+    table = pa.table(
+        {
+            "query_id": pa.array(query, pa.int64()),
+            "sample_ix": pa.array(place, pa.int64()),
+            "payload_ix": pa.array(payload, pa.int64()),
+            "request_id": pa.array([f"{run_id}-{q}-{s}" for q, s in zip(query, place, strict=True)], pa.string()),
+            "text": pa.array([one.get("text") for one in kept], pa.string()),
+            "data": pa.array(data, pa.binary()),
+            "datatype": pa.array([one.get("datatype") for one in kept], pa.string()),
+            "shape": pa.array([one.get("shape") for one in kept], pa.list_(pa.int64())),
+            "expected": pa.array([json.dumps(expected[i]) if expected else None for i in payload], pa.string()),
+        }
+    )
+    pq.write_table(table, directory / FILE, compression="zstd")
+    if mlperf:
+        texts = [one.get("text") for one in kept]
+        raw = [text.encode() if text is not None else piece for text, piece in zip(texts, data, strict=True)]
+        _write_mlperf(directory / MLPERF_FILE, payload, raw)
+
+
+def _lines(segments: Path) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+    for path in sorted(segments.glob("outputs-w*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            entry = _decoded(line)
+            if isinstance(entry, dict):
+                yield (entry["query_id"], entry["sample_ix"]), entry
+
+
+def _write_mlperf(path: Path, payload: Sequence[int], raw: Sequence[bytes | None]) -> None:
+    """An array of what was answered, its bytes in hexadecimal: UTF-8 of a text, a tensor's memory."""
+    entries = [
+        json.dumps({"seq_id": i, "qsl_idx": qsl, "data": data.hex().upper()})
+        for i, (qsl, data) in enumerate(zip(payload, raw, strict=True))
+        if data is not None
+    ]
+    path.write_text("[\n" + ",\n".join(entries) + "\n]\n", encoding="utf-8")

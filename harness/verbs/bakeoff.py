@@ -1,0 +1,56 @@
+"""``plimsoll bakeoff``: which of several endpoints is best, by one file, with a ranking that says when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import HarnessFault
+from harness.verbs.flags import Json
+
+
+def bakeoff(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The bake-off file (YAML).")],
+    init: Annotated[bool, typer.Option("--init", help="Write a commented file to begin with, and stop.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the file and say what would run. Sends nothing.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the result.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Judge what --out holds once more, by this file. Sends nothing.")
+    ] = False,
+    format: Annotated[
+        list[str] | None,
+        typer.Option("--format", metavar="F=PATH", help="Also write the comparison at the deciding load. Repeatable."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Send one load to several endpoints in turn, several times, and rank them: tiers, cost, Pareto charts."""
+    from harness import bakeoff as file_format
+    from harness.bakeoff_output import bake_off, say_plan
+
+    if init:
+        try:
+            with file.open("x", encoding="utf-8") as opened:
+                opened.write(file_format.STARTER)
+        except OSError as error:
+            raise HarnessFault(
+                f"{file}: cannot be written ({error.strerror}). Name a file that does not exist"
+            ) from None
+        typer.echo(f"written to {file}: fill in the endpoints, then `plimsoll bakeoff {file} --check`")
+        return
+    found = file_format.load(file)
+    if check:
+        say_plan(found, json_)
+        return
+    raise typer.Exit(bake_off(found, out, format or [], resume=resume, again=again, as_json=json_))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command()(bakeoff)

@@ -1,0 +1,118 @@
+"""``plimsoll compare`` and ``plimsoll bakeoff``: is the new one worse than the old, and which of several is best?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.verbs.flags import FormatOption, Json, Slo
+
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")]
+
+
+def compare(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="BASE CANDIDATE...",
+            help="Each a run directory, a folder of them, a glob in quotes, or a baseline file; NAME=... names it. "
+            "Or alone the --out of an interleaved comparison.",
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="Q", help="Compare this, e.g. 'p99(ttft)' or 'p99(ttft) 10%'. Repeatable."),
+    ] = None,
+    tolerance: Annotated[str, typer.Option(metavar="P", help="A change up to this is of no interest.")] = "5%",
+    share_tolerance: Annotated[str, typer.Option(metavar="P", help="The same for ratios, in points.")] = "1%",
+    confidence: Annotated[str | None, typer.Option(metavar="C", help="Of each interval (default 0.95).")] = None,
+    slo: Slo = None,
+    despite: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Compare although the load differs here, e.g. params.rate. Repeatable."),
+    ] = None,
+    proof: Annotated[
+        bool, typer.Option("--proof", help="Pass only if a regression beyond the tolerance is ruled out.")
+    ] = False,
+    single_run: Annotated[
+        bool, typer.Option("--single-run", help="Judge one run against one, blind to what differs between runs.")
+    ] = False,
+    save_baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the last side as a baseline file, if it is no regression."),
+    ] = None,
+    aa: Annotated[
+        bool, typer.Option("--aa", help="All runs are of one endpoint: how often would this gate cry regression?")
+    ] = False,
+    interleave: Annotated[
+        str | None,
+        typer.Option(metavar="SCENARIO", help="Make the runs: this scenario against each --arm in turn, A B B A."),
+    ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=URL[,KEY=VALUE...]",
+            help="An endpoint to interleave; URL may be `bundled`. The first one is the base. Repeatable.",
+        ),
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(metavar="N", help="Runs of each arm (default 5).")] = None,
+    cooldown: Annotated[str | None, typer.Option(metavar="D", help="Silence between runs (default 2s).")] = None,
+    resume: Resume = False,
+    kind: Annotated[str | None, typer.Option(help="As in `run`; so are the next ones.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
+    arrival: Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight (concurrency).")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="D", help="Issue for at least this long.")] = None,
+    queries: Annotated[int | None, typer.Option(metavar="N", help="Issue at least this many queries.")] = None,
+    max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(metavar="N", help="Prompt length.")] = None,
+    output_tokens: Annotated[int | None, typer.Option(metavar="N", help="Answer length asked for.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Each round's seed is derived from it.")] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Load-generating processes.")] = None,
+    warmup: Annotated[str | None, typer.Option(metavar="D", help="Load before each measured run.")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a request up after this.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for comparison.json and .html, and for interleaved runs.")
+    ] = None,
+    format: FormatOption = None,
+    json_: Json = False,
+) -> None:
+    """Compare runs with a base, run by run, and exit by the outcome: 0 no regression, 1 regression, 3 can't tell, 4 invalid.
+
+    With --interleave the runs are made first.
+    """
+    from harness.comparing import question
+    from harness.promises import Asked
+    from harness.versus import Wanted, of_interleaved, of_runs
+
+    load: dict[str, Any] = {
+        "kind": kind, "rate": rate, "arrival": arrival, "concurrency": concurrency, "duration": duration,
+        "queries": queries, "max_duration": max_duration, "prompt_tokens": prompt_tokens, "output_tokens": output_tokens,
+        "seed": seed, "workers": workers, "warmup": warmup, "timeout": timeout,
+    }  # fmt: skip
+    asked = Asked(slo=slo or [], confidence=confidence)
+    made, errors = question(
+        metric or [], asked, tolerance, share_tolerance, despite or [], single_run=single_run, proof=proof
+    )
+    wanted = Wanted(made, tuple(format or ()), out, save_baseline, aa, json_)
+    load = {key: value for key, value in load.items() if value is not None}
+    if interleave is None:
+        given = {"--arm": arm, "--repeats": repeats, "--cooldown": cooldown, "--resume": resume or None}
+        given |= {f"--{key.replace('_', '-')}": value for key, value in load.items()}
+        errors += [f"{flag}: only --interleave makes runs" for flag, value in given.items() if value is not None]
+        raise typer.Exit(of_runs(runs or [], wanted, errors))
+    if runs:
+        errors.append(
+            f"{', '.join(runs)}: --interleave makes its own runs. Leave these out, or compare them without it"
+        )
+    times = 5 if repeats is None else repeats
+    raise typer.Exit(
+        of_interleaved(interleave, load, asked, arm or [], times, cooldown or "2s", resume, wanted, errors)
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command()(compare)

@@ -1,0 +1,81 @@
+"""``plimsoll plan``: how many requests, and how long, each objective takes. Sends nothing, writes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
+
+
+def plan(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="single_stream, multi_stream, server, offline or concurrency.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
+    arrival: Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight (concurrency).")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="D", help="Issue for at least this long: 20s, 5m.")] = None,
+    queries: Annotated[int | None, typer.Option(metavar="N", help="Issue at least this many queries.")] = None,
+    max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever.")] = None,
+    output_tokens: Annotated[int | None, typer.Option(metavar="N", help="Answer length asked for.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Everything random comes from it.")] = None,
+    slo: Slo = None,
+    goodput: Goodput = None,
+    preset: PresetOption = None,
+    confidence: Confidence = None,
+    bad_share: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X",
+            help="True share of requests that break a limit: 0.2% or 0.002. Default: half of what it allows.",
+        ),
+    ] = None,
+    power: Annotated[
+        str, typer.Option(metavar="X", help="Probability to pass, if that share is the true one.")
+    ] = "90%",
+    design_effect: Annotated[
+        float,
+        typer.Option(metavar="D", help="Requests that count as one because they depend on each other; from a report."),
+    ] = 1.0,
+    latency: Annotated[
+        list[str] | None,
+        typer.Option(metavar="D", help="Assumed latency of a closed loop. Repeatable; default 100ms, 1s and 10s."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Before a run: how many requests and how long each objective takes. Sends nothing."""
+    from harness.outlook import outlook
+    from harness.outlook_input import Guesses, read
+    from harness.promises import Asked
+
+    flags: dict[str, Any] = {
+        "kind": kind, "rate": rate, "arrival": arrival, "concurrency": concurrency, "duration": duration,
+        "queries": queries, "max_duration": max_duration, "output_tokens": output_tokens, "seed": seed,
+    }  # fmt: skip
+    asked = Asked(slo or [], goodput, preset or [], confidence)
+    guesses = Guesses(bad_share, power, design_effect, latency or [])
+    question = read(scenario, flags, asked, guesses)  # type: ignore[arg-type]
+    found = outlook(question.scenario, question.promises, question.assumptions)
+    if json_:
+        typer.echo(json.dumps(found.document(), indent=1))
+        return
+    from harness.outlook_view import tables
+
+    console = Console() if sys.stdout.isatty() else Console(width=100)
+    for part in tables(found):
+        console.print(part, highlight=False)
+        console.print()
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command()(plan)

@@ -1,0 +1,48 @@
+"""Annotations for a CI log, in the workflow-command syntax of GitHub Actions: one line for the generator and each objective.
+
+FAIL and INVALID are errors, INCONCLUSIVE is a warning, PASS a notice. The runner reads them from
+standard output: ``--format annotations=-``.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from reports import words
+from reports.format import Format
+from reports.report import Report
+
+_LEVEL = MappingProxyType({"PASS": "notice", "INCONCLUSIVE": "warning", "FAIL": "error", "INVALID": "error"})
+
+
+def render(report: Report) -> bytes:
+    """The lines, UTF-8."""
+    run = report.run.scenario.name or report.run.id or "run"
+    found = []
+    if report.verdict.outcome == "INVALID":
+        found.append(_line("error", f"{run}: INVALID", words.headline(report)))
+    elif not report.verdict.objectives:
+        level = "error" if report.verdict.outcome == "FAIL" else "notice"
+        found.append(_line(level, f"{run}: {words.outcome(report)}", words.headline(report)))
+    else:
+        found += [
+            _line(
+                _LEVEL[result.outcome],
+                f"{run}: {result.outcome} {result.objective}",
+                words.explain(result, report.confidence),
+            )
+            for result in report.verdict.objectives
+        ]
+    return "".join(f"{line}\n" for line in found).encode()
+
+
+def _line(level: str, title: str, message: str) -> str:
+    """``::error title=T::M`` with what would end a line or a property written as the syntax asks."""
+    return f"::{level} title={_data(title).replace(':', '%3A').replace(',', '%2C')}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+FORMAT = Format("annotations", ".annotations", "Workflow commands that annotate a CI run (GitHub Actions).", render)

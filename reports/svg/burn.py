@@ -1,0 +1,89 @@
+"""Burn rate over the run's time: bars by part of the run, the rate that spends exactly the budget, and alerts where they
+would have fired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from reports import units
+from reports.budgets import BurnTimeline
+from reports.svg.axis import Axis, clock, from_zero
+from reports.svg.ink import element, join, line, text, text_width
+from reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+
+#: Height that each alert takes above the bars.
+ROW = 23.0
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """An alert on the time axis: from when to when (None: to the end of the run) and its name. Not ``sure``: whether it
+    fires depends on what was not seen.
+    """
+
+    at_ns: int
+    until_ns: int | None
+    label: str
+    sure: bool = True
+
+
+def burn_chart(data: BurnTimeline, alarms: Sequence[Alarm], label: str, canvas: Canvas) -> Picture:
+    """The chart on ``canvas``; each alarm takes a row of its own above the bars."""
+    x = clock(data.start_ns, data.end_ns[-1], *canvas.x_range, max(3, int(canvas.width // 110)))
+    inner = Canvas(
+        canvas.width, canvas.height, canvas.left, canvas.right, canvas.top + ROW * len(alarms), canvas.bottom
+    )
+    known = [value for value in data.burn if value is not None]
+    y = from_zero(max([*known, 1.25]), *inner.y_range, "1", 4)
+    drawn = [grid(inner, x, y), _bars(data, x, y)]
+    drawn.append(line(x.start, y.at(1.0), x.end, y.at(1.0), "limit"))
+    if y.at(0.0) - y.at(1.0) > 14:
+        drawn.append(text(x.end - 4, y.at(1.0) - 4, "1 spends exactly the budget", "note halo limit", "end"))
+    drawn += [_alarm(alarm, index, x, canvas, inner) for index, alarm in enumerate(alarms)]
+    return Picture(svg(canvas, join(drawn), label), _hover(data, x, y, inner))
+
+
+def _bounds(data: BurnTimeline) -> list[tuple[int, int]]:
+    return list(zip([data.start_ns, *data.end_ns[:-1]], data.end_ns, strict=True))
+
+
+def _bars(data: BurnTimeline, x: Axis, y: Axis) -> Markup:
+    """Two paths, one on either side of 1: hundreds of rectangles of their own would be most of the page."""
+    shapes: dict[str, list[str]] = {}
+    for (begin, end), value in zip(_bounds(data), data.burn, strict=True):
+        if value:
+            left, right = x.at(begin), x.at(end)
+            right -= 0.8 if right - left > 4 else 0.0
+            top = y.start - max(y.start - y.at(value), 1.0)
+            class_ = "s-burn bar over" if value > 1 else "s-burn bar"
+            shapes.setdefault(class_, []).append(f"M{left:.1f} {y.start:g}V{top:.1f}H{right:.1f}V{y.start:g}Z")
+    return join(element("path", d="".join(drawn), class_=class_) for class_, drawn in sorted(shapes.items()))
+
+
+def _alarm(alarm: Alarm, index: int, x: Axis, canvas: Canvas, inner: Canvas) -> Markup:
+    base, _ = inner.y_range
+    top = canvas.top + ROW * index
+    begin = x.at(alarm.at_ns)
+    end = x.end if alarm.until_ns is None else max(x.at(alarm.until_ns), begin + 3)
+    width = text_width(alarm.label, 11.5)
+    fits = begin + width + 10 < canvas.width
+    label = text(begin + 6 if fits else begin - 6, top + 11, alarm.label, "note halo alarm", "start" if fits else "end")
+    if not alarm.sure:
+        return line(begin, top, begin, base, "alarm unsure") + label
+    # The stretch in which it stands, under its name.
+    return line(begin, top, begin, base, "alarm") + line(begin, top + 16, end, top + 16, "alarm firing") + label
+
+
+def _hover(data: BurnTimeline, x: Axis, y: Axis, canvas: Canvas) -> dict[str, object]:
+    bounds = _bounds(data)
+    heads = [f"{units.seconds(begin)} to {units.seconds(end)}" for begin, end in bounds]
+    shown = [units.NOTHING if value is None else units.significant(value) for value in data.burn]
+    heights = [None if value is None else y.at(value) for value in data.burn]
+    lines = [series("burn rate", "s-burn", heights, shown)]
+    spent = [units.percent(value, 3) for value in data.spent]
+    lines.append(series("budget spent", "s-planned", [None] * len(spent), spent))
+    return hover(canvas, [(x.at(a) + x.at(b)) / 2 for a, b in bounds], heads, lines)

@@ -1,0 +1,210 @@
+"""Rank tests and their intervals: Mann-Whitney and Wilcoxon, exact, and never kinder to a slower candidate.
+
+Both tests are counted out on the null distribution of values without ties, and a tie (or a difference that can't be
+formed, infinite minus infinite) counts against whatever is to be shown. Where there are ties that is a little cautious;
+the usual exact test with midranks is not usable in a gate, for it is not monotone: base 2, 2, 2 against candidate 4, 1, 4
+gives a one-sided p of 0.2, and with the first 4 slowed down to 6 it gives 0.35. The intervals are order statistics of
+pairwise differences, the values for which the tests do not reject, so that test and interval agree to the last digit
+and slowing down a candidate only moves both ends up. A bootstrap of the medians covers as much from five runs on, but
+only 92 % with four, is a tenth wider with eight, and can contradict the test beside it.
+
+Also Fisher's exact test for two shares, and Holm's and Benjamini-Hochberg's adjustment. Nothing here knows of runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from slo.distribution import exact
+from slo.records import FloatArray
+
+#: Up to this size of the null distribution it is counted out; beyond it the normal approximation is good to 4 digits.
+_EXACT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Second sample against first. ``statistic``: U or W, ties counted as half.
+
+    ``p_up``: one-sided, that such large values come about by chance; ``p_down``: such small ones. ``low``, ``high``: the
+    two-sided interval of the shift at the confidence asked for, -inf and +inf where there are too few values.
+    """
+
+    statistic: float
+    p_up: float
+    p_down: float
+    low: float
+    high: float
+
+    @property
+    def p(self) -> float:
+        """Two-sided."""
+        return min(1.0, 2 * min(self.p_up, self.p_down))
+
+
+@lru_cache(maxsize=256)
+def _cumulated_u(m: int, n: int) -> tuple[int, ...]:
+    """How many of the C(m + n, n) orders have a Mann-Whitney U of at most 0, 1, ..., m n.
+
+    Counted by the generating function prod (1 - x^(n + i)) / (1 - x^i), i = 1..m, in whole numbers.
+    """
+    counts = [1] + [0] * (m * n)
+    for i in range(1, m + 1):
+        for k in range(m * n, n + i - 1, -1):
+            counts[k] -= counts[k - n - i]
+        for k in range(i, m * n + 1):
+            counts[k] += counts[k - i]
+    return tuple(int(c) for c in _running(counts))
+
+
+@lru_cache(maxsize=256)
+def _cumulated_w(n: int) -> tuple[int, ...]:
+    """How many of the 2^n signs have a Wilcoxon W of at most 0, 1, ..., n (n + 1) / 2."""
+    top = n * (n + 1) // 2
+    counts = [1] + [0] * top
+    for i in range(1, n + 1):
+        for k in range(top, i - 1, -1):
+            counts[k] += counts[k - i]
+    return tuple(_running(counts))
+
+
+def _running(counts: Sequence[int]) -> list[int]:
+    total, sums = 0, []
+    for count in counts:
+        total += count
+        sums.append(total)
+    return sums
+
+
+def _at_most(k: int, top: int, cumulated: tuple[int, ...] | None, spread: float) -> float:
+    """P[statistic <= k] when all differences are chance."""
+    if k < 0:
+        return 0.0
+    if k >= top:
+        return 1.0
+    if cumulated is not None:
+        return cumulated[k] / cumulated[-1]
+    return 0.5 * math.erfc((top / 2 - k - 0.5) / (spread * math.sqrt(2)))
+
+
+def _cut(top: int, cumulated: tuple[int, ...] | None, spread: float, alpha: Fraction) -> int:
+    """The largest k with P[statistic <= k - 1] <= alpha; 0 when there is none."""
+    if cumulated is not None:
+        total = cumulated[-1]
+        return sum(1 for count in cumulated if count * alpha.denominator <= alpha.numerator * total)
+    k = 0
+    while _at_most(k, top, None, spread) <= float(alpha):
+        k += 1
+    return k
+
+
+def _of(differences: FloatArray, top: int, cumulated: tuple[int, ...] | None, spread: float, alpha: Fraction) -> Shift:
+    """A test and its interval from all pairwise differences; NaN is one that can't be formed."""
+    unknown = np.isnan(differences)
+    low, high = np.where(unknown, -np.inf, differences), np.where(unknown, np.inf, differences)
+    above, below = int(np.count_nonzero(low > 0)), int(np.count_nonzero(high < 0))
+    cut = _cut(top, cumulated, spread, alpha)
+    bounds = (-math.inf, math.inf)
+    if cut:
+        bounds = (float(np.sort(low)[cut - 1]), float(np.sort(high)[len(high) - cut]))
+    ties = len(differences) - above - below
+    return Shift(
+        above + ties / 2,
+        _at_most(top - above, top, cumulated, spread),
+        _at_most(top - below, top, cumulated, spread),
+        *bounds,
+    )
+
+
+def _minus(later: FloatArray, earlier: FloatArray) -> FloatArray:
+    with np.errstate(invalid="ignore"):  # infinite minus infinite is the NaN that is wanted
+        return np.asarray(later - earlier, np.float64)
+
+
+def mann_whitney(first: FloatArray, second: FloatArray, confidence: Fraction | str | float = "0.95") -> Shift:
+    """Two independent samples (Mann & Whitney 1947), the interval by Hodges & Lehmann (1963).
+
+    ``first`` float64[m], ``second`` float64[n]; infinite values allowed, NaN not. [1..5] against [6..10]: p = 0.0079365.
+    """
+    m, n = len(first), len(second)
+    spread = math.sqrt(m * n * (m + n + 1) / 12)
+    cumulated = _cumulated_u(m, n) if m * n <= _EXACT else None
+    alpha = (1 - exact(confidence)) / 2
+    return _of(_minus(second[:, None], first[None, :]).ravel(), m * n, cumulated, spread, alpha)
+
+
+def signed_rank(differences: FloatArray, confidence: Fraction | str | float = "0.95") -> Shift:
+    """Paired samples (Wilcoxon 1945) as the count of positive Walsh averages (Tukey), which also give the interval.
+
+    ``differences`` float64[n]; NaN is a pair whose difference can't be formed. 5 pairs: p >= 0.0625; 6: 0.03125.
+    """
+    n = len(differences)
+    i, j = np.triu_indices(n)
+    with np.errstate(invalid="ignore"):
+        walsh = np.asarray((differences[i] + differences[j]) / 2, np.float64)
+    top = n * (n + 1) // 2
+    spread = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+    cumulated = _cumulated_w(n) if top <= _EXACT else None
+    return _of(walsh, top, cumulated, spread, (1 - exact(confidence)) / 2)
+
+
+def least_p_unpaired(m: int, n: int) -> Fraction:
+    """The smallest one-sided p that ``mann_whitney`` can reach: 1 / C(m + n, n)."""
+    return Fraction(1, math.comb(m + n, n))
+
+
+def least_p_paired(n: int) -> Fraction:
+    """The smallest one-sided p that ``signed_rank`` can reach: 2^-n."""
+    return Fraction(1, 2**n)
+
+
+def fisher(bad: int, n: int, more_bad: int, more_n: int) -> float:
+    """One-sided p that ``more_bad`` of ``more_n`` is more than ``bad`` of ``n`` by chance (Fisher's exact test).
+
+    Both counts are random in it. Counted above the k-th largest value of the first sample, with bad = k - 1, it is the exact
+    exceedance test: drawing the limit from the base costs nothing. 100/10000 against 130/10000: 0.0271. 1 for no data.
+    """
+    from scipy.special import gammaln
+
+    for k, of in ((bad, n), (more_bad, more_n)):
+        if not 0 <= k <= of:
+            raise ValueError(f"{k} of {of}: a count lies in 0..n")
+    marked, total = bad + more_bad, n + more_n
+    if not n or not more_n or more_bad == 0:
+        return 1.0
+    x = np.arange(more_bad, min(marked, more_n) + 1, dtype=np.float64)
+
+    def log_choose(of: float | FloatArray, k: float | FloatArray) -> FloatArray:
+        return np.asarray(gammaln(np.add(of, 1.0)) - gammaln(np.add(k, 1.0)) - gammaln(np.subtract(of, k) + 1.0))
+
+    log_p = log_choose(more_n, x) + log_choose(n, marked - x) - log_choose(total, marked)
+    return float(min(1.0, np.exp(log_p).sum()))
+
+
+def holm(p: Sequence[float]) -> tuple[float, ...]:
+    """Holm's (1979) step-down adjustment: rejecting those at most alpha keeps the chance of any false one at alpha.
+
+    A smaller p never raises another one's adjusted value.
+    """
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    adjusted, floor = [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        floor = max(floor, min(1.0, (len(p) - rank) * p[i]))
+        adjusted[i] = floor
+    return tuple(adjusted)
+
+
+def benjamini_hochberg(p: Sequence[float]) -> tuple[float, ...]:
+    """Benjamini & Hochberg's (1995) adjustment: the false ones' share among those at most alpha is alpha. For exploring."""
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    adjusted, ceiling = [0.0] * len(p), 1.0
+    for rank, i in reversed(list(enumerate(order, start=1))):
+        ceiling = min(ceiling, len(p) / rank * p[i])
+        adjusted[i] = ceiling
+    return tuple(adjusted)

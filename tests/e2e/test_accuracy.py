@@ -1,0 +1,212 @@
+"""Accuracy mode from the command line: every sample once, answers kept by both engines, compared, judged, and judged again.
+
+The server is a script of a few lines that answers by the prompt. About half a minute, real time.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from harness import native
+from tests.e2e.plimsoll import plimsoll
+
+pytestmark = pytest.mark.e2e
+
+ENGINES = ["python", *(["native"] if native.available() else [])]
+CAPITALS = {"France": "Paris", "Norway": "Oslo", "Peru": "Lima", "Chad": "N'Djamena"}
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Capitals by the name of the country in the prompt; the broken one gets a 500, the wrong one another city."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path.endswith("/infer"):
+            place = int(body["inputs"][0]["data"][0]) % 3
+            logits = [float(i == place) for i in range(3)]
+            output = {"name": "y", "datatype": "FP32", "shape": [1, 3], "data": logits}
+            self._say(json.dumps({"outputs": [output]}).encode(), "application/json")
+            return
+        prompt = body["messages"][0]["content"] if "messages" in body else body["prompt"]
+        if "broken" in prompt:
+            self._say(b"no", "text/plain", 500)
+            return
+        city = "Atlantis" if "wrong" in prompt else next(city for name, city in CAPITALS.items() if name in prompt)
+        if self.path.endswith("/generate"):
+            self._say(json.dumps({"text": city}).encode(), "application/json")
+            return
+        pieces = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in (city[:2], city[2:])]
+        pieces.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        stream = b"".join(b"data: %s\n\n" % json.dumps(piece).encode() for piece in pieces)
+        self._say(stream + b"data: [DONE]\n\n", "text/event-stream")
+
+    def _say(self, body: bytes, media: str, code: int = 200) -> None:
+        self.send_response(code)
+        self.send_header("content-type", media)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def answering() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with answering() as found:
+        yield found
+
+
+def questions(folder: Path, n: int, **odd: str) -> Path:
+    """A scenario of n questions with references; ``odd`` says what is the matter with some (``_3="wrong"``)."""
+    countries = list(CAPITALS)
+    rows = [
+        {"prompt": f"{odd.get(f'_{i}', '')} {countries[i % 4]}", "id": f"q{i}", "reference": CAPITALS[countries[i % 4]]}
+        for i in range(n)
+    ]
+    (folder / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = folder / "s.yaml"
+    path.write_text("kind: server\nparams: {rate: 200}\nmode: accuracy\nsource: {kind: jsonl, path: q.jsonl}\n")
+    return path
+
+
+def engine_options(engine: str) -> list[str]:
+    return ["--option", f"engine={engine}"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_answers_are_kept_compared_and_judged_again(engine: str, url: str, tmp_path: Path) -> None:
+    scenario = questions(tmp_path, 60)
+    slo = ["--slo", "accuracy(exact_match) >= 90%", "--slo", "accuracy(wer) <= 5%"]
+    ran = plimsoll(
+        "run", str(scenario), "--url", url, "--out", "r", "--json", *slo, *engine_options(engine), cwd=tmp_path
+    )
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    assert report["accuracy"]["samples"] == report["accuracy"]["answered"] == 60
+    assert report["accuracy"]["scores"]["exact_match"]["right"] == 60
+    assert report["accuracy"]["scores"]["wer"] == {"value": 0, "right": None, "of": 60, "errors": 0, "interval": None}
+    rows = pq.read_table(tmp_path / "r" / "outputs.parquet").to_pylist()
+    assert sorted(row["payload_ix"] for row in rows) == list(range(60))
+    assert all(json.loads(row["expected"]) == row["text"] for row in rows)
+    log = json.loads((tmp_path / "r" / "mlperf_log_accuracy.json").read_text())
+    assert {bytes.fromhex(entry["data"]).decode() for entry in log} == set(CAPITALS.values())
+
+
+def test_the_run_directory_alone_is_judged_again(url: str, tmp_path: Path) -> None:
+    scenario = questions(tmp_path, 60, _7="wrong")
+    given = ["--url", url, "--out", "r", "--slo", "accuracy(exact_match) >= 80%"]
+    assert plimsoll("run", str(scenario), *given, cwd=tmp_path).returncode == 0
+    assert plimsoll("gate", "r", cwd=tmp_path).returncode == 0
+    stricter = plimsoll(
+        "gate", "r", "--slo", "accuracy(wer) <= 1%", "--slo", "accuracy(exact_match) >= 99%", cwd=tmp_path
+    )
+    assert stricter.returncode == 1
+    assert "accuracy(wer) ≤ 1%" in stricter.stdout
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_wrong_and_failed_answers_count_as_wrong(engine: str, url: str, tmp_path: Path) -> None:
+    scenario = questions(tmp_path, 40, **{f"_{i}": "wrong" for i in range(10)}, _20="broken")
+    slo = ["--slo", "accuracy(exact_match) >= 95%"]
+    ran = plimsoll(
+        "run", str(scenario), "--url", url, "--out", "r", "--json", *slo, *engine_options(engine), cwd=tmp_path
+    )
+    assert ran.returncode == 1, ran.stderr
+    found = json.loads(ran.stdout)["accuracy"]
+    assert (found["samples"], found["answered"], found["scores"]["exact_match"]["right"]) == (40, 39, 29)
+    assert found["scores"]["wer"]["value"] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"), [("single_stream", 1), ("multi_stream", 1), ("offline", 2), ("concurrency", 2)]
+)
+def test_every_kind_asks_every_sample_once(kind: str, workers: int, url: str, tmp_path: Path) -> None:
+    scenario = questions(tmp_path, 21)
+    slo = ["--slo", "accuracy(exact_match) >= 50%"]
+    engine = engine_options(ENGINES[workers % len(ENGINES)])
+    given = ["--kind", kind, "--workers", str(workers), "--url", url, "--out", "r", "--json", *slo, *engine]
+    ran = plimsoll("run", str(scenario), *given, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr + ran.stdout[-800:]
+    report = json.loads(ran.stdout)
+    assert report["accuracy"]["answered"] == report["counts"]["ok"] == 21
+    assert (report["mlperf"] or {}).get("mode", "AccuracyOnly") == "AccuracyOnly"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_plain_http_answer_is_kept_too(engine: str, url: str, tmp_path: Path) -> None:
+    """Its success needs no settling, so the compiled engine would otherwise not hand it over."""
+    scenario = questions(tmp_path, 20)
+    options = ["--option", "path=/generate", "--option", "body='{\"prompt\": {{ prompt | tojson }}}'"]
+    ran = plimsoll(
+        "run", str(scenario), "--url", url, "--protocol", "http", "--out", "r", "--json",
+        "--slo", "accuracy(exact_match) >= 50%", *options, *engine_options(engine), cwd=tmp_path,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr + ran.stdout[-800:]
+    assert json.loads(ran.stdout)["accuracy"]["scores"]["exact_match"]["right"] == 20
+
+
+def test_tensors_are_judged_by_their_top1_label_from_a_file_of_references(url: str, tmp_path: Path) -> None:
+    rows = [{"data": {"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [i]}]}} for i in range(30)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "s.yaml").write_text("kind: offline\nsource: {kind: jsonl, path: t.jsonl}\n")
+    (tmp_path / "e.jsonl").write_text("".join(json.dumps({"id": i, "expected": i % 3}) + "\n" for i in range(30)))
+    ran = plimsoll(
+        "run", "s.yaml", "--url", url, "--protocol", "kserve-v2", "--model", "m", "--out", "r", "--json",
+        "--mode", "accuracy", "--reference", "e.jsonl", "--slo", "accuracy(top1) >= 90%",
+        "--format", "mlperf=summary.txt", cwd=tmp_path,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr + ran.stdout[-800:]
+    assert json.loads(ran.stdout)["accuracy"]["scores"]["top1"]["right"] == 30
+    assert "No errors encountered" in (tmp_path / "summary.txt").read_text()
+    assert "Result is" not in (tmp_path / "summary.txt").read_text()
+
+
+def test_performance_mode_keeps_no_answer(url: str, tmp_path: Path) -> None:
+    scenario = questions(tmp_path, 4)
+    given = ["--mode", "performance", "--queries", "50", "--duration", "0s", "--url", url, "--out", "r", "--json"]
+    ran = plimsoll("run", str(scenario), *given, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["accuracy"] is None
+    assert not [*(tmp_path / "r").glob("outputs*"), *(tmp_path / "r").glob("mlperf_log*")]
+    assert plimsoll("gate", "r", "--slo", "accuracy(exact_match) >= 50%", cwd=tmp_path).returncode == 3
+
+
+def test_bad_input_is_told_at_once_and_nothing_is_sent(tmp_path: Path) -> None:
+    scenario = questions(tmp_path, 4)
+    (tmp_path / "e.jsonl").write_text('{"id": "q0", "expected": "Paris"}\n')
+    given = ["--url", "http://127.0.0.1:9", "--slo", "accuracy(exact_match) >= 50%"]
+    lacking = plimsoll("run", str(scenario), *given, "--reference", "e.jsonl", "--slo", "p99(tfft) <= 1s", cwd=tmp_path)
+    assert lacking.returncode == 2
+    for said in ("sample q1 has no reference", "sample q3 has no reference", "indicator tfft is not known"):
+        assert said in lacking.stderr
+    wrong_mode = plimsoll("run", str(scenario), *given, "--mode", "performance", cwd=tmp_path)
+    assert wrong_mode.returncode == 2
+    assert "Add --mode accuracy" in wrong_mode.stderr
+    nothing = plimsoll("run", "--mode", "accuracy", *given, cwd=tmp_path)
+    assert nothing.returncode == 2
+    assert "nothing to compare with" in nothing.stderr

@@ -1,0 +1,175 @@
+"""Every kind of answer, as bytes with arrival times: the cases behind the tables of docs/metrics.md.
+
+``exchange(name)`` is what the transport leaves behind for a case; no clock and no socket is involved. The tables say what
+each case means, and tests/unit/test_metric_conformance.py holds the two together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from harness.client import Target
+from harness.clients.openai import GenerationDialect
+from harness.exchange import Exchange
+from harness.recorder import Columns
+from slo.records import Phase, Records, Status
+
+MS = 1_000_000
+#: When the run began, by the clock that stamps: nothing may depend on it.
+T0 = 77_000_000_000
+SSE, JSON = "text/event-stream", "application/json"
+ROLE: dict[str, Any] = {"role": "assistant", "content": ""}
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``reads``: (ms after t0, bytes of the body). ``status`` and ``error``: what the transport itself found."""
+
+    reads: tuple[tuple[float, bytes], ...] = ()
+    code: int = 200
+    media: str = SSE
+    status: Status = Status.OK
+    error: str | None = None
+    sent: bool = True
+    ready: bool = True
+    answered: bool = True
+    connect_ms: int = -1
+
+
+def event(value: Any) -> bytes:
+    return f"data: {json.dumps(value)}\n\n".encode()
+
+
+def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    return event(
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice], **more}
+    )
+
+
+def text(value: str | None, **more: Any) -> bytes:
+    return chunk({"content": value}, **more)
+
+
+def usage(tokens: int) -> dict[str, int]:
+    return {"prompt_tokens": 9, "completion_tokens": tokens, "total_tokens": 9 + tokens}
+
+
+def used(tokens: int) -> bytes:
+    return event({"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": usage(tokens)})
+
+
+def finish(tokens: int | None = 3, done: bool = True) -> tuple[float, bytes]:
+    """What comes at 60: the finish reason, usage and the end."""
+    return 60, chunk({}, "stop") + (b"" if tokens is None else used(tokens)) + (DONE if done else b"")
+
+
+def stream(*reads: tuple[float, bytes], tokens: int | None = 3, done: bool = True) -> Case:
+    return Case((*reads, finish(tokens, done)))
+
+
+A, B, C = (20, text("a")), (30, text("b")), (50, text("c"))
+
+
+def whole(tokens: int | None) -> Case:
+    answer: dict[str, Any] = {"choices": [{"index": 0, "message": {"content": "abc"}, "finish_reason": "stop"}]}
+    if tokens is not None:
+        answer["usage"] = usage(tokens)
+    return Case(((60, json.dumps(answer).encode()),), media=JSON)
+
+
+def reasoning(value: str) -> bytes:
+    return chunk({"reasoning_content": value})
+
+
+def called(**function: str) -> bytes:
+    return chunk({"tool_calls": [{"index": 0, "function": function}]})
+
+
+def broken(*reads: tuple[float, bytes], status: Status = Status.OK, error: str | None = None) -> Case:
+    return Case(reads, status=status, error=error)
+
+
+ANSWERS: dict[str, Case] = {
+    "plain": stream(A, B, C),
+    "role_only": stream((12, chunk(ROLE)), A, B, C),
+    "empty_chunk": stream((12, text("")), A, (25, text("")), B, C, (55, text(None))),
+    "keep_alive": stream((12, b": ping\n\n"), A, B, (40, b": ping\n\n"), C),
+    "no_choices": stream((12, event({"choices": [], "prompt_filter_results": [{"prompt_index": 0}]})), A, B, C),
+    "several_tokens": stream((20, text("a b")), (50, text("c d")), tokens=4),
+    "one_read": stream((50, A[1] + B[1] + C[1])),
+    "reasoning_first": stream((20, reasoning("a")), (30, reasoning("b")), C),
+    "reasoning_only": stream((20, reasoning("a")), (30, reasoning("b")), (50, reasoning("c"))),
+    "tool_call": stream((20, called(name="f")), (30, called(arguments="{")), (50, called(arguments="}"))),
+    "refusal": stream(*((at, chunk({"refusal": word})) for at, word in ((20, "I"), (30, "can"), (50, "not")))),
+    "usage_says_more": stream(A, B, C, tokens=7),
+    "usage_says_none": stream(A, B, C, tokens=0),
+    "usage_missing": stream(A, B, C, tokens=None),
+    "usage_on_each": stream(
+        (20, text("a", usage=usage(1))), (30, text("b", usage=usage(2))), (50, text("c", usage=usage(3))), tokens=None
+    ),
+    "one_token": stream(A, tokens=1),
+    "zero_tokens": stream((12, chunk(ROLE)), tokens=0),
+    "one_chunk": stream((20, text("a b c d")), tokens=4),
+    "no_done": stream(A, B, C, done=False),
+    "not_streamed": whole(3),
+    "not_streamed_no_usage": whole(None),
+}
+FAILURES: dict[str, Case] = {
+    "cancelled": broken(A, B, status=Status.CANCELLED, error="given up"),
+    "timed_out": broken(A, B, status=Status.TIMEOUT, error="no end within the limit"),
+    "timed_out_early": Case(status=Status.TIMEOUT, error="no answer within the limit", answered=False),
+    "cut": broken(A, B, status=Status.PROTOCOL, error="connection closed"),
+    "cut_cleanly": broken(A, B),
+    "error_event": broken(A, B, (60, event({"error": {"message": "boom"}}))),
+    "error_overloaded": broken(A, (60, event({"error": "overloaded", "error_type": "overloaded"}))),
+    "given_up": broken(A, B, (60, chunk({}, "error") + DONE)),
+    "empty_stream": broken((60, DONE)),
+    "not_json": broken(A, (60, b"data: {oops\n\n")),
+    "http_error": Case(((60, b'{"error": "x"}'),), code=500, media=JSON),
+    "refused": Case(((60, b'{"error": "busy"}'),), code=429, media=JSON),
+    "no_connection": Case(status=Status.CONNECT, error="connection refused", sent=False, answered=False),
+    "connect_then_error": Case(((60, b"oops"),), code=500, media=JSON, connect_ms=3),
+    "unfinished": broken(A, B, status=Status.UNFINISHED, error="still in flight"),
+    "unsent": Case(status=Status.UNSENT, error="not sent", sent=False, ready=False, answered=False),
+}
+
+
+def exchange(case: Case, query_id: int = 0, phase: Phase = Phase.MEASURE) -> Exchange:
+    """The case as the transport leaves it: due at t0, taken up at 1 ms, sent at 2 ms, head at 10 ms, over at 60 ms."""
+
+    def at(ms: float) -> int:
+        return T0 + round(ms * MS)
+
+    found = Exchange(query_id, 0, 0, T0, None)
+    found.phase = int(phase)
+    found.status, found.error = int(case.status), case.error
+    found.ready_ns = at(1) if case.ready else -1
+    found.sent_ns = at(2) if case.sent else -1
+    found.done_ns = at(60) if case.ready else -1
+    found.connect_ns = case.connect_ms * MS if case.connect_ms >= 0 else -1
+    if case.answered:
+        found.code = case.code
+        found.first_byte_ns = found.headers_ns = at(10)
+        found.headers = [(b"content-type", case.media.encode())]
+    for ms, data in case.reads:
+        found.body += data
+        found.mark_ns.append(at(ms))
+        found.mark_end.append(len(found.body))
+    found.bytes_in = len(found.body)
+    return found
+
+
+def recorded(*exchanges: Exchange, settle: Callable[[Exchange], None] | None = None) -> Records:
+    """Rows of exchanges that the OpenAI dialect took apart, as a segment has them."""
+    take_apart = settle or GenerationDialect(Target("http://h:1", "openai-chat", "m"), chat=True).settle
+    columns = Columns()
+    for one in exchanges:
+        if one.ready_ns >= 0:
+            take_apart(one)
+        columns.append(one)
+    return columns.to_records(T0, 0)

@@ -1,0 +1,100 @@
+"""Deadlines by running maxima against the recursions they stand for, and what may never improve."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slo import deadlines, fluidity, smoothness
+from slo.indicator import catalogue, measure
+from slo.records import Records, from_columns
+
+#: Waits and deadlines of like size, so that everything happens; small numbers, so that ties do.
+waits = st.lists(st.lists(st.integers(0, 12), max_size=9), min_size=1, max_size=8)
+
+
+def build(rows: list[list[int]], tokens: list[int] | None = None, due: int = 3) -> Records:
+    """Whole answers, every stamp of them: taken up and sent at once, over just after the last chunk."""
+    chunks = [(np.cumsum(row) + due).tolist() if row else [] for row in rows]
+    first, last = ([chunk[at] if chunk else -1 for chunk in chunks] for at in (0, -1))
+    return from_columns(
+        len(rows),
+        due_ns=due,
+        ready_ns=due,
+        sent_ns=due,
+        first_byte_ns=first,
+        first_token_ns=first,
+        first_answer_ns=first,
+        last_token_ns=last,
+        done_ns=[at + 1 if at >= 0 else -1 for at in last],
+        n_out=[len(row) for row in rows] if tokens is None else tokens,
+        chunks=chunks,
+    )
+
+
+def by_the_code(gaps: list[int], prefill: int, decode: int) -> tuple[int, int]:
+    """(missed, all) deadlines, step by step."""
+    slack = missed = on_time = 0
+    for i, gap in enumerate(gaps):
+        deadline = decode if i else prefill
+        if gap <= deadline + slack:
+            slack += deadline - gap
+            on_time += 1
+        else:
+            missed += (gap - slack) // decode if i else 1 + (gap - prefill) // decode
+            slack = 0
+    return missed, on_time + missed
+
+
+def read_along(arrivals: list[int], pace: int) -> tuple[int, int]:
+    """(idle, stalls), step by step."""
+    idle = stalls = 0
+    done = arrivals[0] + pace
+    for at in arrivals[1:]:
+        idle += max(0, at - done)
+        stalls += at > done
+        done = max(at, done) + pace
+    return idle, stalls
+
+
+@given(rows=waits, prefill=st.integers(0, 15), decode=st.integers(1, 6), slab=st.sampled_from([1, 4, 10_000]))
+def test_fluidity_is_the_recursion(rows: list[list[int]], prefill: int, decode: int, slab: int) -> None:
+    records = build(rows)
+    met = deadlines.against(records, records["due_ns"], prefill, decode, deadlines.tokens_of(records), slab)
+    for i, gaps in enumerate(rows):
+        missed, total = by_the_code(gaps, prefill, decode)
+        assert (int(met.missed[i]), int(met.tokens[i] - met.late[i] + met.missed[i])) == (missed, total)
+
+
+@given(rows=waits, pace=st.integers(1, 6), share=st.integers(1, 4))
+def test_reading_is_the_recursion_over_tokens(rows: list[list[int]], pace: int, share: int) -> None:
+    """Each chunk of ``share`` tokens, all at its time."""
+    records = build(rows, [share * len(row) for row in rows])
+    met = smoothness.reading(records, pace)
+    for i, gaps in enumerate(rows):
+        if gaps:
+            arrivals = [at for at in (np.cumsum(gaps) + 3).tolist() for _ in range(share)]
+            assert (int(met.waited_ns[i]), int(met.late[i])) == read_along(arrivals, pace)
+            assert int(met.tokens[i]) == len(arrivals)
+
+
+@given(rows=waits, at=st.integers(0, 63), longer=st.integers(1, 40))
+def test_a_longer_wait_improves_nothing(rows: list[list[int]], at: int, longer: int) -> None:
+    """One wait grows and no other shrinks: what comes after is later by as much."""
+    filled = [i for i, row in enumerate(rows) if row]
+    if not filled:
+        return
+    row = filled[at % len(filled)]
+    worse = [list(gaps) for gaps in rows]
+    worse[row][at % len(worse[row])] += longer
+    for unit in (1, 30_000_000):  # small against the deadlines of the indicators, and of their size
+        before, after = (build([[wait * unit for wait in gaps] for gaps in some]) for some in (rows, worse))
+        for name, indicator in catalogue().items():
+            one, other = (np.sort(measure(indicator, some).values) for some in (before, after))
+            assert (other >= one).all() if indicator.better == "lower" else (other <= one).all(), name
+        scores = [
+            fluidity.share_of_deadlines(fluidity.measure(some, some["due_ns"], 5 * unit, 4 * unit))
+            for some in (before, after)
+        ]
+        assert not (scores[1] > scores[0]).any()

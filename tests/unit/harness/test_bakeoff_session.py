@@ -1,0 +1,124 @@
+"""A bake-off whose runs are made: ranked in tiers at a load that means something, priced, charted. Nothing is sent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import interleave
+from harness.bakeoff import Bakeoff, parse
+from harness.bakeoff_output import bake_off
+from harness.bakeoff_session import judge
+from harness.errors import HarnessFault
+from harness.interleave import Interleaving, slots
+from tests.unit.harness.sealed_runs import sealed_run
+
+TTFT_MS = {"fast": 10.0, "same": 10.0, "slow": 40.0}
+
+
+def made(out: Path, unreachable: tuple[int, ...] = (), **changed: Any) -> Bakeoff:
+    """Three endpoints at two loads, five times, with the median TTFT above."""
+    bakeoff = parse(
+        {
+            "name": "three",
+            "arms": [{"name": name, "url": f"http://{name}:1", "price_per_hour": 3.6} for name in TTFT_MS],
+            "sweep": {"concurrencies": [1, 2]},
+            "metrics": ["p50(ttft)"],
+            **changed,
+        },
+        "b.yaml",
+    )
+    labels = [level.label for level in bakeoff.contest().levels]
+    plan = Interleaving(
+        {}, tuple({"name": name} for name in TTFT_MS), tuple({"label": label} for label in labels), bakeoff.repeats, "2s",
+        slots(tuple(TTFT_MS), labels, bakeoff.repeats, 1),
+    )  # fmt: skip
+    for slot in plan.slots:
+        if slot.number in unreachable:
+            plan = plan.marked(replace(slot, state="unreachable", error="connection refused"))
+            continue
+        sealed_run(out / slot.folder, TTFT_MS[slot.arm], seed=slot.seed)
+        plan = plan.marked(replace(slot, state="done", outcome="PASS"))
+    interleave.save(out, plan)
+    return bakeoff
+
+
+def test_endpoints_that_can_not_be_told_apart_share_a_tier_and_the_slow_one_does_not(tmp_path: Path) -> None:
+    baked = judge(made(tmp_path), tmp_path)
+    assert baked.deciding == 1
+    assert baked.exit_code == 0
+    [ranking] = baked.levels[1].rankings
+    assert [set(tier) for tier in ranking.tiers] == [{"fast", "same"}, {"slow"}]
+    assert baked.levels[1].passed == (5, 5, 5)
+
+
+def test_with_too_few_runs_nobody_wins_and_the_exit_code_says_so(tmp_path: Path) -> None:
+    baked = judge(made(tmp_path, repeats=2), tmp_path)
+    assert baked.exit_code == 3
+    assert baked.levels[1].rankings[0].runs_needed > 2
+
+
+def test_a_load_at_which_an_endpoint_was_gone_ranks_nobody(tmp_path: Path) -> None:
+    bakeoff = made(tmp_path, unreachable=(4,))  # the first run at the second load
+    baked = judge(bakeoff, tmp_path)
+    assert [level.sound for level in baked.levels] == [True, False]
+    assert baked.deciding == 0
+    assert baked.levels[1].comparison.outcome in ("INVALID", "REGRESSION")
+
+
+def test_when_no_load_is_sound_the_bakeoff_is_invalid(tmp_path: Path) -> None:
+    baked = judge(made(tmp_path, unreachable=(1, 4)), tmp_path)
+    assert (baked.deciding, baked.exit_code) == (None, 4)
+
+
+def test_a_million_is_priced_for_every_endpoint_and_both_charts_show_every_load(tmp_path: Path) -> None:
+    baked = judge(made(tmp_path), tmp_path)
+    costs = baked.levels[0].costs
+    assert {(cost.name, cost.per) for cost in costs} == {
+        (name, per) for name in TTFT_MS for per in ("output_tokens", "requests", "good_requests")
+    }
+    assert all(cost.value == pytest.approx(3.6 / 3600 * 1e6 / cost.per_s) for cost in costs)
+    assert [front.title for front in baked.fronts] == ["Throughput against interactivity", "Goodput against load"]
+    assert all(len(front.points) == 6 for front in baked.fronts)
+    for point in baked.fronts[1].points:  # at another load nobody is beaten
+        assert not point.dominated_by or point.dominated_by.split()[1] == point.name.split()[1]
+
+
+def test_throughput_is_by_accelerator_where_every_arm_says_how_many_it_has(tmp_path: Path) -> None:
+    one = judge(made(tmp_path / "one"), tmp_path / "one").fronts[0]
+    arms = [{"name": name, "url": f"http://{name}:1", "gpus": 4} for name in TTFT_MS]
+    four = judge(made(tmp_path / "four", arms=arms), tmp_path / "four").fronts[0]
+    assert "per accelerator" in four.y_name
+    assert "per accelerator" not in one.y_name
+    assert four.points[0].y == pytest.approx(one.points[0].y / 4)
+
+
+def test_every_load_has_its_page_and_the_whole_is_one_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bakeoff = made(tmp_path)
+    assert bake_off(bakeoff, tmp_path, [], resume=False, again=True, as_json=True) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "bakeoff.json").read_text())
+    assert (printed["schema"], printed["deciding_level"]) == ("plimsoll.bakeoff/1", "concurrency-2")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {f"comparison-concurrency-{n}.{kind}" for n in (1, 2) for kind in ("json", "html")} <= names
+    assert "three, ranked at concurrency-2" in (tmp_path / "bakeoff.html").read_text()
+
+
+def test_the_tables_name_tiers_and_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bake_off(made(tmp_path), tmp_path, [], resume=False, again=True, as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "concurrency-1" in said
+    assert "5 of 5" in said
+    assert "fast, same: indistinguishable by p50(ttft)" in said
+
+
+def test_flags_that_do_not_go_together_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(HarnessFault) as caught:
+        bake_off(made(tmp_path), None, ["x=y"], resume=True, again=True, as_json=False)
+    assert len(caught.value.errors) == 3

@@ -1,0 +1,207 @@
+"""Carrying an interleaving out: what becomes of each run, whatever happens. No load: a run is written down as made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import rounds
+from harness.arms import read_arms
+from harness.coordinator import Outcome
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from harness.job import Prepared
+from harness.promises import Asked
+from harness.rounds import Contest, carry_out_all
+from harness.rundir import open_sealed
+from tests.unit.harness.sealed_runs import sealed_run
+
+Deed = Callable[[Prepared], Outcome]
+
+
+class Runs:
+    """Stands in for a run: notes what was asked for and does what the test says for the n-th."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, int, list[str]]] = []
+        self.deeds: dict[int, Deed] = {}
+
+    def __call__(self, prepared: Prepared, label: str = "") -> Outcome:
+        job = prepared.job
+        self.made.append((job.directory.path.name, job.scenario.seed, list(job.command)))
+        return self.deeds.get(len(self.made), sealed)(prepared)
+
+
+def sealed(prepared: Prepared) -> Outcome:
+    path = prepared.job.directory.path
+    shutil.rmtree(path)
+    return Outcome(open_sealed(sealed_run(path, seed=prepared.job.scenario.seed)), interrupted=False)
+
+
+def interrupted(prepared: Prepared) -> Outcome:
+    made = sealed(prepared).sealed
+    file = made.directory.file("generator.json")
+    file.write_text(file.read_text().replace('"interrupted": false', '"interrupted": true'))
+    return Outcome(made, interrupted=True)
+
+
+def gone(prepared: Prepared) -> Outcome:
+    shutil.rmtree(prepared.job.directory.path)
+    raise HarnessFault("cannot connect", ExitCode.UNREACHABLE)
+
+
+def stopped(prepared: Prepared) -> Outcome:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
+    async def reached(target: object) -> None:
+        return None
+
+    made = Runs()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PLIMSOLL_API_KEY", raising=False)
+    monkeypatch.setattr(rounds, "carry_out", made)
+    monkeypatch.setattr(rounds, "preflight", reached)
+    return made
+
+
+def contest(*texts: str, repeats: int = 2) -> Contest:
+    arms, errors = read_arms(texts or ("a=http://a:1", "b=http://b:1"))
+    assert errors == []
+    return Contest(None, {"kind": "concurrency", "concurrency": 1, "queries": 40}, Asked(), arms, repeats, 0)
+
+
+def states(out: Path) -> list[str]:
+    return [run["state"] for run in json.loads((out / "interleave.json").read_text())["runs"]]
+
+
+def test_the_runs_are_made_in_the_order_and_with_the_seeds_of_the_plan(runs: Runs) -> None:
+    ran = carry_out_all(contest(), Path("o"), resume=False)
+    assert [(name, seed) for name, seed, _ in runs.made] == [
+        (slot.folder.removeprefix("runs/"), slot.seed) for slot in ran.plan.slots
+    ]
+    assert [name for name, _, _ in runs.made] == ["001-a", "002-b", "003-b", "004-a"]
+    assert states(Path("o")) == ["done"] * 4
+    assert not ran.interrupted
+
+
+def test_a_run_that_was_stopped_is_put_aside_and_made_again_and_the_finished_ones_are_not(runs: Runs) -> None:
+    runs.deeds[2] = interrupted
+    assert carry_out_all(contest(), Path("o"), resume=False).interrupted
+    assert states(Path("o")) == ["done", "pending", "pending", "pending"]
+    assert not carry_out_all(contest(), Path("o"), resume=True).interrupted
+    assert states(Path("o")) == ["done"] * 4
+    assert [name for name, _, _ in runs.made] == ["001-a", "002-b", "002-b", "003-b", "004-a"]
+    assert Path("o/interrupted/002-b.1/manifest.json").is_file()
+
+
+def test_a_whole_run_that_we_were_stopped_too_early_to_note_is_taken_and_not_made_again(runs: Runs) -> None:
+    def unnoted(prepared: Prepared) -> Outcome:
+        sealed(prepared)
+        raise KeyboardInterrupt
+
+    runs.deeds[2] = unnoted
+    assert carry_out_all(contest(), Path("o"), resume=False).interrupted
+    carry_out_all(contest(), Path("o"), resume=True)
+    assert [name for name, _, _ in runs.made] == ["001-a", "002-b", "003-b", "004-a"]
+    assert states(Path("o")) == ["done"] * 4
+
+
+def test_what_is_not_a_whole_run_is_kept_but_in_no_comparison(runs: Runs) -> None:
+    def half(prepared: Prepared) -> Outcome:
+        raise HarnessFault("interrupted before the first query", ExitCode.INTERRUPTED)
+
+    runs.deeds[2] = half
+    carry_out_all(contest(), Path("o"), resume=False)
+    assert Path("o/runs/002-b/segments").is_dir()
+    carry_out_all(contest(), Path("o"), resume=True)
+    assert Path("o/interrupted/002-b.1/segments").is_dir()
+    assert states(Path("o")) == ["done"] * 4
+
+
+def test_stopping_between_two_runs_keeps_what_is_made(runs: Runs) -> None:
+    runs.deeds[3] = stopped
+    assert carry_out_all(contest(), Path("o"), resume=False).interrupted
+    assert states(Path("o")) == ["done", "done", "pending", "pending"]
+
+
+def test_an_arm_that_is_gone_is_written_down_and_the_others_run_on(runs: Runs) -> None:
+    runs.deeds[2] = gone
+    carry_out_all(contest(), Path("o"), resume=False)
+    assert states(Path("o")) == ["done", "unreachable", "done", "done"]
+    assert json.loads(Path("o/interleave.json").read_text())["runs"][1]["error"] == "cannot connect"
+
+
+def test_what_is_wrong_on_our_side_stops_everything_and_what_is_made_stays(runs: Runs) -> None:
+    def broken(prepared: Prepared) -> Outcome:
+        raise HarnessFault("payload 3: too long")
+
+    runs.deeds[2] = broken
+    with pytest.raises(HarnessFault, match="payload 3"):
+        carry_out_all(contest(), Path("o"), resume=False)
+    assert states(Path("o"))[0] == "done"
+
+
+def test_an_arm_that_can_not_be_reached_is_exit_5_before_anything_is_made(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(target: object) -> None:
+        raise HarnessFault("cannot connect", ExitCode.UNREACHABLE)
+
+    monkeypatch.setattr(rounds, "preflight", refused)
+    with pytest.raises(HarnessFault) as caught:
+        carry_out_all(contest(), Path("o"), resume=False)
+    assert caught.value.code == ExitCode.UNREACHABLE
+    assert caught.value.errors == ["arm a: cannot connect", "arm b: cannot connect"]
+    assert runs.made == []
+    assert not Path("o").exists()
+
+
+def test_errors_of_every_arm_are_told_at_once_and_nothing_is_left_behind(runs: Runs) -> None:
+    with pytest.raises(HarnessFault) as caught:
+        carry_out_all(
+            contest("a=http://a:1,protocol=zz", "b=http://b:1,option.foo=1", "c=model=m"), Path("o"), resume=False
+        )
+    said = "\n".join(caught.value.errors)
+    for part in ("arm a: ", "zz", "arm b: ", "foo", "arm c: it has no url"):
+        assert part in said
+    assert list(Path().iterdir()) == []
+
+
+def test_a_secret_on_the_command_line_is_in_no_arms_manifest(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    word = "b=http://b:1/v1?key=abcdef-secret"
+    monkeypatch.setattr("sys.argv", ["plimsoll", "compare", "--arm", word])
+    carry_out_all(contest("a=http://a:1", word, repeats=1), Path("o"), resume=False)
+    assert len(runs.made) == 2
+    assert not [command for _, _, command in runs.made if "abcdef-secret" in str(command)]
+    assert "abcdef-secret" not in Path("o/interleave.json").read_text()
+
+
+def test_every_load_is_checked_before_the_first_run(runs: Runs) -> None:
+    levels = (rounds.Level("x", {"kind": "server", "rate": 2.0}), rounds.Level("y", {"kind": "server", "rate": -1.0}))
+    base = contest()
+    wrong = Contest(None, {}, Asked(), base.arms, 1, 0, levels)
+    with pytest.raises(HarnessFault, match="rate"):
+        carry_out_all(wrong, Path("o"), resume=False)
+    assert runs.made == []
+
+
+def test_a_key_that_no_arm_names_is_not_sent_to_several_endpoints(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLIMSOLL_API_KEY", "sk-ours-0123456789")
+    with pytest.raises(HarnessFault) as caught:
+        carry_out_all(
+            contest("a=http://ours:1,api_key_env=PLIMSOLL_API_KEY", "b=http://theirs:1"), Path("o"), resume=False
+        )
+    assert len(caught.value.errors) == 1
+    assert "arm b: it names no key" in caught.value.errors[0]
+    assert runs.made == []
+    carry_out_all(contest("a=http://ours:1", "b=http://ours:1", repeats=1), Path("same"), resume=False)
+    named = (f"{name}=http://{name}:1,api_key_env=PLIMSOLL_API_KEY" for name in "ab")
+    carry_out_all(contest(*named, repeats=1), Path("named"), resume=False)
+    assert states(Path("same")) == states(Path("named")) == ["done"] * 2

@@ -1,0 +1,154 @@
+"""The steadiness part: what it proposes, what it says in words, and that it changes nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from reports.parts import MAX_CURVE_POINTS
+from reports.steadiness import SteadinessPart, steadiness
+from slo.records import FloatArray, Phase, Records, Status, concat, from_columns
+
+MS = 1_000_000
+S = 1_000 * MS
+
+
+def run_of(took_ns: FloatArray, failed: object = False, streams: bool = True) -> Records:
+    n = len(took_ns)
+    due, took = np.arange(n, dtype=np.int64) * 50 * MS, took_ns.astype(np.int64)
+    status = np.where(np.broadcast_to(np.asarray(failed), n), int(Status.TIMEOUT), int(Status.OK))
+    first = due + took if streams else -1
+    return from_columns(
+        n, due_ns=due, ready_ns=due, sent_ns=due, first_token_ns=first, done_ns=due + 2 * took, status=status
+    )
+
+
+def level(n: int = 2000, seed: int = 0) -> FloatArray:
+    return np.random.default_rng(seed).lognormal(0, 0.2, n) * 120 * MS
+
+
+def cold(values: FloatArray, over: int = 80) -> FloatArray:
+    return np.asarray(values * (1 + 2 * np.exp(-np.arange(len(values)) / (over / 2))))
+
+
+def part_of(records: Records) -> SteadinessPart:
+    found = steadiness(records)
+    assert found is not None
+    return found
+
+
+def test_a_cold_start_is_put_into_one_line_with_the_flag_that_removes_it() -> None:
+    found = part_of(run_of(cold(level())))
+    assert found.warmup is not None
+    assert found.warmup.proposed
+    assert found.warmup.until_ns == found.warmup.drop * 50 * MS
+    seconds = -(-found.warmup.until_ns // S)
+    assert found.warmup.suggested_warmup_ns == seconds * S
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("the first ")
+    assert f"({found.warmup.drop} requests) look like warm-up (median ttft " in found.notes[0]
+    assert found.notes[0].endswith(f"run again with --warmup {seconds}s")
+
+
+def test_drift_and_plateau_are_of_what_comes_after_the_warm_up() -> None:
+    found = part_of(run_of(cold(level())))
+    assert found.warmup is not None
+    assert found.edges_ns[0] == found.warmup.until_ns
+    assert {drift.direction for drift in found.drift} == {"none"}
+    assert found.steady is not None
+    assert (found.steady.verdict, found.steady.since_ns) == ("steady", found.warmup.until_ns)
+
+
+def test_a_steady_run_has_nothing_to_say() -> None:
+    found = part_of(run_of(level()))
+    assert found.notes == []
+    assert found.warmup is not None
+    assert not found.warmup.proposed
+    assert found.warmup.suggested_warmup_ns is None
+
+
+def test_the_warm_up_that_a_run_had_is_counted_in() -> None:
+    measured = run_of(cold(level()))
+    early = -np.arange(60, 0, -1, dtype=np.int64) * 50 * MS  # 3 s
+    before = from_columns(60, due_ns=early, first_token_ns=early + MS, done_ns=early + MS, phase=int(Phase.WARMUP))
+    alone, both = part_of(measured).warmup, part_of(concat([before, measured])).warmup
+    assert alone is not None
+    assert both is not None
+    assert (both.drop, both.until_ns) == (alone.drop, alone.until_ns)
+    assert both.suggested_warmup_ns == (alone.suggested_warmup_ns or 0) + 3 * S
+
+
+def test_a_run_that_slows_down_is_said_to_depend_on_its_length() -> None:
+    found = part_of(run_of(level() * np.linspace(1, 2, 2000)))
+    assert any("rises by" in note and "depends on how long the run was" in note for note in found.notes)
+    assert found.steady is not None
+    assert (found.steady.verdict, found.steady.since_ns) == ("drifting_up", None)
+
+
+def test_without_tokens_it_is_the_latency() -> None:
+    assert part_of(run_of(level(), streams=False)).metric == "latency"
+    assert part_of(run_of(level())).metric == "ttft"
+
+
+def test_failures_take_part_as_slow_ones_and_show_as_null() -> None:
+    failed = np.zeros(2000, np.bool_)
+    failed[1500:1800] = True
+    found = part_of(run_of(level(), failed))
+    p90 = next(drift for drift in found.drift if drift.percentile == "p90")
+    assert None in p90.value_ns
+    assert found.n == 2000
+    json.loads(found.model_dump_json())  # no infinity, no NaN
+    cold_failures = part_of(run_of(level(), np.arange(2000) < 100))
+    assert cold_failures.warmup is not None
+    assert cold_failures.warmup.proposed
+    assert cold_failures.warmup.before_ns is None
+    assert "half of it failed" in cold_failures.notes[0]
+
+
+def test_the_curve_is_bounded_and_its_minimum_is_on_it() -> None:
+    found = part_of(run_of(cold(level(20_000), 800)))
+    assert found.warmup is not None
+    assert len(found.warmup.curve) == len(found.warmup.curve_at_ns) <= MAX_CURVE_POINTS
+    least = min(range(len(found.warmup.curve)), key=found.warmup.curve.__getitem__)
+    assert found.warmup.curve_at_ns[least] == found.warmup.until_ns
+    assert found.warmup.curve[0] == 1.0
+
+
+def test_nothing_is_said_of_a_changing_load_of_few_requests_or_of_one_moment() -> None:
+    assert steadiness(run_of(cold(level())), constant_load=False) is None
+    assert steadiness(run_of(level(99))) is None
+    assert steadiness(run_of(level(), True)) is None
+    at_once = from_columns(500, due_ns=0, done_ns=np.arange(500) + 1)
+    assert steadiness(at_once) is None
+    assert steadiness(from_columns(0)) is None
+
+
+def test_between_a_hundred_and_two_hundred_requests_there_is_a_cut_and_no_drift() -> None:
+    found = part_of(run_of(level(150)))
+    assert found.warmup is not None
+    assert (found.drift, found.edges_ns, found.steady) == ([], [], None)
+
+
+def test_still_falling_at_the_half_asks_for_a_longer_run() -> None:
+    found = part_of(run_of(level() * np.linspace(10, 1, 2000)))
+    assert found.warmup is not None
+    assert (found.warmup.too_short, found.warmup.proposed) == (True, False)
+    assert "still falls at the half of the run" in found.notes[0]
+    assert found.notes[0].endswith("Run for longer")
+
+
+def test_a_queue_that_grows_to_the_end_is_not_called_warm_up() -> None:
+    found = part_of(run_of(level() * np.linspace(0.1, 10, 2000)))
+    assert found.warmup is not None
+    assert not found.warmup.proposed
+    assert not any("warm-up" in note for note in found.notes)
+
+
+def test_a_million_requests_take_no_second() -> None:
+    import time
+
+    records = run_of(level(1_000_000))
+    began = time.process_time()
+    assert steadiness(records) is not None
+    assert time.process_time() - began < 1.5

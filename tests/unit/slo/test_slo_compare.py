@@ -1,0 +1,376 @@
+"""Comparing arms: who is worse, by how much, and when nobody can say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from made_arms import arm, lone
+
+from slo.arms import PROFILE_Q, Arm, sample
+from slo.compare import Comparison, compare
+from slo.false_alarm import false_alarm_rate
+from slo.objective import parse as parse_objective
+from slo.quantity import Quantity, QuantityError, every_usual, parse, parse_all, usual
+from slo.records import Status, from_columns
+from slo.tiers import rank, separable
+
+MS = 1_000_000.0
+INF = float("inf")
+NAN = float("nan")
+BASE = [100 * MS, 101 * MS, 99 * MS, 100.5 * MS, 99.5 * MS]
+
+
+def scaled(by: float) -> list[float]:
+    return [v * by + i for i, v in enumerate(BASE)]
+
+
+def one(base: Arm, candidate: Arm, *keys: str, **options: object) -> Comparison:
+    return compare(base, [candidate], parse_all(keys or ("p99(ttft)",)), **options)  # type: ignore[arg-type]
+
+
+# -- quantities ---------------------------------------------------------------------------------------------------
+
+
+def test_a_quantity_prints_as_it_is_written_and_may_have_its_own_tolerance() -> None:
+    for text in ("p99(ttft)", "p99.9(latency)", "mean(itl)", "rate(output_tokens)", "ratio(error)", "p5(output_rate)"):
+        assert str(parse(text)) == text
+    assert parse("p99(ttft) ±10%").tolerance == parse("p99(ttft) 10%").tolerance == 0.1
+    assert (parse("ratio(error)").scale, parse("rate(ok)").scale, parse("rate(ok)").better) == (
+        "difference",
+        "ratio",
+        "higher",
+    )
+
+
+def test_all_bad_quantities_are_named_at_once_with_what_to_write() -> None:
+    with pytest.raises(QuantityError) as caught:
+        parse_all(["p99(speed)", "p0(ttft)", "ratio(slow)", "ttft", "p50(ttft)", "p50(ttft)", "p99(ttft) 100%"])
+    assert len(caught.value.errors) == 6
+    assert all(any(word in error for word in ("Write", "choose", "is of", "Give")) for error in caught.value.errors)
+
+
+def test_the_usual_quantities_can_be_decided_by_five_runs() -> None:
+    for streamed in (True, False):
+        keys = [str(q) for q in usual(streamed)]
+        base = arm("b", dict.fromkeys(keys, [0.1] * 5))
+        assert all(not e.runs_needed for e in compare(base, [base], usual(streamed)).candidates[0].effects)
+    assert set(usual(True)) | set(usual(False)) == set(every_usual())
+
+
+# -- outcomes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_clear_slowdown_beyond_the_tolerance_is_a_regression() -> None:
+    seen = one(arm("main", {"p99(ttft)": BASE}), arm("pr", {"p99(ttft)": scaled(1.2)}))
+    effect = seen.candidates[0].effects[0]
+    assert (seen.outcome, seen.exit_code, effect.method) == ("REGRESSION", 1, "mann-whitney")
+    assert effect.effect == pytest.approx(1.2, rel=1e-6)
+    assert 1.15 < effect.interval[0] < 1.2 < effect.interval[1] < 1.25
+    assert effect.p == pytest.approx(2 / 252)
+    assert "beyond the tolerance of 5 %" in effect.why
+    assert seen.candidates[0].reasons[0].startswith("p99(ttft): 100 ms in the base, 120 ms in the candidate")
+
+
+def test_a_significant_change_within_the_tolerance_is_no_regression() -> None:
+    seen = one(arm("main", {"p99(ttft)": BASE}), arm("pr", {"p99(ttft)": scaled(1.03)}))
+    effect = seen.candidates[0].effects[0]
+    assert effect.adjusted_p < 0.05
+    assert (seen.outcome, seen.exit_code) == ("INDISTINGUISHABLE", 0)
+    assert "3 % more, a difference not shown to be beyond the tolerance" in effect.why
+    assert one(arm("a", {"p99(ttft)": BASE}), arm("b", {"p99(ttft)": scaled(1.03)}), tolerance=0.0).exit_code == 1
+
+
+def test_a_rate_regresses_downwards() -> None:
+    base, low = arm("a", {"rate(ok)": BASE}), arm("b", {"rate(ok)": scaled(0.9)})
+    assert one(base, low, "rate(ok)").outcome == "REGRESSION"
+    assert one(low, base, "rate(ok)").outcome == "IMPROVEMENT"
+    effect = one(base, low, "rate(ok)").candidates[0].effects[0]
+    assert effect.effect == pytest.approx(0.9)
+    assert 0.87 < effect.interval[0] < effect.interval[1] < 0.93
+
+
+def test_shares_are_compared_by_points_not_by_ratio() -> None:
+    base = arm("a", {"ratio(error)": [0.0, 0, 0, 0, 0]})
+    few = arm("b", {"ratio(error)": [0.001, 0.002, 0.001, 0.002, 0.001]})
+    many = arm("c", {"ratio(error)": [0.03, 0.04, 0.03, 0.05, 0.03]})
+    assert one(base, few, "ratio(error)").outcome == "INDISTINGUISHABLE"
+    assert one(base, few, "ratio(error) 0%").outcome == "REGRESSION"
+    seen = one(base, many, "ratio(error)").candidates[0].effects[0]
+    assert (seen.outcome, seen.effect) == ("REGRESSION", 0.03)
+    assert seen.interval == (0.03, 0.05)
+    assert "points more" in seen.why
+
+
+@pytest.mark.parametrize(("runs", "keys", "needed"), [(3, 1, 4), (4, 2, 5), (4, 6, 5), (5, 7, 6), (1, 1, 4)])
+def test_too_few_runs_are_inconclusive_and_say_how_many_are_needed(runs: int, keys: int, needed: int) -> None:
+    names = ["p50(ttft)", "p90(ttft)", "p95(ttft)", "p99(ttft)", "p50(tpot)", "p90(tpot)", "p99(tpot)"][:keys]
+    base = arm("a", dict.fromkeys(names, BASE[:runs]))
+    slow = arm("b", {name: scaled(3)[:runs] for name in names})
+    seen = one(base, slow, *names)
+    assert (seen.outcome, seen.exit_code) == ("INCONCLUSIVE", 3)
+    assert {e.runs_needed for e in seen.candidates[0].effects} == {needed}
+    assert f"at least {needed} of each" in seen.candidates[0].reasons[0]
+
+
+def test_failures_that_reach_the_value_are_infinite_and_never_pass() -> None:
+    base = arm("a", {"p99(ttft)": BASE})
+    assert one(base, arm("b", {"p99(ttft)": [INF] * 5})).outcome == "REGRESSION"
+    some = one(base, arm("b", {"p99(ttft)": [*BASE[:3], INF, INF]})).candidates[0].effects[0]
+    assert (some.outcome, some.interval[1]) == ("INCONCLUSIVE", INF)
+    both = one(arm("a", {"p99(ttft)": [INF] * 5}), arm("b", {"p99(ttft)": [INF] * 5})).candidates[0].effects[0]
+    assert both.outcome == "INCONCLUSIVE"
+    assert np.isnan(both.effect)
+    assert both.interval == (0.0, INF)
+
+
+def test_a_quantity_that_one_side_lacks_is_not_a_pass() -> None:
+    base, none = arm("a", {"p99(ttft)": BASE}), arm("b", {"p99(ttft)": [NAN] * 5})
+    assert one(base, none).outcome == "INCONCLUSIVE"
+    assert "the candidate has no value" in one(base, none).candidates[0].reasons[0]
+    assert "the base has no value" in one(none, base).candidates[0].reasons[0]
+    failing = Arm("b", tuple(dataclasses.replace(run, failed=10) for run in none.runs))
+    assert one(base, failing).outcome == "REGRESSION"
+
+
+def test_nothing_to_compare_is_not_a_pass() -> None:
+    nothing = Arm("b", ())
+    assert compare(nothing, [nothing]).outcome == "INCONCLUSIVE"
+    assert compare(arm("a", {"p99(ttft)": BASE}), []).outcome == "INCONCLUSIVE"
+    assert one(arm("a", {"p99(ttft)": BASE}), nothing).outcome == "INCONCLUSIVE"
+
+
+def test_an_invalid_run_spoils_the_comparison_and_an_overloaded_candidate_stays_a_regression() -> None:
+    base, slow = arm("a", {"p99(ttft)": BASE}), arm("b", {"p99(ttft)": scaled(2)})
+
+    def broken(old: Arm, **change: object) -> Arm:
+        return Arm(old.name, (dataclasses.replace(old.runs[0], **change), *old.runs[1:]))  # type: ignore[arg-type]
+
+    seen = one(base, broken(slow, reasons=("late by 20 ms",)))
+    assert (seen.outcome, seen.exit_code, seen.candidates[0].reasons) == (
+        "INVALID",
+        4,
+        ("run b0 of b is invalid: late by 20 ms",),
+    )
+    assert one(base, broken(slow, unstable="the backlog grew")).outcome == "REGRESSION"
+    assert one(base, broken(base, unstable="the backlog grew")).outcome == "INVALID"
+    assert one(broken(base, unstable="the backlog grew"), slow).outcome == "INVALID"
+
+
+def test_proof_wants_no_difference_shown_too() -> None:
+    noisy = [80 * MS, 120 * MS, 100 * MS, 90 * MS, 110 * MS]
+    base, same = arm("a", {"p99(ttft)": noisy}), arm("b", {"p99(ttft)": noisy[::-1]})
+    assert one(base, same).outcome == "INDISTINGUISHABLE"
+    assert "% more is possible" in one(base, same).candidates[0].effects[0].why
+    assert one(base, same, proof=True).exit_code == 3
+    assert one(arm("a", {"p99(ttft)": BASE}), arm("b", {"p99(ttft)": scaled(1.0)}), proof=True).exit_code == 0
+
+
+def test_paired_runs_cancel_the_drift_they_share_once_there_are_enough_pairs() -> None:
+    drift = np.exp(np.linspace(0, 1, 8)) * 100 * MS
+    values = {"p99(ttft)": drift.tolist()}, {"p99(ttft)": (drift * np.linspace(1.19, 1.21, 8)).tolist()}
+    apart = one(arm("a", values[0]), arm("b", values[1])).candidates[0]
+    together = one(arm("a", values[0], True), arm("b", values[1], True)).candidates[0]
+    assert (apart.paired, apart.outcome, apart.effects[0].method) == (False, "INDISTINGUISHABLE", "mann-whitney")
+    assert (together.paired, together.outcome, together.effects[0].method) == (True, "REGRESSION", "signed-rank")
+    assert together.effects[0].effect == pytest.approx(1.2, rel=1e-3)
+    few = one(*(arm(n, {"p99(ttft)": v["p99(ttft)"][:5]}, True) for n, v in zip("ab", values, strict=True)))
+    assert few.candidates[0].effects[0].method == "mann-whitney"  # 5 pairs can't reach p = 0.05
+
+
+def test_a_regression_of_one_quantity_is_not_excused_by_losing_an_improvement_of_another() -> None:
+    base = arm("a", {"p99(ttft)": BASE, "p99(tpot)": BASE})
+    both = arm("b", {"p99(ttft)": scaled(1.2), "p99(tpot)": scaled(0.8)})
+    only = arm("b", {"p99(ttft)": scaled(1.2), "p99(tpot)": scaled(1.0)})
+    outcomes = [one(base, c, "p99(ttft)", "p99(tpot)").candidates[0].effects[0] for c in (both, only)]
+    assert {e.outcome for e in outcomes} == {"REGRESSION"}
+    assert outcomes[0].adjusted_p == outcomes[1].adjusted_p
+
+
+def test_the_usual_quantities_are_taken_by_what_was_measured_and_the_rest_is_no_reason_to_stop() -> None:
+    whole = arm("a", {"p50(latency)": BASE, "p99(latency)": BASE, "rate(ok)": BASE, "ratio(error)": [0.0] * 5})
+    seen = compare(whole, [whole])
+    assert [str(e.quantity) for e in seen.candidates[0].effects] == [str(q) for q in usual(False)]
+    assert seen.outcome == "INDISTINGUISHABLE"
+
+
+def test_different_schedules_and_thin_tails_are_warned_of() -> None:
+    a, b = arm("a", {"p99(ttft)": BASE}, n=200), arm("b", {"p99(ttft)": BASE}, n=200)
+    a = Arm("a", tuple(dataclasses.replace(run, plan="x") for run in a.runs))
+    b = Arm("b", tuple(dataclasses.replace(run, plan="y") for run in b.runs))
+    warnings = one(a, b).warnings
+    assert any("same schedules" in text for text in warnings)
+    assert any("fewer than 10 values" in text for text in warnings)
+
+
+# -- one run each -------------------------------------------------------------------------------------------------
+
+
+def test_one_run_each_is_inconclusive_and_shows_what_these_two_runs_say() -> None:
+    rng = np.random.default_rng(1)
+    base, slow = (lone(n, "p99(ttft)", rng.exponential(size=10_000) * by) for n, by in (("a", MS), ("b", 1.5 * MS)))
+    seen = one(base, slow)
+    effect = seen.candidates[0].effects[0]
+    assert seen.outcome == "INCONCLUSIVE"
+    assert "one run says nothing about how runs differ" in effect.why
+    assert effect.one_run is not None
+    assert 1.2 < effect.one_run.interval[0] < 1.5 < effect.one_run.interval[1] < 1.9
+    assert (effect.one_run.base_over, effect.one_run.base_n) == (100, 10_000)
+    assert effect.one_run.p < 1e-6
+    alone = one(base, slow, single_run=True)
+    assert (alone.outcome, alone.candidates[0].effects[0].method) == ("REGRESSION", "fisher")
+    assert "within this pair of runs" in alone.candidates[0].reasons[0]
+    assert one(slow, base, single_run=True).outcome == "IMPROVEMENT"
+    assert one(base, lone("c", "p99(ttft)", rng.exponential(size=10_000) * MS), single_run=True).exit_code == 0
+
+
+def test_single_run_judges_shares_by_fishers_test_and_not_what_has_no_test() -> None:
+    ok, bad = (
+        from_columns(1000, due_ns=0, sent_ns=0, done_ns=5, status=[Status.OK] * (1000 - k) + [Status.HTTP] * k)
+        for k in (2, 60)
+    )
+    quantities = parse_all(["ratio(error)", "rate(ok)"])
+    a, b = (Arm(n, (sample(r, quantities, within=True),)) for n, r in (("a", ok), ("b", bad)))
+    share, rate = compare(a, [b], quantities, single_run=True).candidates[0].effects
+    assert (share.outcome, rate.outcome) == ("REGRESSION", "INCONCLUSIVE")
+    assert share.one_run is not None
+    assert (share.one_run.base_over, share.one_run.candidate_over) == (2, 60)
+    assert share.one_run.interval[0] < 0.058 < share.one_run.interval[1]
+
+
+# -- samples of records -------------------------------------------------------------------------------------------
+
+
+def test_a_sample_holds_one_value_per_quantity_with_failures_in_it() -> None:
+    due = np.arange(100) * 1_000_000
+    status = [Status.OK] * 97 + [Status.TIMEOUT] * 3
+    records = from_columns(
+        100, due_ns=due, sent_ns=due, first_token_ns=due + 7, done_ns=due + 10, n_out=4, status=status
+    )
+    got = sample(
+        records,
+        parse_all(["p50(ttft)", "p99(ttft)", "mean(latency)", "ratio(error)", "ratio(good)", "rate(ok)"]),
+        objectives=[parse_objective("ttft <= 1us")],
+        run="r1",
+        pair=3,
+        plan="f",
+    )
+    assert got.readings["p50(ttft)"].value == 7
+    assert got.readings["p99(ttft)"].value == got.readings["mean(latency)"].value == INF
+    assert got.readings["p99(ttft)"].failed == 3
+    assert got.readings["ratio(error)"].value == 0.03
+    assert got.readings["ratio(good)"].value == 0.97
+    assert got.readings["rate(ok)"].value == pytest.approx(97 * 1e9 / (99_000_010))
+    assert (got.run, got.pair, got.plan, got.failed, got.valid) == ("r1", 3, "f", 3, True)
+    assert len(got.profiles["ttft"]) == len(PROFILE_Q)
+    assert got.profiles["ttft"][PROFILE_Q.index(0.5)] == 7
+    assert got.profiles["ttft"][PROFILE_Q.index(0.99)] == INF
+    assert np.isnan(got.profiles["ttft"][-1])  # 100 values have no p99.9999
+    assert got.readings["p99(ttft)"].within is None
+
+
+def test_a_sample_of_nothing_has_no_values() -> None:
+    got = sample(from_columns(0), every_usual())
+    assert all(np.isnan(reading.value) and reading.n == 0 for reading in got.readings.values())
+
+
+def test_bad_tolerances_and_confidences_are_refused() -> None:
+    base = arm("a", {"p99(ttft)": BASE})
+    for options in ({"tolerance": 1.0}, {"tolerance": -0.1}, {"share_tolerance": 2.0}, {"confidence": 1.0}):
+        with pytest.raises(ValueError, match="strictly between"):
+            one(base, base, **options)
+
+
+# -- A/A and bake-off ---------------------------------------------------------------------------------------------
+
+
+def test_runs_that_are_alike_raise_no_more_alarms_than_the_design_allows() -> None:
+    rng = np.random.default_rng(8)
+    alike = arm("a", {"p99(ttft)": (100 * MS * np.exp(rng.normal(0, 0.05, 10))).tolist()})
+    seen = false_alarm_rate(alike, parse_all(["p99(ttft)"]), tolerance=0.0)
+    assert (seen.runs, seen.per_arm, seen.splits, seen.every) == (10, 5, 252, True)
+    assert seen.rate <= seen.expected == 0.025
+    assert seen.interval[0] <= seen.rate <= seen.interval[1]
+    drawn = false_alarm_rate(alike, parse_all(["p99(ttft)"]), tolerance=0.0, most=50)
+    assert (drawn.splits, drawn.every) == (50, False)
+
+
+def test_drift_shows_in_order_and_not_in_turn() -> None:
+    drifting = arm("a", {"p99(ttft)": [100 * MS * 1.05**i for i in range(10)]})
+    seen = false_alarm_rate(drifting, parse_all(["p99(ttft)"]))
+    assert (seen.in_order, seen.in_turn) == ("REGRESSION", "INDISTINGUISHABLE")
+    assert seen.rate <= 0.025
+
+
+def test_one_run_has_no_false_alarm_rate() -> None:
+    seen = false_alarm_rate(arm("a", {"p99(ttft)": BASE[:1]}), parse_all(["p99(ttft)"]))
+    assert np.isnan(seen.rate)
+    assert seen.interval == (0.0, 1.0)
+
+
+def test_a_ranking_puts_those_it_cannot_tell_apart_in_one_tier() -> None:
+    q = parse("p99(ttft)")
+    arms = [arm(n, {"p99(ttft)": [v * by for v in BASE]}) for n, by in (("slow", 2.0), ("a", 1.0), ("b", 1.002))]
+    seen = rank(arms, q)
+    assert seen.tiers == (("a", "b"), ("slow",))
+    assert not seen.decided
+    assert [p.tier for p in seen.places] == [1, 1, 2]
+    assert separable(seen, "slow", "a")
+    assert not separable(seen, "a", "b")
+    assert rank([*arms[:2]], q).decided
+    rates = [arm(n, {"rate(ok)": [v * by for v in BASE]}) for n, by in (("few", 1.0), ("many", 2.0))]
+    assert rank(rates, parse("rate(ok)")).tiers == (("many",), ("few",))
+
+
+def test_a_ranking_by_too_few_runs_separates_nobody_and_says_how_many_would_do() -> None:
+    arms = [arm(n, {"p99(ttft)": [v * by for v in BASE[:3]]}) for n, by in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+    seen = rank(arms, parse("p99(ttft)"))
+    assert seen.tiers == (("a", "b", "c"),)
+    assert seen.runs_needed == 5
+
+
+def test_arms_between_tiers_that_overlap_are_named() -> None:
+    q = parse("p99(ttft)")
+    steps = [100.0, 101, 102, 103, 104]
+    arms = [arm(n, {"p99(ttft)": [(s + by) * MS for s in steps]}) for n, by in (("a", 0), ("b", 2.5), ("c", 5.0))]
+    seen = rank(arms, q)
+    assert seen.tiers == (("a", "b"), ("c",))
+    assert seen.overlaps == (("b", "c"),)
+
+
+def test_an_arm_with_an_invalid_run_or_no_data_has_no_place() -> None:
+    q = parse("p99(ttft)")
+    good, none = arm("a", {"p99(ttft)": BASE}), arm("n", {"p99(ttft)": [NAN] * 5})
+    bad = arm("bad", {"p99(ttft)": BASE})
+    bad = Arm("bad", (dataclasses.replace(bad.runs[0], reasons=("late",)), *bad.runs[1:]))
+    seen = rank([good, none, bad], q)
+    assert [p.name for p in seen.places] == ["a"]
+    assert {name for name, _ in seen.excluded} == {"n", "bad"}
+    with pytest.raises(ValueError, match="one name"):
+        rank([good, good], q)
+
+
+def test_a_quantity_is_a_value() -> None:
+    assert isinstance(parse("p99(ttft)"), Quantity)
+    assert parse("p99(ttft)") == parse(" p99( ttft ) ")
+
+
+def test_correlated_requests_of_the_base_weigh_less_and_those_of_the_candidate_do_not_excuse_it() -> None:
+    rng = np.random.default_rng(6)
+    plain = [lone(n, "p99(ttft)", rng.exponential(size=10_000) * by) for n, by in (("a", MS), ("b", 1.12 * MS))]
+
+    def weighed(old: Arm, by: float) -> Arm:
+        reading = old.runs[0].readings["p99(ttft)"]
+        assert reading.within is not None
+        within = dataclasses.replace(reading.within, design_effect=by)
+        run = dataclasses.replace(old.runs[0], readings={"p99(ttft)": dataclasses.replace(reading, within=within)})
+        return Arm(old.name, (run,))
+
+    def p(base: Arm, candidate: Arm) -> float:
+        found = one(base, candidate, single_run=True).candidates[0].effects[0].one_run
+        assert found is not None
+        return found.p
+
+    assert p(weighed(plain[0], 20.0), plain[1]) > p(*plain)
+    assert p(plain[0], weighed(plain[1], 20.0)) == p(*plain)
