@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from harness.errors import HarnessFault
 from harness.likeness import Likeness
+from scenarios.problems import Place, problems
+from scenarios.strict import STRICT
 from slo.arms import Arm, Reading, RunSample
-from slo.quantity import Quantity, parse_all
+from slo.quantity import Quantity, parse, parse_all
 
 SCHEMA = "plimsoll.baseline/1"
 #: Kept besides what was asked for, so that a later comparison may ask for something else.
@@ -25,6 +30,10 @@ _STATISTICS = ("p50", "p90", "p95", "p99", "p99.9", "mean", "max")
 _INDICATORS = ("ttft", "tpot", "itl", "e2e", "latency", "service_time", "ttfb")
 _OTHERS = ("rate(ok)", "rate(good)", "rate(output_tokens)", "ratio(good)", "ratio(error)")
 _SIGNIFICANT = 9
+#: A file that is damaged throughout is told by its first mistakes.
+_MOST_ERRORS = 20
+
+Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,70 +112,126 @@ def is_baseline(path: Path) -> bool:
     """The file says of itself that it is one, of whatever version."""
     try:
         with path.open(encoding="utf-8") as file:
-            return '"schema": "plimsoll.baseline/' in file.read(200)
+            return re.search(r'"schema"\s*:\s*"plimsoll\.baseline/', file.read(200)) is not None
     except (OSError, UnicodeDecodeError):
         return False
 
 
+class _Counted(BaseModel):
+    model_config = STRICT
+    n: Count
+    failed: Count
+
+
+class _Target(BaseModel):
+    model_config = ConfigDict(**{**STRICT, "extra": "allow"})
+    url: str
+    model: str
+
+
+class _Run(BaseModel):
+    model_config = STRICT
+    run: Annotated[str, Field(min_length=1)]
+    seed: int | None
+    workers: int | None
+    plan: str
+    requests: Count
+    failed: Count
+    invalid: tuple[str, ...]
+    unstable: str | None
+    values: dict[str, float | None]
+    counts: dict[str, _Counted]
+
+    @field_validator("values")
+    @classmethod
+    def _possible(cls, values: dict[str, float | None]) -> dict[str, float | None]:
+        """A value that no run can have would pass for a very good or a very bad one."""
+        for name, value in values.items():
+            scale, infinite = parse(name).scale, value is None
+            if name.startswith(("rate(", "ratio(")) and infinite:
+                raise ValueError(f"{name} is null, which is infinite: only times can be")
+            if value is not None and (value < 0 or (scale == "difference" and value > 1)):
+                raise ValueError(f"{name} is {value:g}: a share lies in 0..1, anything else is at least 0")
+        return values
+
+    @model_validator(mode="after")
+    def _all_counted(self) -> _Run:
+        missing = sorted({_counted(name) for name in self.values} - set(self.counts))
+        if missing:
+            raise ValueError(f"counts of {', '.join(missing)} are missing")
+        return self
+
+
+class _File(BaseModel):
+    """The file, as strictly as it was written."""
+
+    model_config = STRICT
+    schema_: str = Field(alias="schema")
+    name: Annotated[str, Field(min_length=1)]
+    made_at: str
+    plimsoll: str
+    host: dict[str, Any]
+    target: _Target
+    load_fingerprint: str
+    load: dict[str, Any]
+    good_means: tuple[str, ...]
+    runs: tuple[_Run, ...]
+
+
 def load(path: Path) -> Baseline:
-    """Read a baseline file. Raises HarnessFault that says what is wrong with it."""
+    """Read a baseline file. Raises HarnessFault with everything that is wrong with it."""
+    remedy = "Restore it, or make it again with --save-baseline"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            schema = found.get("schema") if isinstance(found, dict) else None
+        text = path.read_text(encoding="utf-8")
+        schema = json.loads(text)["schema"]
+        if schema != SCHEMA:
             raise HarnessFault(f"{path}: schema {schema!r} is not {SCHEMA}. Make the baseline again with this version")
-        baseline = _baseline(found)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise HarnessFault(
-            f"{path}: this baseline file is damaged ({error!r}). Restore it, or make it again with --save-baseline"
-        ) from None
-    if not baseline.arm.runs:
+        found = _File.model_validate_json(text)
+    except ValidationError as error:
+        said = [what for _, what in problems(error, _File, Place(str(path)))]
+        raise HarnessFault([*said[:_MOST_ERRORS], f"{path}: this baseline file is damaged. {remedy}"]) from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise HarnessFault(f"{path}: this baseline file is damaged ({error!r}). {remedy}") from None
+    if not found.runs:
         raise HarnessFault(f"{path}: this baseline file holds no run. Make it again with --save-baseline")
-    if baseline.likenesses[0].fingerprint() != found["load_fingerprint"]:
+    baseline = _baseline(found)
+    if baseline.likenesses[0].fingerprint() != found.load_fingerprint:
         raise HarnessFault(
             f"{path}: load and load_fingerprint do not belong together, so one of them was edited. Make the baseline again"
         )
     return baseline
 
 
-def _baseline(found: Mapping[str, Any]) -> Baseline:
-    target = found["target"]
-    likenesses: list[Likeness] = []
-    runs: list[RunSample] = []
-    for run in found["runs"]:
-        likenesses.append(
-            Likeness(
-                load=found["load"],
-                asked={key: target[key] for key in target if key not in ("url", "model")},
-                seed=run["seed"],
-                workers=run["workers"],
-                host=found["host"],
-                plimsoll=found["plimsoll"],
-                target=target["url"],
-                model=target["model"],
-            )
+def _baseline(found: _File) -> Baseline:
+    likenesses = tuple(
+        Likeness(
+            load=found.load,
+            asked=found.target.model_extra or {},
+            seed=run.seed,
+            workers=run.workers,
+            host=found.host,
+            plimsoll=found.plimsoll,
+            target=found.target.url,
+            model=found.target.model,
         )
-        runs.append(_sample(run))
-    arm = Arm(str(found["name"]), tuple(runs))
-    return Baseline(arm, tuple(likenesses), tuple(found["good_means"]), str(found["made_at"]))
+        for run in found.runs
+    )
+    return Baseline(Arm(found.name, tuple(map(_sample, found.runs))), likenesses, found.good_means, found.made_at)
 
 
-def _sample(run: Mapping[str, Any]) -> RunSample:
+def _sample(run: _Run) -> RunSample:
     readings: dict[str, Reading] = {}
-    for name, value in run["values"].items():
-        count = run["counts"][_counted(name)]
-        number = float("inf") if value is None else float(value)
-        if math.isnan(number):
-            raise ValueError(f"{name} is not a number")
-        readings[name] = Reading(number, int(count["n"]), int(count["failed"]))
+    for name, value in run.values.items():
+        count = run.counts[_counted(name)]
+        readings[name] = Reading(math.inf if value is None else value, count.n, count.failed)
     return RunSample(
-        run=str(run["run"]),
+        run=run.run,
         readings=readings,
-        plan=str(run["plan"]),
-        reasons=tuple(run["invalid"]),
-        unstable=run["unstable"],
-        requests=int(run["requests"]),
-        failed=int(run["failed"]),
+        plan=run.plan,
+        reasons=run.invalid,
+        unstable=run.unstable,
+        requests=run.requests,
+        failed=run.failed,
     )
 
 

@@ -14,7 +14,7 @@ import typer.main
 
 from harness.cli import app
 from harness.exit_codes import ExitCode
-from reports import report
+from reports import comparison, report
 from scenarios.spec import json_schema
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
@@ -78,6 +78,7 @@ def pages() -> dict[Path, str]:
     return {
         PAGE: render(),
         PAGE.parent / "scenario.schema.json": json.dumps(json_schema(), indent=1) + "\n",
+        PAGE.parent / "comparison.schema.json": json.dumps(comparison.json_schema(), indent=1) + "\n",
         PAGE.parent / "report.schema.json": json.dumps(report.json_schema(), indent=1) + "\n",
     }
 

@@ -124,9 +124,12 @@ def say_drawn(draw: Callable[[int], RenderableType]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH)
-    with console.capture() as printed:  # rich ends the process itself, with 1, when a pipe is closed
-        console.print(draw(console.width))
-    say(printed.get())
+    try:
+        with console.capture() as printed:  # rich ends the process itself, with 1, when a pipe is closed
+            console.print(draw(console.width))
+        say(printed.get())
+    except OSError as error:  # rich flushes what it does not print
+        _gone(error)
 
 
 def say(text: str) -> None:
@@ -137,6 +140,11 @@ def say(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):
-            print(f"warning: the result could not be printed ({error.strerror})", file=sys.stderr)
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the interpreter's last flush
+        _gone(error)
+
+
+def _gone(error: OSError) -> None:
+    """Nobody reads the result any more, or there is no room for it."""
+    if not isinstance(error, BrokenPipeError):
+        print(f"warning: the result could not be printed ({error.strerror})", file=sys.stderr)
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the interpreter's last flush

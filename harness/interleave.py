@@ -119,6 +119,8 @@ def save(out: Path, plan: Interleaving) -> None:
 def read(out: Path) -> Interleaving:
     """The ``interleave.json`` of a folder. Raises HarnessFault if it is not whole, or of another version."""
     path = out / FILE
+    if not path.is_file():
+        raise HarnessFault(f"{out}: it holds no {FILE}. Give the --out of an interleaved comparison or a bake-off")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
@@ -132,7 +134,7 @@ def read(out: Path) -> Interleaving:
             cooldown=str(document["cooldown"]),
             slots=tuple(Slot(**run) for run in runs),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise HarnessFault(
             f"{path}: it is damaged or from another version ({error!r}). Begin in a new folder"
         ) from None

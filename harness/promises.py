@@ -88,6 +88,9 @@ def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
         try:
             if _is_file(text) and openslo.recognise(Path(text)):
                 loaded = openslo.load(Path(text))
+                if loaded.text in documents:
+                    continue  # the same promises again
+                errors += _twice(loaded, slos)
                 slos += loaded.to_judge()
                 documents.append(loaded.text)
                 notes += loaded.warnings
@@ -110,7 +113,13 @@ def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
         except ObjectiveError as error:
             errors += [f"--goodput {line}" for line in error.errors]
     made = Promises(
-        tuple(found), tuple(slos), tuple(documents), confidence, asked.production_per_s, tuple(presets), tuple(notes)
+        tuple(dict.fromkeys(found)),
+        tuple(slos),
+        tuple(documents),
+        confidence,
+        asked.production_per_s,
+        tuple(presets),
+        tuple(notes),
     )
     return made, errors
 
@@ -118,6 +127,16 @@ def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
 def _is_file(text: str) -> bool:
     path = Path(text)
     return path.suffix in (".yaml", ".yml") or ("(" not in text and path.is_file())
+
+
+def _twice(loaded: openslo.Loaded, before: Sequence[Slo]) -> list[str]:
+    """Two promises of one name could not be told apart in the report."""
+    names = {one.name for one in before}
+    return [
+        f"--slo {one.source}: there is an SLO of this name in another file already. Rename one of them"
+        for one in loaded.slos
+        if one.name in names
+    ]
 
 
 def _presets(names: Sequence[str], found: list[Objective], errors: list[str]) -> list[Preset]:
@@ -139,8 +158,10 @@ def _check(asked: Asked, confidence: str) -> list[str]:
     except ValueError:
         errors.append(f"--confidence {confidence}: not a number from 0.5 to below 1. Write 0.95 or 0.99")
     rate = asked.production_per_s
-    if rate is not None and not 0 < rate < float("inf"):
-        errors.append(f"--production-rate {rate}: not a number above 0. Give the requests per second in production")
+    if rate is not None and not 1e-9 <= rate <= 1e12:
+        errors.append(
+            f"--production-rate {rate}: not a number from 1e-9 to 1e12. Give the requests per second in production"
+        )
     return errors
 
 
@@ -163,8 +184,9 @@ def kept(sealed: Sealed) -> Promises:
         except ObjectiveError as error:
             made, errors = Promises(), error.errors
         except (OSError, ValueError) as error:
+            what = " ".join(str(error).split())[:200]
             raise HarnessFault(
-                f"{path}: damaged or from another version ({error}). Give the objectives with --slo"
+                f"{path}: damaged or from another version ({what}). Give the objectives with --slo"
             ) from None
     if errors:
         raise HarnessFault([f"{sealed.directory.path}: {text}" for text in errors])
@@ -195,6 +217,9 @@ class _Stored(BaseModel, extra="forbid"):
 
 def _from_json(text: str) -> Promises:
     stored = _Stored.model_validate_json(text)
+    errors = _check(Asked(production_per_s=stored.production_per_s), stored.confidence)
+    if errors:
+        raise ValueError("; ".join(errors))
     return Promises(
         tuple(objective.parse(one) for one in stored.objectives),
         tuple(slo for document in stored.openslo for slo in openslo.parse(document, FILE).to_judge()),

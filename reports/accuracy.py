@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from slo.accuracy import SHARES, Scores
+from slo.accuracy import Scores
 from slo.confidence import Probability, clopper_pearson
+from slo.objective import ACCURACY_SHARES
 
 
 class AccuracyScore(BaseModel, frozen=True, extra="forbid"):
@@ -43,7 +44,7 @@ def accuracy_part(scores: Scores | None, confidence: Probability) -> Accuracy | 
 def _score(scores: Scores, metric: str, confidence: Probability) -> AccuracyScore:
     observed = scores.observed(metric)
     value = observed if abs(observed) != float("inf") and observed == observed else None
-    if metric in SHARES:
+    if metric in ACCURACY_SHARES:
         right, n = int(scores.right[metric].sum()), len(scores)
         interval = clopper_pearson(right, n, confidence, sides=1)
         return AccuracyScore(value=value, right=right, of=n, interval=interval)

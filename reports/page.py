@@ -34,6 +34,8 @@ def content(report: Report) -> dict[str, Any]:
         "problems": report.validity.reasons if report.validity.outcome == "INVALID" else [],
         "objectives": [_objective(result, report.confidence) for result in report.verdict.objectives],
         "columns": {1: 1, 2: 2, 4: 2}.get(len(report.verdict.objectives), 3),
+        "answers": [] if report.accuracy is None else words.answers(report.accuracy),
+        "answered": "" if report.accuracy is None else words.answered(report.accuracy),
         "attainments": [_attainment(part) for part in report.verdict.request_objectives],
         "tiles": _tiles(report),
         "warnings": report.warnings,

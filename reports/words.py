@@ -7,6 +7,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from reports import units
+from reports.accuracy import Accuracy
 from reports.parts import Metric, Number, ObjectiveResult, Validity
 from reports.report import Report
 
@@ -172,6 +173,25 @@ def own_error(report: Report) -> str:
     )
     ttft = units.duration(error.added_ttft_ns.p99)
     return f"Generator's own error: p99 of TTFT {ttft}{itl} (calibrated {day}{load}); {run}."
+
+
+def answers(accuracy: Accuracy) -> list[tuple[str, str, str]]:
+    """(metric, value, of how many) for each metric of the answers."""
+    rows = []
+    for name, score in accuracy.scores.items():
+        value = units.INFINITE if score.value is None else units.percent(score.value)
+        if score.errors is not None:
+            counts = f"{units.many(score.errors, 'error')} in {units.many(score.of, 'word')}"
+        else:
+            noun = "word" if score.interval is None else "sample"
+            counts = f"{units.count(score.right or 0)} of {units.many(score.of, noun)} right"
+        rows.append((name, value, counts))
+    return rows
+
+
+def answered(accuracy: Accuracy) -> str:
+    """How many samples have an answer at all."""
+    return f"{units.count(accuracy.answered)} of {units.many(accuracy.samples, 'sample')} answered"
 
 
 def sentence(text: str) -> str:

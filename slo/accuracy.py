@@ -19,13 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from slo import confidence as sure
-from slo.objective import ACCURACIES, Objective, show
+from slo.objective import ACCURACIES, ACCURACY_SHARES, Objective, show
 from slo.objective_verdict import ObjectiveVerdict, not_compared
 from slo.records import BoolArray, IntArray, Records
 from slo.share import share_test
-
-#: Judged sample by sample, each right or wrong: a share with exact bounds. The others are facts about the set.
-SHARES = ("exact_match", "top1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ class Scores:
         """The metric over all samples; NaN where there is nothing, +inf for a word error rate with an output missing."""
         if metric not in self.metrics or not len(self):
             return float("nan")
-        if metric in SHARES:
+        if metric in ACCURACY_SHARES:
             return float(self.right[metric].mean())
         if metric == "token_match":
             return float(self.matched.sum() / self.places.sum()) if self.places.sum() else float("nan")
@@ -187,7 +184,7 @@ def judge_accuracy(objective: Objective, scores: Scores | None, confidence: sure
         )
         return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
     lacking = f", {missing} of them without an output" if missing else ""
-    if metric not in SHARES:
+    if metric not in ACCURACY_SHARES:
         detail = f"{show(observed, 'ratio')} over {n} samples{lacking}; judged as observed"
         kept = bool(objective.met_by(observed))
         return ObjectiveVerdict(objective, "PASS" if kept else "FAIL", observed, (observed, observed), n, 0, detail)

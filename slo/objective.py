@@ -48,6 +48,8 @@ RATIOS = ("good", "error")
 RATES = ("good", "ok", "output_tokens")
 #: What an accuracy run compares; of the word error rate less is better.
 ACCURACIES = ("exact_match", "token_match", "top1", "wer")
+#: Of these, what each sample alone is right or wrong by: a share with exact bounds. The others are facts about the set.
+ACCURACY_SHARES = ("exact_match", "top1")
 
 #: No run is long enough for a promise about a smaller share: it takes three over the share without a single bad request.
 LEAST_SHARE = Fraction(1, 10**9)

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from slo.confidence import Probability, binomial_at_most, most_bad_allowed, n_needed, n_required
 from slo.distribution import exact
-from slo.objective import Objective
+from slo.objective import ACCURACY_SHARES, Objective
 
 #: The verdict's second test, which lets bad requests cluster (``slo.share``), asks for more than the exact one even where
 #: they don't: with this many times the requests it passes at least as often. docs/statistics.md has the simulation.
@@ -47,7 +47,7 @@ def share_limit(objective: Objective) -> Fraction | None:
     upward = objective.operator in ("<=", "<")
     if objective.quantile is not None:
         return 1 - objective.quantile if upward else objective.quantile
-    if objective.statistic == "ratio":
+    if objective.statistic == "ratio" or (objective.statistic == "accuracy" and objective.indicator in ACCURACY_SHARES):
         return objective.exact_threshold if upward else 1 - objective.exact_threshold
     return None
 

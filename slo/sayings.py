@@ -29,8 +29,8 @@ def why(m: Measured, outcome: str, adjusted_p: float, needed: int, alone: bool, 
 def finding(m: Measured, outcome: str, adjusted_p: float, needed: int, alone: bool, confidence: float) -> str:
     """The same without the numbers that stand beside it in a table."""
     if m.data != "enough":
-        who = {"base": "the base has", "candidate": "the candidate has", "both": "neither arm has"}[m.data]
-        return f"{who} no value in every run. Compare what both measured"
+        who = {"base": "the base has", "candidate": "the candidate has", "both": "both arms have"}[m.data]
+        return f"{who} runs without a value of it. Compare what both measured"
     if alone:
         return _of_two_runs(m, outcome)
     if needed:
@@ -98,6 +98,8 @@ def size(m: Measured, low: float, high: float) -> str:
     """An interval of the effect: ``0.98 to 1.04``, ``-0.1 to 0.4 points``."""
     if m.quantity.scale == "difference":
         return f"{low * 100:.3g} to {high * 100:.3g} points"
+    if math.isinf(low):
+        return "infinite"
     return f"{low:.4g} to {'infinite' if math.isinf(high) else format(high, '.4g')}"
 
 

@@ -1,6 +1,7 @@
 """Records as Parquet files of a run directory: the writer and the reader of one format, side by side.
 
-pyarrow is imported inside the functions, so that ``slo`` stays light. A newer schema is refused, not
+pyarrow is imported inside the functions, so that ``slo`` stays light; arrays pass by their buffers, because pyarrow's own
+conversions load pandas where it is installed (a quarter of a second, in every command). A newer schema is refused, not
 guessed at.
 """
 
@@ -18,6 +19,7 @@ from slo.merged import marks
 from slo.records import (
     COLUMNS,
     SCHEMA_VERSION,
+    BoolArray,
     Phase,
     Records,
     RecordsError,
@@ -53,23 +55,56 @@ def to_tables(records: Records, request_ids: Sequence[str]) -> tuple[Any, Any]:
     def column(name: str) -> Any:
         values = records.columns[name]
         if name in _ENUMS:
-            return pa.DictionaryArray.from_arrays(pa.array(values, pa.int8()), pa.array(_ENUMS[name]))
+            return pa.DictionaryArray.from_arrays(_array(values.astype(np.int8)), _strings(_ENUMS[name]))
         if name in ("error", "server_timing"):
-            table = records.table(name)
-            ix = pa.array(values.astype(np.int32), pa.int32(), mask=records[name] < 0)
-            return pa.DictionaryArray.from_arrays(ix, pa.array(table, pa.string()))
-        return pa.array(values)
+            ix = _array(values.astype(np.int32), valid=records[name] >= 0)
+            return pa.DictionaryArray.from_arrays(ix, _strings(records.table(name)))
+        return _array(values)
 
     metadata = {_SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
     requests = {name: column(name) for name in COLUMNS}
-    requests["request_id"] = pa.array(list(request_ids), pa.string())
-    lists = pa.ListArray.from_arrays(pa.array(records.chunk_offsets, pa.int32()), pa.array(records.chunk_ns))
+    requests["request_id"] = _strings(request_ids)
+    lists = pa.ListArray.from_arrays(_array(records.chunk_offsets.astype(np.int32)), _array(records.chunk_ns))
     chunks = {name: column(name) for name in ("query_id", "sample_ix", "phase")} | {"chunk_ns": lists}
-    chunks["merged"] = pa.ListArray.from_arrays(lists.offsets, pa.array(marks(records)))
+    chunks["merged"] = pa.ListArray.from_arrays(lists.offsets, _array(marks(records)))
     return (
         pa.table(requests).replace_schema_metadata(metadata),
         pa.table(chunks).replace_schema_metadata(metadata),
     )
+
+
+def _array(values: npt.NDArray[Any], valid: BoolArray | None = None) -> Any:
+    """An Arrow array of numbers or truth values; null where ``valid`` is false."""
+    import pyarrow as pa
+
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if values.dtype == np.bool_:
+        return pa.Array.from_buffers(
+            pa.bool_(), len(values), [bits, pa.py_buffer(np.packbits(values, bitorder="little"))]
+        )
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bits, data])
+
+
+def _strings(texts: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    encoded = [text.encode("utf-8", "replace") for text in texts]
+    ends = offsets_of(np.array([len(text) for text in encoded], np.int64)).astype(np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def _numbers(column: Any) -> npt.NDArray[Any]:
+    """The numbers of an Arrow array or column; -1 for null."""
+    array = column.combine_chunks() if hasattr(column, "chunks") else column
+    valid, data = array.buffers()
+    stop = array.offset + len(array)
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    values = np.frombuffer(data, dtype, stop)[array.offset :] if data is not None else np.empty(0, dtype)
+    if valid is None or not array.null_count:
+        return values
+    held = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[array.offset : stop].astype(bool)
+    return np.where(held, values, -1)
 
 
 def load(run_dir: Path) -> Records:
@@ -123,15 +158,14 @@ def from_tables(requests: Any, chunks: Any) -> Records:
             columns[name], found = _decode(requests.column(name), _ENUMS.get(name))
             texts[name] = found
         else:
-            columns[name] = requests.column(name).to_numpy()
+            columns[name] = _numbers(requests.column(name))
     lists = chunks.column("chunk_ns").combine_chunks()
     keys = ("query_id", "sample_ix")
-    if len(lists) != requests.num_rows or any(
-        not np.array_equal(columns[k], chunks.column(k).to_numpy()) for k in keys
-    ):
+    if len(lists) != requests.num_rows or any(not np.array_equal(columns[k], _numbers(chunks.column(k))) for k in keys):
         raise RecordsError("chunks: its rows are not those of requests. Measure again, or restore both files")
-    lengths = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), np.int64)
-    return from_arrays(columns, lists.flatten().to_numpy(), offsets_of(lengths), texts["error"], texts["server_timing"])
+    lengths = _numbers(lists.value_lengths()).astype(np.int64)
+    times = _numbers(lists.flatten())
+    return from_arrays(columns, times, offsets_of(lengths), texts["error"], texts["server_timing"])
 
 
 def _decode(column: Any, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
@@ -140,7 +174,7 @@ def _decode(column: Any, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any
     if hasattr(encoded, "dictionary_encode"):
         encoded = encoded.dictionary_encode() if not hasattr(encoded, "dictionary") else encoded
     found = tuple(encoded.dictionary.to_pylist())
-    ix = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    ix = _numbers(encoded.indices).astype(np.int64)
     if names is None:
         return ix, found
     unknown = sorted(set(found) - set(names))

@@ -49,6 +49,8 @@ def plimsoll(request: pytest.FixtureRequest, tmp_path: Path) -> Plimsoll:
 
     flags: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("plimsoll"))):  # the test's own comes last and wins
+        if marker.args:
+            pytest.fail(f"@pytest.mark.plimsoll{marker.args}: takes keywords only, like url=...", pytrace=False)
         flags |= marker.kwargs
     url = request.config.getoption("--plimsoll-url") or request.config.getini("plimsoll_url")
     if url and flags.get("url") is None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from harness.session import carry_out, judge, write_report
 from reports.report import Report
 from reports.summary import lines
 from scenarios.errors import ScenarioError
+from scenarios.flags import Flags
 from slo.records import Records
 
 
@@ -126,9 +128,10 @@ class Plimsoll:
         objectives = [slo] if isinstance(slo, str | Path) else list(slo)
         asked = Asked([str(one) for one in objectives])
         _outside_a_loop()
+        name = None if scenario is None else str(scenario)
+        given: Any = {**self.flags, **flags}
         with _as_failure(), _alone(self.lock):
-            name = None if scenario is None else str(scenario)
-            given: Any = {**self.flags, **flags}
+            _all_known(given)
             prepared = prepare(name, given, asked, (), folder, command=["pytest"])
             outcome = carry_out(prepared)
         if outcome.interrupted:
@@ -147,7 +150,21 @@ def _as_failure() -> Iterator[None]:
     try:
         yield
     except (HarnessFault, ScenarioError) as fault:
-        pytest.fail("\n".join(fault.errors), pytrace=False)
+        # Not pytest.fail, which would show the fault once more as the failure's context.
+        raise pytest.fail.Exception("\n".join(fault.errors), pytrace=False) from None
+
+
+def _all_known(flags: Mapping[str, Any]) -> None:
+    """A misspelt flag must not run another test than the one that was meant."""
+    known = [*Flags.__annotations__]
+    errors = []
+    for name in flags:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            errors.append(f"{name}: no flag of `plimsoll run`. {hint}Known: {', '.join(known)}")
+    if errors:
+        raise HarnessFault(errors)
 
 
 def _outside_a_loop() -> None:

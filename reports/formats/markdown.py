@@ -42,6 +42,9 @@ def render(report: Report) -> bytes:
     asked = [part for part in report.budgets if words.names_its_period(part.objective)]
     if asked:
         blocks.append(_budgets(asked))
+    if report.accuracy is not None:
+        rows = [[_safe(cell) for cell in row] for row in words.answers(report.accuracy)]
+        blocks.append(_table([f"Answers ({words.answered(report.accuracy)})", "", ""], rows, "lrl"))
     blocks.append(_flow(report))
     if report.warnings:
         blocks.append("\n".join(f"> ⚠️ {_safe(text)}" for text in report.warnings))

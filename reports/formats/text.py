@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports import units, words
+from reports.accuracy import Accuracy
 from reports.format import Format
 from reports.parts import Metric, ObjectiveResult
 from reports.report import Report
@@ -67,6 +68,8 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
     asked = [part for part in report.budgets if words.names_its_period(part.objective)]
     if asked:
         parts.append(error_budgets(asked, width))
+    if report.accuracy is not None:
+        parts.append(_answers(report.accuracy))
     parts.append(_flow(report))
     if report.metrics:
         parts.append(Group(_metrics(report, width), Text(words.own_error(report), style="dim")))
@@ -177,6 +180,24 @@ def _columns(width: int) -> tuple[str, ...]:
     """As many percentiles as fit: the name, n and each cell take about 20, 8 and 11 characters."""
     dropped = _DROPPED[: max(0, len(_COLUMNS) - max(2, (width - 28) // 11))]
     return tuple(name for name in _COLUMNS if name not in dropped)
+
+
+def _answers(accuracy: Accuracy) -> Table:
+    table = Table(
+        title=f"Answers: {words.answered(accuracy)}",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        header_style="dim",
+        show_edge=False,
+    )
+    table.add_column("metric")
+    table.add_column("", justify="right")
+    table.add_column("", style="dim")
+    for row in words.answers(accuracy):
+        table.add_row(*row)
+    return table
 
 
 def _metrics(report: Report, width: int) -> Table:

@@ -303,8 +303,8 @@ def _read_annotations(whole: Place, method: Method | None) -> tuple[Empty | None
             rate = float(text)
         except ValueError:
             rate = 0.0
-        if not 0 < rate < float("inf"):
-            place.error(f"is {show(text)}. Give events per second above 0 as a text, like '100'")
+        if not 1e-9 <= rate <= 1e12:
+            place.error(f"is {show(text)}. Give events per second above 0 (1e-9 to 1e12) as a text, like '100'")
             rate = None
         elif method in ("Timeslices", "RatioTimeslices"):
             place.warn(f"is not used: {method} counts slices, which come at the rate of the clock")

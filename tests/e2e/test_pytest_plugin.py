@@ -74,6 +74,8 @@ def test_mistakes_fail_the_test_with_all_of_them_at_once(pytester: pytest.Pytest
     done = test(
         pytester,
         f"""
+        import pytest
+
         def test_flags(plimsoll):
             plimsoll.run("no-such-scenario", slo=["p99(tftt) <= 2ms", "p99(ttft) <= 2"])
 
@@ -83,6 +85,13 @@ def test_mistakes_fail_the_test_with_all_of_them_at_once(pytester: pytest.Pytest
         def test_dead_port(plimsoll):
             plimsoll.run("smoke", url="http://127.0.0.1:9")
 
+        def test_misspelt_flags(plimsoll):
+            plimsoll.run("smoke", durration="1s", colour="red")
+
+        @pytest.mark.plimsoll("http://127.0.0.1:9")
+        def test_url_without_its_keyword(plimsoll):
+            plimsoll.run("smoke")
+
         async def run_inside(plimsoll):
             {RUN}
 
@@ -91,13 +100,17 @@ def test_mistakes_fail_the_test_with_all_of_them_at_once(pytester: pytest.Pytest
             asyncio.run(run_inside(plimsoll))
         """,
     )
-    done.assert_outcomes(failed=4)
+    done.assert_outcomes(failed=5, errors=1)
     out = done.stdout.str()
     assert out.count("indicator tftt is not known") >= 2
     assert out.count("a bare number does not fit") >= 2
     assert "no-such-scenario" in out
     assert "cannot connect to http://127.0.0.1:9" in out
     assert "plain test function" in out
+    assert "durration: no flag of `plimsoll run`. Did you mean duration?" in out
+    assert "colour: no flag" in out
+    assert "takes keywords only" in out
+    assert "During handling" not in out
     assert "session.py" not in out
 
 

@@ -58,6 +58,29 @@ def test_every_mistake_of_every_flag_is_told_at_once(tmp_path: Path) -> None:
     assert any("none.yaml" in error for error in errors)
 
 
+def test_what_is_promised_twice_counts_once(tmp_path: Path) -> None:
+    """Each objective more makes a FAIL harder to show, so a repeated one must not count."""
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(openslo.starter(), encoding="utf-8")
+    asked = ["p99(ttft) <= 1s", str(tmp_path / "a.yaml"), "p99( ttft ) <= 1s", str(tmp_path / "b.yaml")]
+    made, errors = read_promises(Asked(asked))
+    assert (errors, made.texts, len(made.slos), len(made.documents)) == ([], ["p99(ttft) <= 1s"], 3, 1)
+
+
+def test_two_slos_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(openslo.starter(), encoding="utf-8")
+    (tmp_path / "b.yaml").write_text(openslo.starter().replace("value: 500", "value: 900"), encoding="utf-8")
+    _, errors = read_promises(Asked([str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")]))
+    assert len(errors) == 3
+    assert all("Rename one of them" in line and "b.yaml" in line for line in errors)
+
+
+def test_a_preset_without_a_limit_is_refused_alone_for_it_would_judge_nothing() -> None:
+    alone = Asked(preset=["mlperf/whisper/offline"])
+    assert "nothing to judge" in read_promises(alone)[1][0]
+    assert read_promises(Asked(["rate(ok) >= 1/s"], preset=["mlperf/whisper/offline"]))[1] == []
+
+
 def test_an_explicit_confidence_outdoes_the_presets() -> None:
     assert read_promises(Asked(preset=["mlperf/resnet50/server"], confidence="0.9"))[0].confidence == "0.9"
 
@@ -89,10 +112,28 @@ def test_flags_take_the_place_of_what_was_kept_but_confidence_alone_does_not(tmp
     assert (surer.texts, surer.confidence, surer.production_per_s) == (["p50(latency) <= 1s"], "0.99", 5.0)
 
 
+WHOLE = (
+    '{"schema": "plimsoll.promises/1", "objectives": [], "openslo": [], "confidence": "0.95", "production_per_s": null, '
+    '"presets": []}'
+)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"schema": "plimsoll.promises/2"}', '{"schema": 3, "objectives": 1}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"schema": "plimsoll.promises/2"}',
+        '{"schema": 3, "objectives": 1}',
+        WHOLE.replace("0.95", "7"),
+        WHOLE.replace("0.95", "often"),
+        WHOLE.replace("null", "-1"),
+        WHOLE.replace('"presets": []', '"presets": ["mlperf/none"]'),
+    ],
 )
 def test_a_damaged_file_is_one_clear_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "promises.json").write_text(text)
-    with pytest.raises(HarnessFault, match="Give the objectives with --slo"):
+    with pytest.raises(HarnessFault, match="Give the objectives with --slo") as caught:
         kept(sealed(tmp_path))
+    assert "\n" not in caught.value.errors[0]
