@@ -65,7 +65,7 @@ class Bakeoff(BaseModel):
         default=None, description="A scenario file (from this file's folder) or a library name."
     )
     load: dict[str, Any] = Field(default_factory=dict, description="Flags of `plimsoll run` over the scenario.")
-    arms: Annotated[tuple[Arm, ...], Field(strict=False, min_length=2, description="The endpoints.")]
+    arms: Annotated[tuple[Arm, ...], Field(strict=False, description="The endpoints, two or more.")]
     sweep: Sweep | None = Field(default=None, description="The loads; absent: the scenario's own.")
     repeats: int = Field(default=5, ge=1, le=1000, description="Runs of each arm at each load.")
     cooldown_ns: Duration = Field(default=2_000_000_000, alias="cooldown", description="Silence between two runs.")
@@ -82,6 +82,13 @@ class Bakeoff(BaseModel):
         if unknown:
             raise ValueError(f"unknown: {', '.join(unknown)}. Known keys here: {', '.join(_LOAD_FLAGS)}")
         return load
+
+    @field_validator("arms")
+    @classmethod
+    def _several(cls, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        if len(arms) < 2:
+            raise ValueError("one endpoint has nobody to be ranked against. Give two or more")
+        return arms
 
     @model_validator(mode="after")
     def _all_or_none_priced(self) -> Bakeoff:

@@ -141,7 +141,7 @@ def _loads(baked: Baked) -> Table:
         table.add_column(name, no_wrap=True)
     quantities = [ranking.quantity for ranking in baked.levels[0].rankings]
     for name in ("passed", *map(str, quantities)):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for level in baked.levels:
         for arm, passed in zip(level.arms, level.passed, strict=True):
             values = []

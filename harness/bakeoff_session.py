@@ -15,6 +15,7 @@ import numpy as np
 
 from harness import interleave
 from harness.bakeoff import Bakeoff
+from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.replications import of_interleaving, read, unlike
 from harness.rounds import carry_out_all
@@ -76,9 +77,28 @@ def bake(bakeoff: Bakeoff, out: Path, *, resume: bool) -> Baked | None:
 
 def judge(bakeoff: Bakeoff, out: Path) -> Baked:
     """A bake-off whose runs are made, judged. Sends nothing. Raises HarnessFault."""
+    _same_runs(bakeoff, out)
     levels = tuple(_at_level(bakeoff, out, level.label) for level in bakeoff.contest().levels)
     sound = [i for i, level in enumerate(levels) if level.sound]
     return Baked(bakeoff, levels, max(sound, default=None), _fronts(bakeoff, levels))
+
+
+def _same_runs(bakeoff: Bakeoff, out: Path) -> None:
+    """Prices, metrics and limits may change after the runs, but not who ran at which loads. Raises HarnessFault."""
+    plan = interleave.read(out)
+    there = {"arms": list(plan.names), "loads": [str(level["label"]) for level in plan.levels]}
+    here = {
+        "arms": [arm.name for arm in bakeoff.arms],
+        "loads": [level.label for level in bakeoff.contest().levels],
+    }
+    said = [
+        f"{out}: {what} {', '.join(there[what]) or 'none'} there, {', '.join(here[what]) or 'none'} in the file. "
+        "Give the file that it was made by; only prices, metrics and tolerances may differ"
+        for what in there
+        if there[what] != here[what]
+    ]
+    if said:
+        raise HarnessFault(said)
 
 
 def _at_level(bakeoff: Bakeoff, out: Path, label: str) -> AtLevel:

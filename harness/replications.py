@@ -17,7 +17,7 @@ from harness import baseline, interleave, likeness
 from harness.errors import HarnessFault
 from harness.likeness import Likeness
 from harness.promises import kept
-from harness.rundir import open_sealed
+from harness.rundir import Sealed, open_sealed
 from slo.arms import Arm, Reading, RunSample, sample
 from slo.objective import Objective
 from slo.quantity import Quantity
@@ -102,6 +102,10 @@ def of_interleaving(out: Path, level: str = "") -> tuple[Side, ...]:
 def _side(text: str) -> Side:
     name, equals, rest = text.partition("=")
     named = equals and "/" not in name and not Path(text).exists()
+    if named and (not name.strip() or not name.isprintable()):
+        raise HarnessFault(
+            f"{text!r}: the name before = is empty or can't be printed. Write NAME=RUNS, or leave it out"
+        )
     path_text = rest if named else text
     path = Path(path_text).expanduser()
     label = name if named else path.name or str(path)
@@ -190,7 +194,7 @@ def _measured(
             started.append(started[-1] if started else 0)
             continue
         try:
-            sealed = open_sealed(item.folder)
+            sealed = _opened(item.folder)
             own = kept(sealed).objectives if objectives is None else tuple(objectives)
         except HarnessFault as fault:
             errors += fault.errors
@@ -213,6 +217,17 @@ def _measured(
         started.append(int(sealed.manifest.get("t0_wall_ns", 0)))
         alike.append((str(item.folder), likeness.likeness(sealed.scenario, sealed.manifest)))
     return Read(Arm(side.name, tuple(runs)), tuple(like for _, like in alike), limits, tuple(started)), errors
+
+
+def _opened(folder: Path) -> Sealed:
+    """A run directory whose descriptions are what a comparison reads. Raises HarnessFault."""
+    sealed = open_sealed(folder)
+    manifest, scenario = sealed.manifest, sealed.scenario
+    if not isinstance(manifest, dict) or not isinstance(scenario, dict) or "run_id" not in manifest:
+        raise HarnessFault(
+            f"{folder}: manifest.json or scenario.yaml is damaged or from another version. Restore it, or leave this run out"
+        )
+    return sealed
 
 
 def _never_answered(item: Found, quantities: Sequence[Quantity]) -> RunSample:

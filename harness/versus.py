@@ -56,6 +56,7 @@ def of_runs(texts: Sequence[str], wanted: Wanted, errors: Sequence[str] = ()) ->
         said += fault.errors
     if len(sides) == 1 and not alone:
         said.append(f"{texts[0]}: one side alone. Add a CANDIDATE, or --save-baseline FILE, or --aa")
+    said += _which_to_keep(wanted, [side.name for side in sides])
     if said:
         raise HarnessFault(said)
     return _answer(sides, wanted, outputs, sys.argv)
@@ -84,6 +85,7 @@ def of_interleaved(
         said.append("--aa: the arms are not the same endpoint. Give one --arm; it runs as both")
     elif len(arm_texts) < 2:
         said.append("--interleave: give two --arm NAME=URL or more (with --aa one will do)")
+    said += _which_to_keep(wanted, [arm.name for arm in arms])
     cooldown_ns = 0
     try:
         cooldown_ns = parse_duration(cooldown)
@@ -100,6 +102,13 @@ def of_interleaved(
     if ran.interrupted:
         return int(ExitCode.INTERRUPTED)
     return _answer(of_interleaving(out), replace(wanted, out=out), outputs, public_command(arms))
+
+
+def _which_to_keep(wanted: Wanted, names: Sequence[str]) -> list[str]:
+    """Told before hours of runs are made for it."""
+    if wanted.save_baseline is None or len(names) <= 2:
+        return []
+    return [f"--save-baseline: which of {', '.join(names)}? Give that one alone"]
 
 
 def _of_scenario(scenario: str, load: Mapping[str, Any]) -> list[str]:
@@ -146,8 +155,6 @@ def _unless_undecided(rate: FalseAlarms) -> int:
 
 def _save(path: Path, sides: Sequence[Side], wanted: Wanted, code: int) -> None:
     """The newest side becomes the baseline, unless that would write a regression down as the new normal."""
-    if len(sides) > 2:
-        raise HarnessFault(f"--save-baseline: which of {', '.join(side.name for side in sides)}? Give that one alone")
     if code:
         tell(
             [

@@ -64,7 +64,10 @@ def headline(report: ComparisonReport) -> str:
         return f"No regression of {names} against {report.base.name} was shown at {sure}."
     if report.outcome == "IMPROVEMENT":
         return f"{names}: better than {report.base.name} beyond the tolerance, at {sure}, and nothing worse."
-    return f"{names}: {found[0].reasons[0]}." if found[0].reasons else f"{names}: {report.outcome.lower()}."
+    if not found[0].reasons:
+        return f"{names}: {report.outcome.lower()}."
+    reason = found[0].reasons[0]
+    return f"{names}: {reason}" + ("" if reason.endswith(("?", ".", "!")) else ".")
 
 
 def value(effect: EffectPart, amount: int | float | None) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reports.mlperf import Mlperf, MlperfSpread
-from reports.mlperf_summary import stopping_lines, whole
+from reports.mlperf_summary import UNUSED, stopping_lines, whole
 
 PREFIX = ":::MLLOG "
 
@@ -33,6 +33,11 @@ _RATES = {
     "tps_with_loadgen_overhead": "result_token_throughput_with_loadgen_overhead",
     "completed_tokens": "result_completed_tokens_per_second",
 }
+
+#: Of the settings that are never used here, those that are numbers and no switches.
+_NUMBERS = frozenset(
+    {"accuracy_log_rng_seed", "accuracy_log_probability", "accuracy_log_sampling_target", "performance_issue_same_index"}
+)
 
 Entry = tuple[str, Any, str]
 
@@ -64,6 +69,9 @@ def _entries(part: Mlperf) -> Iterator[Entry]:
     yield "loadgen_version", "plimsoll", "info"
     yield "test_datetime", part.started_at, "info"
     yield "sut_name", part.sut_name, "info"
+    samples = part.parameters.get("performance_sample_count", 0)
+    yield "qsl_reported_total_count", samples, "info"
+    yield "qsl_reported_performance_count", samples, "info"
     yield from _settings(part)
     yield "generated_query_count", part.queries, "info"
     yield "generated_samples_per_query", part.parameters.get("samples_per_query", 0), "info"
@@ -89,6 +97,8 @@ def _settings(part: Mlperf) -> Iterator[Entry]:
     permuted = given.pop("sample_concatenate_permutation", 0)
     for name, value in given.items():
         yield f"effective_{_EFFECTIVE.get(name, name)}", value, "info"
+    for name in UNUSED:
+        yield f"effective_{name}", 0 if name in _NUMBERS else False, "info"
     per_query = given.get("samples_per_query", 1)
     smallest = per_query * given.get("min_query_count", 0)
     yield "effective_min_sample_count", smallest, "info"

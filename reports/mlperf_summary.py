@@ -17,7 +17,8 @@ _NAMES = {
     "min_duration": "min_duration (ms)",
     "max_duration": "max_duration (ms)",
 }
-_UNUSED = (
+#: Settings of LoadGen for which there is no switch here; each is 0, which is off.
+UNUSED = (
     "accuracy_log_rng_seed", "accuracy_log_probability", "accuracy_log_sampling_target", "print_timestamps",
     "performance_issue_unique", "performance_issue_same", "performance_issue_same_index",
 )  # fmt: skip
@@ -187,7 +188,7 @@ def _parameters(part: Mlperf) -> list[str]:
     last = ("performance_sample_count", "accuracy_sample_count")
     permuted = "sample_concatenate_permutation"
     listed = {name: value for name, value in part.parameters.items() if name not in (*last, permuted)}
-    listed |= dict.fromkeys(_UNUSED, 0) | {name: part.parameters.get(name, 0) for name in last}
+    listed |= dict.fromkeys(UNUSED, 0) | {name: part.parameters.get(name, 0) for name in last}
     if part.parameters.get(permuted):
         listed[permuted] = 1
     return [f"{_NAMES.get(name, name)}{_COLON.get(name, ' : ')}{_number(value)}" for name, value in listed.items()]

@@ -279,21 +279,31 @@ def _too_few(base: Arm, candidate: Arm, effects: Sequence[Effect]) -> str:
 
 def _warnings(base: Arm, candidates: Sequence[Arm], results: Sequence[CandidateResult]) -> tuple[str, ...]:
     said = []
+    thin: dict[str, list[str]] = {}
     plans = {run.plan for run in base.runs if run.plan}
     for arm, result in zip(candidates, results, strict=True):
         other = {run.plan for run in arm.runs if run.plan}
-        if plans and other and plans != other:
+        if _other_plans(plans, other, all(run.plan for a in (base, arm) for run in a.runs)):
             said.append(
                 f"{arm.name} and {base.name} did not run the same schedules: a difference may come from the load. "
                 "Run both with one scenario and one seed, or interleaved"
             )
-        thin = [str(effect.quantity) for effect in result.effects if _thin(effect.quantity, base, arm)]
-        if thin:
-            said.append(
-                f"{arm.name}: {', '.join(thin)} rests on fewer than {_TAIL} values beyond it in some run, and varies "
-                "more between runs for it. Longer runs give it more power than more runs do"
-            )
+        few = ", ".join(str(effect.quantity) for effect in result.effects if _thin(effect.quantity, base, arm))
+        if few:
+            thin.setdefault(few, []).append(arm.name)
+    said += [
+        f"{', '.join(names)}: {few}: fewer than {_TAIL} values lie beyond in some run, so that runs differ more. "
+        "Longer runs give more power here than more runs do"
+        for few, names in thin.items()
+    ]
     return tuple(said)
+
+
+def _other_plans(base: set[str], candidate: set[str], known: bool) -> bool:
+    """A run that was never made has no schedule, and so none that differs."""
+    if not base or not candidate:
+        return False
+    return base != candidate if known else not (base <= candidate or candidate <= base)
 
 
 def _thin(quantity: Quantity, base: Arm, candidate: Arm) -> bool:

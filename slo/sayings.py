@@ -30,7 +30,7 @@ def finding(m: Measured, outcome: str, adjusted_p: float, needed: int, alone: bo
     """The same without the numbers that stand beside it in a table."""
     if m.data != "enough":
         who = {"base": "the base has", "candidate": "the candidate has", "both": "both arms have"}[m.data]
-        return f"{who} runs without a value of it. Compare what both measured"
+        return f"{who} no value of it in some run. Compare what both measured"
     if alone:
         return _of_two_runs(m, outcome)
     if needed:

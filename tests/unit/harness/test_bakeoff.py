@@ -147,3 +147,14 @@ def test_the_documented_keys_are_those_of_the_file_and_of_an_arm() -> None:
     assert [key for key, _, _ in rows] == [field.alias or name for name, field in Bakeoff.model_fields.items()]
     [arms] = [meaning for key, _, meaning in rows if key == "arms"]
     assert set(re.findall(r"`(\w+)`", arms)) - {"bundled"} == set(Arm.model_fields)
+
+
+def test_one_endpoint_is_no_bake_off() -> None:
+    assert faults(arms=TWO["arms"][:1]) == [
+        "b.yaml:arms: one endpoint has nobody to be ranked against. Give two or more."
+    ]
+
+
+def test_the_example_in_the_documentation_is_what_init_writes() -> None:
+    example = Path(__file__).parents[3] / "docs" / "examples" / "bakeoff.yaml"
+    assert example.read_text(encoding="utf-8") == STARTER

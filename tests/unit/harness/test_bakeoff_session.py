@@ -122,3 +122,17 @@ def test_flags_that_do_not_go_together_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(HarnessFault) as caught:
         bake_off(made(tmp_path), None, ["x=y"], resume=True, again=True, as_json=False)
     assert len(caught.value.errors) == 3
+
+
+def test_runs_of_other_endpoints_or_loads_are_not_judged_by_this_file(tmp_path: Path) -> None:
+    made(tmp_path / "there")
+    other = parse(
+        {"arms": [{"name": "x", "url": "http://x:1"}, {"name": "y", "url": "http://y:1"}], "sweep": {"rates": [1]}}, "b"
+    )
+    with pytest.raises(HarnessFault) as caught:
+        judge(other, tmp_path / "there")
+    assert [text.split(": ", 1)[1].split(" there")[0] for text in caught.value.errors] == [
+        "arms fast, same, slow", "loads concurrency-1, concurrency-2",
+    ]  # fmt: skip
+    with pytest.raises(HarnessFault, match=r"holds no interleave\.json"):
+        judge(other, tmp_path / "nowhere")

@@ -96,3 +96,62 @@ def test_a_number_that_is_no_number_does_not_slip_in(tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(HarnessFault, match="damaged"):
         baseline.load(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("failed", -1, r"runs\[0\]\.failed: is -1"),
+        ("invalid", "no list", r"runs\[0\]\.invalid"),
+        ("invalid", [3], r"runs\[0\]\.invalid\[0\]"),
+        ("unstable", 5, r"runs\[0\]\.unstable"),
+        ("workers", [1], r"runs\[0\]\.workers"),
+        ("values", {"p99(ttft)": -5}, "at least 0"),
+        ("values", {"p99(ttft)": 10**400}, "finite"),
+        ("values", {"p99(ttft)": True}, "not a number"),
+        ("values", {"ratio(error)": 2}, "a share lies in"),
+        ("values", {"ratio(error)": None}, "only times can be"),
+        ("values", {"rate(ok)": None}, "only times can be"),
+        ("values", {"p99(nothing)": 1}, "is not known here"),
+        ("counts", {}, "counts of .* are missing"),
+        ("more", 1, r"runs\[0\]\.more: unknown key"),
+    ],
+)
+def test_a_value_that_no_run_could_have_is_refused_where_it_stands(
+    tmp_path: Path, key: str, value: object, said: str
+) -> None:
+    path = saved(tmp_path)
+    document = json.loads(path.read_text())
+    document["runs"][0][key] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(HarnessFault, match=said) as caught:
+        baseline.load(path)
+    assert caught.value.errors[-1].endswith("make it again with --save-baseline")
+
+
+def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    document = json.loads(path.read_text())
+    del document["load_fingerprint"]
+    document["runs"][1]["seed"] = "x"
+    path.write_text(json.dumps(document))
+    with pytest.raises(HarnessFault) as caught:
+        baseline.load(path)
+    assert [text.split(": ")[0] for text in caught.value.errors] == [
+        f"{path}:load_fingerprint", f"{path}:runs[1].seed", str(path),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"schema": "plimsoll.baseline/1"', "[1]", ""])
+def test_a_text_that_is_no_document_is_damaged(tmp_path: Path, text: str) -> None:
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(HarnessFault, match="damaged"):
+        baseline.load(tmp_path / "b.json")
+
+
+def test_a_file_that_a_formatter_has_been_over_is_still_a_baseline(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    for separators in ((",", ":"), (", ", " : ")):
+        path.write_text(json.dumps(json.loads(path.read_text()), separators=separators))
+        assert baseline.is_baseline(path)
+        assert baseline.load(path).arm.name == "main"

@@ -137,3 +137,17 @@ def test_an_interleaved_folder_beside_another_argument_says_what_to_give(tmp_pat
     for text in ("ab", "ab/runs"):
         with pytest.raises(HarnessFault, match="it holds the arms base, new"):
             find([str(tmp_path / text), str(tmp_path / "ab/runs/001-base")])
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\x1b[2J"])
+def test_a_name_that_nobody_could_read_is_refused(tmp_path: Path, name: str) -> None:
+    sealed_run(tmp_path / "main/1")
+    with pytest.raises(HarnessFault, match="empty or can't be printed"):
+        find([f"{name}={tmp_path}/main", str(tmp_path / "main")])
+
+
+@pytest.mark.parametrize(("file", "text"), [("manifest.json", "{}"), ("manifest.json", "[]"), ("scenario.yaml", "")])
+def test_a_run_whose_descriptions_are_damaged_is_one_clear_error(tmp_path: Path, file: str, text: str) -> None:
+    sealed_run(tmp_path / "main/1")
+    (sealed_run(tmp_path / "new/1") / file).write_text(text)
+    assert "damaged" in faults(str(tmp_path / "main"), str(tmp_path / "new"))

@@ -326,6 +326,9 @@ def test_lengths_of_time_for_people(ns: float, text: str) -> None:
         (slo(more="description: " + "x" * 1051), "has 1051 characters. OpenSLO allows at most 1050"),
         (slo(annotations="plimsoll.io/production-rate: 100"), "is 100, not a text. Put it in quotes"),
         (slo(annotations="plimsoll.io/production-rate: 'fast'"), "Give events per second above 0"),
+        (slo(annotations="plimsoll.io/production-rate: '1e-300'"), "Give events per second above 0"),
+        (slo(RATIO, "{target: 0.9999999999}"), "nearer to 0 or 1 than any run can show"),
+        (slo(RATIO, "{targetPercent: 1e-300}"), "nearer to 0 or 100 than any run can show"),
         (slo(annotations="plimsoll.io/empty-slice: bad"), "Did you mean plimsoll.io/empty-slices?"),
         (slo(annotations="a b: c"), "is no annotation"),
         (slo(more="indicatorRef: x"), "has both indicator and indicatorRef"),
@@ -476,6 +479,16 @@ def test_aliases_that_multiply_and_endless_nesting_are_refused() -> None:
     assert "nested too deep, or its aliases" in error(bomb)
     assert "nested too deep" in error("a: &a [*a]")
     assert "nested too deep" in error("[" * 5000)
+
+
+@pytest.mark.parametrize("weight", ["1e308", "1e-300"])
+def test_weights_that_no_arithmetic_survives_are_refused(weight: str) -> None:
+    found = errors(slo(objective=f"{{op: lte, value: 200, target: 0.99, compositeWeight: {weight}}}"))
+    assert any("compositeWeight: is not from 1e-6 to 1e6" in line for line in found)
+
+
+def test_a_name_cannot_command_the_terminal() -> None:
+    assert "\x1b" not in error(slo().replace("name: chat", 'name: "\\e[31mred"'))
 
 
 def test_a_file_is_told_from_one_of_the_short_grammar(tmp_path: Path) -> None:

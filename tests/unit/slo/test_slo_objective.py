@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slo.objective import Objective, ObjectiveError, check, from_goodput, load_file, parse, parse_all, show
+from slo.objective import LEAST_SHARE, Objective, ObjectiveError, check, from_goodput, load_file, parse, parse_all, show
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,21 @@ def test_what_yaml_would_drop_or_choke_on_is_refused(tmp_path: Path, content: st
         load_file(path)
     assert says in caught.value.errors[0]
     assert all(len(line) < 400 for line in caught.value.errors)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p99.99999999999(ttft) <= 1s",
+        "p0.00000000001(output_rate) >= 1/s",
+        "ratio(error) <= 0.00000000001%",
+        "ratio(good) >= 99.99999999999%",
+    ],
+)
+def test_a_share_that_no_run_is_long_enough_for_is_refused(text: str) -> None:
+    with pytest.raises(ObjectiveError, match=r"any run can show|a finite run can show"):
+        parse(text)
+    assert parse("p99.9999999(ttft) <= 1s").quantile == 1 - LEAST_SHARE
 
 
 def test_aliases_that_multiply_are_refused_at_once(tmp_path: Path) -> None:

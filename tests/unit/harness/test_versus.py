@@ -1,0 +1,48 @@
+"""One session of comparing: what is refused before any run is made, and a result that nobody can read any more."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rich.text import Text
+
+from harness.comparing import question
+from harness.comparison_output import say_drawn
+from harness.errors import HarnessFault
+from harness.promises import Asked
+from harness.versus import Wanted, of_interleaved, of_runs
+from tests.unit.harness.sealed_runs import sealed_run
+
+
+def wanted(folder: Path) -> Wanted:
+    made, errors = question([], Asked(), "5%", "1%")
+    assert not errors
+    return Wanted(made, save_baseline=folder / "b.json", out=folder / "out")
+
+
+def test_which_of_three_sides_to_keep_is_asked_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "abc":
+        sealed_run(tmp_path / name)
+    with pytest.raises(HarnessFault, match="which of a, b, c"):
+        of_runs([str(tmp_path / name) for name in "abc"], wanted(tmp_path))
+    arms = [f"{name}=bundled" for name in "abc"]
+    with pytest.raises(HarnessFault, match="which of a, b, c"):
+        of_interleaved("smoke", {}, Asked(), arms, 5, "2s", False, wanted(tmp_path))
+    assert capsys.readouterr().out == ""
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_disk_behind_stdout_is_a_warning_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        say_drawn(lambda _: Text("result\n" * 10_000))
+        monkeypatch.undo()
+        full.detach()
+    assert "the result could not be printed (No space left on device)" in capsys.readouterr().err
