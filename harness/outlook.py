@@ -121,7 +121,8 @@ def outlook(scenario: Scenario, promises: Promises, given: Assumptions) -> Outlo
 def _windows(promises: Promises, paces: Sequence[Pace]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Lengths of alert windows up to the longest pace, and beyond it: a report says of the latter "not observable"."""
     rules = [rule for slo in promises.slos for rule in slo.rules or policy("sre-workbook", slo.period_ns)]
-    rules = rules or list(policy("sre-workbook", _PERIOD_NS))
+    if not rules and any(share_limit(one) is not None for one in promises.objectives):
+        rules = list(policy("sre-workbook", _PERIOD_NS))
     lengths = sorted({length for rule in rules for length in (rule.short_ns, rule.long_ns)})
     most = max(pace.duration_ns for pace in paces)
     seen = tuple(length for length in lengths if most >= WHOLE * length)

@@ -66,8 +66,10 @@ def headline(report: ComparisonReport) -> str:
         return f"{names}: better than {report.base.name} beyond the tolerance, at {sure}, and nothing worse."
     if not found[0].reasons:
         return f"{names}: {report.outcome.lower()}."
-    reason = found[0].reasons[0]
-    return f"{names}: {reason}" + ("" if reason.endswith(("?", ".", "!")) else ".")
+    first, others = found[0], [candidate.name for candidate in found[1:]]
+    reason = first.reasons[0] + ("" if first.reasons[0].endswith(("?", ".", "!")) else ".")
+    # The reason has the numbers of one candidate: whoever else ended so is named behind it.
+    return f"{first.name}: {reason}" + (f" {report.outcome} too: {', '.join(others)}." if others else "")
 
 
 def value(effect: EffectPart, amount: int | float | None) -> str:

@@ -49,6 +49,8 @@ def _of_runs(m: Measured, outcome: str, adjusted_p: float, alpha: float) -> str:
     most = _most(m)
     if outcome == "INCONCLUSIVE":
         return f"not shown to stay within the tolerance of {tolerance}; {most} is possible"
+    if m.better_limit <= m.shift.low and m.shift.high <= m.worse_limit:
+        return f"{by}, and within the tolerance of {tolerance}"
     if adjusted_p <= alpha:
         return f"{by}, a difference not shown to be beyond the tolerance of {tolerance}"
     if m.shift.high <= m.worse_limit:

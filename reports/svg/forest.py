@@ -65,7 +65,7 @@ class Row:
 def forest(rows: Sequence[Row], ratio: bool, label: str, width: float) -> Picture:
     """All rows on one axis; ``ratio``: a logarithmic axis around 1, else a linear one around 0."""
     narrow = width < 600
-    left, right = (132.0, 84.0) if narrow else (150.0, 150.0)
+    left, right = (144.0, 84.0) if narrow else (150.0, 150.0)
     canvas = Canvas(width, len(rows) * ROW + _FOOT, left=left, right=right, top=4, bottom=_FOOT)
     axis = _axis(rows, ratio, canvas)
     drawn = [_row(row, index, axis, canvas, ratio) for index, row in enumerate(rows)]
@@ -130,7 +130,8 @@ def _whisker(row: Row, y: float, axis: Axis) -> Markup:
         return text(axis.start + 6, y + 4, "no interval", "tick", "start") + _dot(row, y, axis)
     low = axis.start if row.low is None else axis.at(row.low)
     high = axis.end if row.high is None else axis.at(row.high)
-    cut_low, cut_high = max(low, axis.start), min(high, axis.end)
+    # An interval may lie beyond the axis as a whole.
+    cut_low, cut_high = (min(max(x, axis.start), axis.end) for x in (low, high))
     drawn = line(cut_low, y, cut_high, y, "interval")
     drawn += _end(cut_low, y, -1, row.low is None or low < axis.start)
     drawn += _end(cut_high, y, 1, row.high is None or high > axis.end)

@@ -53,15 +53,24 @@ def _point(p: PointPart, class_: str, x: Axis, y: Axis) -> Markup:
 
 
 def _names(points: Sequence[PointPart], classes: Mapping[str, str], x: Axis, y: Axis, canvas: Canvas) -> Markup:
-    """Names beside their points; one that would lie on another is left to the table."""
+    """Names beside their points; one that would lie on another on every side is left out."""
     taken: list[tuple[float, float, float]] = []
     drawn = []
     for p in sorted(points, key=lambda p: bool(p.dominated_by)):
         wide = text_width(p.name, FONT)
-        left = x.at(p.x) + 9 if x.at(p.x) + 9 + wide < canvas.width else x.at(p.x) - 9 - wide
-        height = y.at(p.y) - 7
-        if any(left < b and a < left + wide and abs(height - h) < FONT + 2 for a, b, h in taken):
-            continue
-        taken.append((left, left + wide, height))
-        drawn.append(text(left, height, p.name, f"note halo {classes.get(p.arm, 'arm-0')}"))
+        for left, height in _places(x.at(p.x), y.at(p.y), wide, canvas):
+            if not any(left < b and a < left + wide and abs(height - h) < FONT + 2 for a, b, h in taken):
+                taken.append((left, left + wide, height))
+                drawn.append(text(left, height, p.name, f"note halo {classes.get(p.arm, 'arm-0')}"))
+                break
     return join(drawn)
+
+
+def _places(at: float, height: float, wide: float, canvas: Canvas) -> list[tuple[float, float]]:
+    """Where a name may stand, best first: above or below, right or left, within the picture."""
+    return [
+        (left, height + down)
+        for down in (-7, FONT + 5)
+        for left in (at + 9, at - 9 - wide)
+        if left >= canvas.x_range[0] and left + wide < canvas.width and height + down < canvas.y_range[0]
+    ]

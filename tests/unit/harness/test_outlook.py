@@ -272,3 +272,7 @@ def test_the_verb_sends_nothing_writes_nothing_and_exits_with_0(
     assert json.loads(done.stdout)["needs"][0]["requests"] == 299
     assert CliRunner().invoke(app, ["plan", "interactive-chat"]).exit_code == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_budget_no_alert_window_is_spoken_of() -> None:
+    assert seen("mean(ttft) <= 1s", rate=20).windows_ns == ((), ())

@@ -13,11 +13,15 @@ from made_comparisons import CASES, arm, case
 from test_reports_html import read
 
 from reports import comparison_words as say
-from reports.comparison import build, json_schema
+from reports.comparison import build, front_part, json_schema
 from reports.comparison_formats import FORMATS
 from reports.comparison_parts import ComparisonReport
+from reports.svg.forest import Row, forest
+from reports.svg.plot import Canvas
+from reports.svg.scatter import scatter
 from slo.arms import Arm
 from slo.compare import compare
+from slo.pareto import Point, front
 
 HOSTILE = "<script>alert(1)</script> | `x` @you #1 https://evil.test \x1b[31m \u202e\n\"'&]]>"
 
@@ -119,3 +123,27 @@ def test_changes_read_as_people_write_them() -> None:
     assert say.interval(few) == "–"
     unbounded = {e.quantity: e for e in case("failures").candidates[0].effects}["p99(ttft)"]
     assert say.interval(unbounded).endswith("to ∞")
+
+
+def test_a_headline_gives_one_candidates_numbers_to_that_candidate_alone() -> None:
+    base, others = arm("main"), [arm("b", 1.14, seed=2), arm("c", 1.2, seed=3)]
+    found = build(compare(base, others), base, others)
+    assert re.fullmatch(r"b: p50\(ttft\): .*\)\. REGRESSION too: c\.", say.headline(found))
+
+
+def test_an_interval_wholly_beyond_the_axis_is_drawn_at_its_edge() -> None:
+    far = {"tolerance": 0.05, "lower_is_better": False, "tone": "regression", "shown": "x"}
+    rows = [Row("down", 0.0, 0.0, 0.0, **far), Row("up", 1e9, 1e9, 1e9, **far), Row("near", 1.0, 0.98, 1.02, **far)]
+    drawn = forest(rows, True, "label", 900).svg
+    at = [float(x) for x in re.findall(r'(?:x1|x2|cx)="(-?[0-9.e+]+)"', drawn)]
+    assert len(at) > 8
+    assert all(150 <= x <= 750 for x in at)
+
+
+def test_names_of_points_in_one_place_stand_beside_each_other() -> None:
+    points = [Point(name, (10.0,), (10.0,), name) for name in ("a", "b", "c", "d", "e")]
+    chart = front_part("t", "x", "y", front([*points, Point("z", (20.0,), (20.0,), "z")]))
+    drawn = scatter(chart, {}, "label", Canvas(900, 400, left=60, right=20, top=30, bottom=40)).svg
+    places = re.findall(r'<text x="([^"]+)" y="([^"]+)"[^>]*>([abcde])</text>', drawn)
+    assert len(places) == 4  # the fifth has no room
+    assert len({place[:2] for place in places}) == 4

@@ -78,7 +78,7 @@ def test_a_significant_change_within_the_tolerance_is_no_regression() -> None:
     effect = seen.candidates[0].effects[0]
     assert effect.adjusted_p < 0.05
     assert (seen.outcome, seen.exit_code) == ("INDISTINGUISHABLE", 0)
-    assert "3 % more, a difference not shown to be beyond the tolerance" in effect.why
+    assert "3 % more, and within the tolerance of 5 %" in effect.why
     assert one(arm("a", {"p99(ttft)": BASE}), arm("b", {"p99(ttft)": scaled(1.03)}), tolerance=0.0).exit_code == 1
 
 
@@ -374,37 +374,3 @@ def test_correlated_requests_of_the_base_weigh_less_and_those_of_the_candidate_d
 
     assert p(weighed(plain[0], 20.0), plain[1]) > p(*plain)
     assert p(plain[0], weighed(plain[1], 20.0)) == p(*plain)
-
-
-def test_what_is_said_of_infinite_and_missing_values_reads_well() -> None:
-    runs = [1.0, 1.1, 1.2, 1.3, 1.4]
-    lost = compare(
-        arm("a", {"p99(ttft)": runs}), [arm("b", {"p99(ttft)": [float("inf")] * 5})], parse_all(["p99(ttft)"])
-    )
-    assert "interval infinite;" in lost.candidates[0].effects[0].why
-    nothing = arm("b", {"p99(ttft)": [NAN] * 5})
-    for base, said in ((arm("a", {"p99(ttft)": runs}), "the candidate has"), (nothing, "both arms have")):
-        [effect] = compare(base, [nothing], parse_all(["p99(ttft)"])).candidates[0].effects
-        assert effect.why == f"{said} no value of it in some run. Compare what both measured"
-
-
-def test_a_run_that_was_never_made_is_no_other_schedule() -> None:
-    def planned(name: str, plans: str) -> Arm:
-        made = arm(name, {"p50(ttft)": [1.0, 1.1, 1.2]})
-        return Arm(
-            name,
-            tuple(dataclasses.replace(run, plan=plan.strip("-")) for run, plan in zip(made.runs, plans, strict=True)),
-        )
-
-    quantity = parse_all(["p50(ttft)"])
-    for plans, warned in (("pqr", False), ("pq-", False), ("pqx", True), ("pqq", True), ("px-", True)):
-        said = compare(planned("a", "pqr"), [planned("b", plans)], quantity).warnings
-        assert any("did not run the same schedules" in text for text in said) is warned
-
-
-def test_one_warning_tells_of_all_candidates_with_thin_tails() -> None:
-    def short(name: str) -> Arm:
-        return arm(name, {"p99(ttft)": BASE}, n=50)
-
-    said = compare(short("a"), [short("b"), short("c")], parse_all(["p99(ttft)"])).warnings
-    assert [text.split(" values")[0] for text in said] == ["b, c: p99(ttft): fewer than 10"]
