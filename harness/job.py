@@ -35,6 +35,7 @@ _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id",
 
 #: The file name that means standard output.
 STDOUT = Path("-")
+_ON_STDOUT = ("-", "/dev/stdout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[s
             what = f"{name!r} is no format" if name not in known else "no file name"
             errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
             continue
-        if path in ("-", "/dev/stdout"):  # opening it by name would truncate a file that stdout was sent to
+        if path in _ON_STDOUT:  # opening it by name would truncate a file that stdout was sent to
             targets.append(FormatTarget(known[name], STDOUT))
             continue
         try:
@@ -96,6 +97,15 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[s
         except OSError as error:
             errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
     return tuple(targets), errors
+
+
+def one_on_stdout(format_texts: Sequence[str], as_json: bool) -> list[str]:
+    """What is wrong with where the results go: standard output holds one document that a program reads."""
+    there = [text for text in format_texts if text.partition("=")[2] in _ON_STDOUT]
+    if len(there) + as_json > 1:
+        what = [*(["--json"] if as_json else []), *(f"--format {text}" for text in there)]
+        return [f"{' and '.join(what)}: all go to standard output. Give all but one a file"]
+    return []
 
 
 def find_scenario(name: str | None, flags: Flags) -> Scenario:

@@ -80,6 +80,12 @@ def find(texts: Sequence[str]) -> tuple[Side, ...]:
 def of_interleaving(out: Path, level: str = "") -> tuple[Side, ...]:
     """The arms of an ``interleave.json``, at one of its loads. Raises HarnessFault where no round is whole."""
     plan = interleave.read(out)
+    loads = [str(one.get("label", "")) for one in plan.levels]
+    if not level and any(loads):
+        raise HarnessFault(
+            f"{out}: it is a bake-off at the loads {', '.join(loads)}. Judge it with `plimsoll bakeoff FILE --again --out {out}`, "
+            f"or compare two arms at one load: '{out}/runs/*-{plan.names[0]}-{loads[0]}'"
+        )
     slots = [slot for slot in plan.slots if slot.level == level]
     missing = sum(1 for slot in slots if slot.state == "pending")
     whole = [n for n in range(1, plan.repeats + 1) if all(s.state != "pending" for s in slots if s.round == n)]

@@ -223,8 +223,10 @@ def open_sealed(path: Path) -> Sealed:
         manifest = json.loads(directory.file("manifest.json").read_text(encoding="utf-8"))
         generator = json.loads(directory.file("generator.json").read_text(encoding="utf-8"))
         scenario = yaml.safe_load(directory.file("scenario.yaml").read_text(encoding="utf-8"))
+        if not isinstance(scenario, dict) or not isinstance(manifest, dict):
+            raise ValueError("scenario.yaml or manifest.json holds no mapping")
         records = tables.load(path)
         facts = GeneratorFacts.from_json(generator["facts"])
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
     return Sealed(directory, manifest, scenario, records, facts)

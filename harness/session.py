@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.foresight import foresee
 from harness.job import STDOUT, FormatTarget, Prepared
 from harness.progress import LiveDisplay
+from harness.promises import FILE as PROMISES
 from harness.promises import Promises, keep
 from harness.rundir import RunDirectory, Sealed
 from reports import report as reporting
@@ -50,6 +51,7 @@ def carry_out(prepared: Prepared, label: str = "") -> Outcome:
     console = Console(stderr=True)
     display = LiveDisplay(console, f"{label}{scenario.name} ({scenario.kind})")
     notice = partial(_notice, console)
+    _keep(prepared.promises, prepared.job.directory, notice)
     try:
         foreseen = foresee(prepared.job)
         for text in foreseen.warnings:
@@ -63,13 +65,19 @@ def carry_out(prepared: Prepared, label: str = "") -> Outcome:
         display.close()
     for note in outcome.sealed.notes:
         notice(f"warning: {note}")
+    if outcome.sealed.directory != prepared.job.directory:
+        _keep(prepared.promises, outcome.sealed.directory, notice)
+    return outcome
+
+
+def _keep(promises: Promises, directory: RunDirectory, notice: Callable[[str], None]) -> None:
+    """Before the load: a run that fills the disk has its promises all the same."""
     try:
-        keep(prepared.promises, outcome.sealed.directory)
+        keep(promises, directory)
     except OSError as error:
         notice(
-            f"warning: the objectives could not be written beside the records ({error.strerror}); give them to gate again"
+            f"warning: the objectives could not be written to {directory.path} ({error.strerror}); give them to gate again"
         )
-    return outcome
 
 
 def _notice(console: Console, text: str) -> None:
@@ -186,6 +194,8 @@ def _tidy(directory: RunDirectory) -> None:
     for log in (directory.worker_log, directory.server_log):
         if log.exists() and not log.stat().st_size:
             log.unlink()
+    if not any(directory.segments.glob("*")):
+        directory.file(PROMISES).unlink(missing_ok=True)
     try:
         directory.segments.rmdir()
         directory.path.rmdir()

@@ -36,7 +36,12 @@ _RATES = {
 
 #: Of the settings that are never used here, those that are numbers and no switches.
 _NUMBERS = frozenset(
-    {"accuracy_log_rng_seed", "accuracy_log_probability", "accuracy_log_sampling_target", "performance_issue_same_index"}
+    {
+        "accuracy_log_rng_seed",
+        "accuracy_log_probability",
+        "accuracy_log_sampling_target",
+        "performance_issue_same_index",
+    }
 )
 
 Entry = tuple[str, Any, str]

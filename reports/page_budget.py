@@ -157,7 +157,8 @@ def _chart(part: BudgetPart) -> Chart | None:
         legend.append(Key("alert fires", "alarm-key"))
     if not all(alarm.sure for alarm in alarms):
         legend.append(Key("might fire", "alarm-key", "dash"))
-    return chart("Burn rate over the run", "", legend, partial(burn_chart, data, alarms, label), wide, narrow)
+    note = "The dashed line is 1: there the budget lasts exactly its period."
+    return chart("Burn rate over the run", note, legend, partial(burn_chart, data, alarms, label), wide, narrow)
 
 
 def _alarm(alert: AlertPart) -> Alarm | None:

@@ -88,7 +88,7 @@ def ledgers_of(
 def _entries(objective: Objective, records: Records, limits: Sequence[Objective]) -> tuple[BoolArray, IntArray]:
     """Whether each entry is bad, and the record it belongs to, ascending."""
     if objective.quantile is not None:
-        measured = measure(catalogue()[objective.indicator], records)
+        measured = measure(catalogue()[objective.indicator], records, judged=True)
         return ~np.asarray(objective.met_by(measured.values)), measured.row
     row = np.flatnonzero(records.in_measure)
     good = goodput(records, limits).good if objective.indicator == "good" else records.ok

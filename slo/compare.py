@@ -254,16 +254,21 @@ def _whole(base: Arm, candidate: Arm, outcome: Outcome, effects: Sequence[Effect
     """A generator that broke its promise spoils everything; an endpoint that did not keep up excuses no regression."""
     broken = [(arm.name, run) for arm in (base, candidate) for run in arm.runs if not run.valid]
     if broken:
-        return "INVALID", tuple(f"run {run.run or '?'} of {name} is invalid: {run.reasons[0]}" for name, run in broken)
+        return "INVALID", tuple(f"run {_folder(run)} of {name} is invalid: {run.reasons[0]}" for name, run in broken)
     drowned = [(arm.name, run) for arm in (base, candidate) for run in arm.runs if run.unstable]
     if drowned and (outcome != "REGRESSION" or any(run.unstable for run in base.runs)):
-        return "INVALID", tuple(f"run {run.run or '?'} of {name}: {run.unstable}" for name, run in drowned)
+        return "INVALID", tuple(f"run {_folder(run)} of {name}: {run.unstable}" for name, run in drowned)
     decisive = [effect for effect in effects if effect.outcome == outcome]
     if effects and effects[0].runs_needed and outcome == "INCONCLUSIVE":
         return outcome, (_too_few(base, candidate, effects),)
     if not effects:
         return outcome, ("nothing was measured in either arm, so nothing was compared",)
     return outcome, tuple(f"{effect.quantity}: {effect.why}" for effect in decisive)
+
+
+def _folder(run: RunSample) -> str:
+    """What to look at: where the run is, else its id."""
+    return run.directory or run.run or "?"
 
 
 def _too_few(base: Arm, candidate: Arm, effects: Sequence[Effect]) -> str:

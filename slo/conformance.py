@@ -75,26 +75,27 @@ shifts every `tpot` in silence. The column `tokens_from` of a run tells which it
 
 A request that failed has, whatever it did before, `ttfb`, `ttft`, `ttft_answer`, `tpot`, `e2e`, `latency`, `service_time`,
 `reader_idle` and `reader_stalls` of +inf, `fluidity`, `reader_in_time`, `output_rate` and `output_tokens` of 0, `error` of
-1, and it breaks every limit on a single request. The rest:
+1, and it breaks every limit on a single request. In `itl` it has as many gaps as the longest answer of the run, here the two
+of a plain one: what never came never comes. The rest:
 
 | case | what happened | status | tokens | itl | lag | generator_lag | connect |
 |---|---|---|---|---|---|---|---|
 | `cancelled` | given up after `a` and `b` | CANCELLED | 2 | 10, inf | 2 | 1 | - |
 | `timed_out` | the time limit, after `a` and `b` | TIMEOUT | 2 | 10, inf | 2 | 1 | - |
-| `timed_out_early` | the time limit, before any byte | TIMEOUT | - | inf | 2 | 1 | - |
+| `timed_out_early` | the time limit, before any byte | TIMEOUT | - | inf, inf | 2 | 1 | - |
 | `cut` | the connection closed after `a` and `b` | PROTOCOL | 2 | 10, inf | 2 | 1 | - |
 | `cut_cleanly` | the stream ended after `a` and `b`, without an end | PROTOCOL | 2 | 10, inf | 2 | 1 | - |
 | `error_event` | an error event after `a` and `b` | HTTP | 2 | 10, inf | 2 | 1 | - |
-| `error_overloaded` | an error event after `a`: overloaded | REFUSED | 1 | inf | 2 | 1 | - |
+| `error_overloaded` | an error event after `a`: overloaded | REFUSED | 1 | inf, inf | 2 | 1 | - |
 | `given_up` | finish reason `error` after `a` and `b` | HTTP | 2 | 10, inf | 2 | 1 | - |
-| `empty_stream` | a stream of nothing | PROTOCOL | - | inf | 2 | 1 | - |
-| `not_json` | an event after `a` that is not JSON | PROTOCOL | 1 | inf | 2 | 1 | - |
-| `http_error` | status 500 | HTTP | - | inf | 2 | 1 | - |
-| `refused` | status 429 or 503 | REFUSED | - | inf | 2 | 1 | - |
-| `no_connection` | the connection was refused | CONNECT | - | inf | inf | 1 | - |
-| `connect_then_error` | a connection made in 3 ms, then status 500 | HTTP | - | inf | 2 | 1 | 3 |
+| `empty_stream` | a stream of nothing | PROTOCOL | - | inf, inf | 2 | 1 | - |
+| `not_json` | an event after `a` that is not JSON | PROTOCOL | 1 | inf, inf | 2 | 1 | - |
+| `http_error` | status 500 | HTTP | - | inf, inf | 2 | 1 | - |
+| `refused` | status 429 or 503 | REFUSED | - | inf, inf | 2 | 1 | - |
+| `no_connection` | the connection was refused | CONNECT | - | inf, inf | inf | 1 | - |
+| `connect_then_error` | a connection made in 3 ms, then status 500 | HTTP | - | inf, inf | 2 | 1 | 3 |
 | `unfinished` | still under way when the run ended, after `a` and `b` | UNFINISHED | 2 | 10, inf | 2 | 1 | - |
-| `unsent` | never sent | UNSENT | - | inf | inf | inf | - |
+| `unsent` | never sent | UNSENT | - | inf, inf | inf | inf | - |
 
 In a run that streams nothing at all, and one where no request has the stamps, a metric that needs them has no value rather
 than a worst one: it does not apply. A request of the warm-up has no value of any metric.

@@ -19,6 +19,9 @@ import numpy as np
 
 from slo.records import BoolArray, FloatArray, IntArray, Records
 
+#: So many gaps may be made up for failed requests in any case.
+_PLENTY = 1_000_000
+
 
 class OnFailure(Enum):
     """What a request that did not succeed contributes to an indicator."""
@@ -90,17 +93,20 @@ def gap_rows(records: Records) -> IntArray:
     return np.repeat(np.arange(len(records)), np.maximum(np.diff(records.chunk_offsets) - 1, 0))
 
 
-def measure(indicator: Indicator, records: Records) -> Measured:
+def measure(indicator: Indicator, records: Records, judged: bool = False) -> Measured:
     """The values of an indicator over the measured rows, failures included as the worst.
 
     Not applicable, n = 0: there are successful requests but no request at all, failed ones included, has the
-    stamps (say, a first token from an endpoint that does not stream).
+    stamps (say, a first token from an endpoint that does not stream). ``judged``: for a verdict, where that
+    holds only if nothing failed; otherwise the last request with the stamps could take the objective away by
+    failing. A failed request has as many gaps as the longest answer: what never came never comes.
     """
     values, valid = indicator.compute(records)
     row = gap_rows(records) if indicator.scope == "gap" else np.arange(len(records))
     ok, measured = records.ok, records.in_measure
     valid = valid & measured[row]
-    if not valid.any() and bool((ok & measured).any()):
+    unknown = not valid.any() and bool((ok & measured).any())
+    if unknown and not (judged and bool((measured & ~ok).any())):
         return Measured(np.empty(0), np.empty(0, np.int64), 0, int((ok & measured).sum()), 0)
     has_value = np.zeros(len(records), bool)
     has_value[row[valid]] = True
@@ -117,6 +123,8 @@ def measure(indicator: Indicator, records: Records) -> Measured:
     if indicator.awaited:  # an empty answer must not be better than a slow one
         punished = punished | (measured & records.ok & ~has_value)
     extra = np.flatnonzero(punished)
+    if indicator.scope == "gap" and len(extra):
+        extra = np.repeat(extra, _lost(np.bincount(row[valid], minlength=len(records)), extra))
     missing = int(np.count_nonzero(measured & ok & ~has_value))
     if not len(extra):  # in order already; on a run of 50 million gaps each copy saved is 400 MB
         whole = bool(valid.all())
@@ -125,6 +133,17 @@ def measure(indicator: Indicator, records: Records) -> Measured:
     both = np.concatenate([values[valid], np.full(len(extra), indicator.worst)])
     order = np.argsort(rows, kind="stable")
     return Measured(both[order], rows[order], len(rows), missing, len(extra))
+
+
+def _lost(had: IntArray, failed: IntArray) -> IntArray:
+    """How many gaps each failed request lacks of the longest answer: at least one.
+
+    All together never many more than all gaps that there are: beyond that half of the values no number changes a verdict
+    on a high percentile, and memory is finite.
+    """
+    most = max(int(had.sum()), _PLENTY) // len(failed) + 1
+    lost: IntArray = np.clip(int(had.max(initial=0)) - had[failed], 1, most)
+    return lost
 
 
 def catalogue() -> Mapping[str, Indicator]:

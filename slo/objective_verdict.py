@@ -80,7 +80,7 @@ def judge_objective(
         return _rate(objective, records, good)
     if objective.statistic == "accuracy":
         return not_compared(objective)
-    measured = measure(catalogue()[objective.indicator], records)
+    measured = measure(catalogue()[objective.indicator], records, judged=True)
     if measured.n == 0:
         return _no_data(objective, measured, confidence)
     if objective.quantile is not None:
@@ -230,8 +230,8 @@ def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVer
     measured = records.in_measure
     if observed is None and ((records["n_out"] >= 0) & measured).any():
         observed = 0.0  # tokens were counted, but only of requests that failed
-    if observed is None and not (records.ok & measured).any():
-        observed = 0.0
+    if observed is None and (~records.ok & measured).any():
+        observed = 0.0  # nobody counted any, and what failed might have
     if observed is None or good.n == 0:
         nan = float("nan")
         what = "no request counted its tokens" if good.n else "nothing was measured"

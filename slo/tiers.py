@@ -101,7 +101,7 @@ def rank(arms: Sequence[Arm], quantity: Quantity, confidence: Fraction | str | f
 def _unfit(arm: Arm, quantity: Quantity) -> str:
     for run in arm.runs:
         if not run.valid:
-            return f"run {run.run or '?'} is invalid: {run.reasons[0]}"
+            return f"run {run.directory or run.run or '?'} is invalid: {run.reasons[0]}"
     if not arm.runs or np.isnan(arm.values(quantity)).any():
         return f"no {quantity} in every run"
     return ""

@@ -50,7 +50,7 @@ def report(
 
 
 def _judge_again(run_dir: Path, asked: Asked, format_texts: list[str], as_json: bool, rewrite: bool = False) -> int:
-    from harness.job import read_formats
+    from harness.job import one_on_stdout, read_formats
     from harness.promises import again
     from harness.rundir import open_sealed
     from harness.session import judge, publish
@@ -58,8 +58,11 @@ def _judge_again(run_dir: Path, asked: Asked, format_texts: list[str], as_json: 
     sealed = open_sealed(run_dir)
     promises, errors = again(asked, sealed)
     outputs, problems = read_formats(format_texts)
+    problems += one_on_stdout(format_texts, as_json)
     if errors or problems:
         raise HarnessFault(errors + problems)
+    if not rewrite and not (promises.slos or any(one.scope == "run" for one in promises.objectives)):
+        raise HarnessFault(f"{run_dir}: no objective to judge by, neither here nor in the run. Give --slo or --preset")
     result = judge(sealed, promises)
     written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json)
     if not written:

@@ -67,7 +67,7 @@ def run(
     json_: Json = False,
 ) -> None:
     """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
-    from harness.job import prepare
+    from harness.job import one_on_stdout, prepare
     from harness.promises import Asked
     from harness.session import run_job
 
@@ -82,6 +82,8 @@ def run(
         "options": _yaml_values(_pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
+    if problems := one_on_stdout(format or [], json_):
+        raise HarnessFault(problems)
     prepared = prepare(scenario, flags, asked, format or [], out)  # type: ignore[arg-type]
     raise typer.Exit(run_job(prepared, as_json=json_))
 

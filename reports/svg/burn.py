@@ -41,8 +41,6 @@ def burn_chart(data: BurnTimeline, alarms: Sequence[Alarm], label: str, canvas: 
     y = from_zero(max([*known, 1.25]), *inner.y_range, "1", 4)
     drawn = [grid(inner, x, y), _bars(data, x, y)]
     drawn.append(line(x.start, y.at(1.0), x.end, y.at(1.0), "limit"))
-    if y.at(0.0) - y.at(1.0) > 14:
-        drawn.append(text(x.end - 4, y.at(1.0) - 4, "1 spends exactly the budget", "note halo limit", "end"))
     drawn += [_alarm(alarm, index, x, canvas, inner) for index, alarm in enumerate(alarms)]
     return Picture(svg(canvas, join(drawn), label), _hover(data, x, y, inner))
 

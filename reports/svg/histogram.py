@@ -68,7 +68,8 @@ def _rows(marks: Sequence[Mark], x: Axis, canvas: Canvas) -> list[int]:
 
 def _extent(mark: Mark, x: Axis, canvas: Canvas) -> tuple[float, float]:
     width = text_width(mark.label, FONT)
-    left = min(max(x.at(mark.value) - width / 2, 2.0), canvas.width - width - 2)
+    # The first column is the vertical axis's own: its topmost number stands as high as a label.
+    left = min(max(x.at(mark.value) - width / 2, canvas.x_range[0]), canvas.width - width - 2)
     return left, left + width
 
 

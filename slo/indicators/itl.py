@@ -2,10 +2,10 @@
 
 Chunks are not tokens: a chunk may carry several (speculative decoding, buffering proxies), so this is what
 a reader sees, not the model's step time. Gap-weighted: a long answer weighs more than a short one. Gaps of
-one request depend on each other, so intervals are narrower than they should be. A success with a single
-chunk or without a token has no gap: missing, and it satisfies a limit on a single request; any other
-request satisfies it if all its gaps do. A failed request contributes the gaps it had and one of +inf. Source: vLLM bench
-(inter-token latency).
+one request depend on each other, so a verdict cuts them by requests. A success with a single chunk or without
+a token has no gap: missing, and it satisfies a limit on a single request; any other request satisfies it if
+all its gaps do. A failed request contributes the gaps it had, and of +inf those that the longest answer of the
+run has more, at least one: what never came never comes. Source: vLLM bench (inter-token latency).
 """
 
 from __future__ import annotations

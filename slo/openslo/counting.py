@@ -106,7 +106,7 @@ def tally(events: Values | Requests, records: Records, sliced: bool = False) -> 
     went, which a mean over slices needs: else one more failure, where there was no value, would make its slice count more.
     """
     if isinstance(events, Values):
-        measured = measure(catalogue()[events.limit.indicator], records)
+        measured = measure(catalogue()[events.limit.indicator], records, judged=True)
         if not sliced:
             bad = ~np.asarray(events.limit.met_by(measured.values))
             return Tally(bad, measured.row, records["due_ns"][measured.row], measured.missing)

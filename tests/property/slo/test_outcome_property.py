@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -94,6 +96,37 @@ def test_making_a_request_slower_never_improves_the_outcome(
         late[name][row] += by
     before = outcome(some, objectives, len(some), open_loop=False)
     assert outcome(changed(some, **late), objectives, len(some), open_loop=False) >= before
+
+
+@given(
+    gaps=st.lists(st.lists(st.sampled_from([1, 30]), min_size=9, max_size=9), min_size=2, max_size=12),
+    times=st.integers(1, 12),
+    at=st.integers(0, 143),
+    left=st.integers(0, 9),
+    limit=st.sampled_from(["p50(itl) <= 10ms", "p90(itl) <= 10ms", "p99(itl) <= 10ms", "max(itl) <= 40ms"]),
+)
+def test_breaking_an_answer_off_never_improves_the_outcome(
+    gaps: list[list[int]], times: int, at: int, left: int, limit: str
+) -> None:
+    """It fails and takes the gaps that it had not had yet with it."""
+    rows = [[0, *(np.cumsum(row) * MS).tolist()] for row in gaps] * times
+    due = np.arange(len(rows)) * 10 * MS
+    columns: dict[str, Any] = {
+        "due_ns": due,
+        "ready_ns": due,
+        "sent_ns": due,
+        "first_byte_ns": due,
+        "done_ns": due + 400 * MS,
+    }
+    objectives = [parse(limit)]
+    whole = from_columns(len(rows), chunks=rows, **columns)
+    status = np.zeros(len(rows), np.int64)
+    row = at % len(rows)
+    status[row] = Status.PROTOCOL
+    rows = [*rows[:row], rows[row][: left + 1], *rows[row + 1 :]]
+    cut = from_columns(len(rows), chunks=rows, status=status, **columns)
+    before = outcome(whole, objectives, len(rows), open_loop=True)
+    assert outcome(cut, objectives, len(rows), open_loop=True) >= before
 
 
 @given(objectives=asked, loop=st.booleans(), planned=st.integers(0, 5))

@@ -15,6 +15,7 @@ from harness.bakeoff_output import bake_off
 from harness.bakeoff_session import judge
 from harness.errors import HarnessFault
 from harness.interleave import Interleaving, slots
+from harness.replications import of_interleaving
 from tests.unit.harness.sealed_runs import sealed_run
 
 TTFT_MS = {"fast": 10.0, "same": 10.0, "slow": 40.0}
@@ -136,3 +137,9 @@ def test_runs_of_other_endpoints_or_loads_are_not_judged_by_this_file(tmp_path: 
     ]  # fmt: skip
     with pytest.raises(HarnessFault, match=r"holds no interleave\.json"):
         judge(other, tmp_path / "nowhere")
+
+
+def test_a_bake_off_at_several_loads_is_no_interleaved_comparison(tmp_path: Path) -> None:
+    made(tmp_path)
+    with pytest.raises(HarnessFault, match="bake-off at the loads concurrency-1, concurrency-2"):
+        of_interleaving(tmp_path)

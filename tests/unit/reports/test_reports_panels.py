@@ -60,6 +60,8 @@ def test_an_alert_that_fires_is_marked_on_the_burn_rate() -> None:
     alert = panel["alerts"][0]
     assert alert["outcome"].startswith("fired at ")
     assert "fast burn (page)" in panel["chart"].wide.svg
+    assert "spends" not in panel["chart"].wide.svg  # what the line at 1 means stands in no bar's way, but in the note
+    assert "budget lasts exactly its period" in panel["chart"].note
     assert "alert fires" in [key.label for key in panel["chart"].legend]
     quiet = page_budget.budget_panels([budget(1000, rules=(rule,))])[0]
     assert quiet["alerts"][0]["outcome"] == "did not fire"

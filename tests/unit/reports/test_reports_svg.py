@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.parts import Curve, ObjectiveResult
+from reports.parts import Curve, Distribution, ObjectiveResult
 from reports.svg.axis import clock, from_zero, logarithmic, nice_step, tail, tail_at
 from reports.svg.curves import percentiles
-from reports.svg.ink import element, path, spread
-from reports.svg.plot import Canvas
+from reports.svg.histogram import Mark, histogram
+from reports.svg.ink import element, path, spread, text_width
+from reports.svg.plot import FONT, Canvas
 from reports.svg.whisker import whisker
 
 
@@ -129,3 +130,11 @@ def test_a_value_of_zero_stays_on_a_logarithmic_axis() -> None:
     ys = [float(y) for y in re.findall(r"[ML][\d.]+[ ,]([\d.]+)", str(picture.svg))]
     assert ys
     assert max(ys) <= bottom
+
+
+def test_a_mark_over_the_first_bar_keeps_off_the_numbers_of_the_axis() -> None:
+    data = Distribution(n=700, edges=[30.0, 31.0, 500.0, 510.0], counts=[600, 0, 100])
+    canvas = Canvas(420, 200, left=40, right=10, top=10, bottom=30)
+    drawn = histogram("ttft", data, [Mark(30.4, "p50 30.4 ms", "quantile")], "label", canvas).svg
+    [(centre, width)] = re.findall(r'<text x="([0-9.]+)"[^>]*>(p50 30\.4 ms)<', drawn)
+    assert float(centre) - text_width(width, FONT) / 2 >= 39.9

@@ -54,3 +54,10 @@ def test_a_significant_change_that_is_surely_small_is_said_to_be_within_the_tole
         [effect] = found.candidates[0].effects
         assert effect.adjusted_p < 0.05
         assert said in effect.finding
+
+
+def test_an_invalid_run_is_named_by_where_it_is() -> None:
+    base, made = arm("a", {"p99(ttft)": RUNS}), arm("b", {"p99(ttft)": RUNS})
+    broken = dataclasses.replace(made.runs[0], directory="runs/002-b", reasons=("generator lag",))
+    [result] = compare(base, [Arm("b", (broken, *made.runs[1:]))], parse_all(["p99(ttft)"])).candidates
+    assert result.reasons == ("run runs/002-b of b is invalid: generator lag",)

@@ -184,3 +184,21 @@ def test_importing_slo_stays_light() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert out.stdout.strip() == "[]"
+
+
+def test_a_failed_request_lacks_as_many_gaps_as_the_longest_answer_has() -> None:
+    """A stuttering answer of 49 slow gaps must not become better by breaking off at its first chunk."""
+    quick, slow = [[0, *range(1, 50)], [0, *range(0, 49 * 10, 10)]]
+    some = from_columns(2, chunks=[quick, slow], n_chunks=50, due_ns=0, done_ns=1000, status=[0, 0])
+    broken = from_columns(2, chunks=[quick, slow[:1]], n_chunks=[50, 1], due_ns=0, done_ns=1000, status=[0, 3])
+    itl = catalogue()["itl"]
+    assert measure(itl, some).n == measure(itl, broken).n == 98
+    assert np.isinf(measure(itl, broken).values[measure(itl, broken).row == 1]).sum() == 49
+
+
+def test_an_objective_is_not_taken_away_by_the_failure_of_the_last_request_that_had_the_stamps() -> None:
+    ttft = catalogue()["ttft"]
+    some = from_columns(3, due_ns=0, status=[0, 0, 3])
+    assert measure(ttft, some).n == 0
+    assert measure(ttft, some, judged=True).values.tolist() == [np.inf] * 3
+    assert measure(ttft, from_columns(3, due_ns=0), judged=True).n == 0  # nothing failed: it streams nothing
