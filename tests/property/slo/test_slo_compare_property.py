@@ -13,11 +13,13 @@ from slo.arms import Arm, Reading, RunSample, Within, sample
 from slo.compare import RANK, compare
 from slo.cost import million
 from slo.objective import parse as parse_objective
-from slo.quantity import Quantity, parse_all
+from slo.quantity import Quantity, parse, parse_all
 from slo.ranks import mann_whitney, signed_rank
 from slo.records import Records, Status, concat
+from slo.tiers import rank
 
 MS = 1_000_000
+TTFT = parse("p99(ttft)")
 QUANTITIES = parse_all(["p99(ttft)", "rate(ok)", "ratio(error)"])
 INF = math.inf
 
@@ -177,3 +179,45 @@ def test_a_slower_request_never_improves_a_comparison_of_single_runs(ordered: li
 @given(price=st.floats(0, 1e4), fast=st.floats(1e-3, 1e9), share=st.floats(0, 1))
 def test_less_throughput_never_costs_less(price: float, fast: float, share: float) -> None:
     assert million(price, fast * share) >= million(price, fast) or price == 0
+
+
+def _of_ttft(name: str, values: list[float], paired: bool) -> Arm:
+    return _arm(name, {"p99(ttft)": values}, paired)
+
+
+def test_an_arm_that_gets_too_slow_to_be_told_from_a_slow_one_does_not_rise_to_the_best() -> None:
+    slow, best = [1.96, 2.008, 1.916, 2.085, 2.03], [0.9733, 1.0032, 0.9641, 0.9689, 0.9639]
+    middle = [0.9841, 1.0411, 0.9822, 1.0035, 1.0084]
+    tiers = [
+        {
+            place.name: place.tier
+            for place in rank([_of_ttft("slow", slow, True), _of_ttft("best", best, True), arm], TTFT).places
+        }
+        for arm in (
+            _of_ttft("middle", middle, True),
+            _of_ttft("middle", [0.9841, 1.1452, 0.9822, 1.0035, 3.3277], True),
+        )
+    ]
+    assert tiers[1]["middle"] >= tiers[0]["middle"]
+
+
+@given(
+    columns=st.lists(st.lists(st.floats(0.9, 1.1), min_size=6, max_size=6), min_size=2, max_size=4),
+    levels=st.lists(st.sampled_from([1.0, 1.1, 2.0]), min_size=4, max_size=4),
+    which=st.integers(0, 3),
+    at=st.integers(0, 5),
+    by=st.sampled_from([1.05, 3.0, INF]),
+    paired=st.booleans(),
+)
+def test_no_arm_rises_a_tier_by_getting_slower(
+    columns: list[list[float]], levels: list[float], which: int, at: int, by: float, paired: bool
+) -> None:
+    which %= len(columns)
+    made = [[v * level for v in column] for column, level in zip(columns, levels, strict=False)]
+    worse = [list(column) for column in made]
+    worse[which][at] *= by
+    tiers = [
+        {p.name: p.tier for p in rank([_of_ttft(f"a{i}", vs, paired) for i, vs in enumerate(arms)], TTFT).places}
+        for arms in (made, worse)
+    ]
+    assert tiers[1][f"a{which}"] >= tiers[0][f"a{which}"]
