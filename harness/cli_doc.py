@@ -14,7 +14,8 @@ import typer.main
 
 from harness.cli import app
 from harness.exit_codes import ExitCode
-from reports import comparison, report
+from reports import report
+from reports.comparison import document as comparison
 from scenarios.spec import json_schema
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"

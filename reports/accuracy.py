@@ -8,8 +8,8 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from slo.accuracy import Scores
-from slo.confidence import Probability, clopper_pearson
 from slo.objective import ACCURACY_SHARES
+from slo.statistics.confidence import Probability, clopper_pearson
 
 
 class AccuracyScore(BaseModel, frozen=True, extra="forbid"):

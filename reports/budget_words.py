@@ -8,7 +8,7 @@ from __future__ import annotations
 from reports import units, words
 from reports.budgets import AlertPart, BudgetPart
 from reports.parts import Number
-from slo.policies import DAY_NS, HOUR_NS, MINUTE_NS, window_text
+from slo.budgets.policies import DAY_NS, HOUR_NS, MINUTE_NS, window_text
 
 
 def title(part: BudgetPart) -> str:

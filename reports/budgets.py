@@ -1,7 +1,7 @@
 """The error budgets of a report: what each SLO's budget is, what the run spent of it, and which alerts would have fired.
 
-Frozen values under the key ``budgets`` of ``report.json``, and the one function that fills them from ``slo.budget`` and
-``slo.alerts``. Conventions are those of ``reports.parts``. Where something was not to be seen, the value is null and
+Frozen values under the key ``budgets`` of ``report.json``, and the one function that fills them from ``slo.budgets.budget`` and
+``slo.budgets.alerts``. Conventions are those of ``reports.parts``. Where something was not to be seen, the value is null and
 a text beside it says why; nothing here extrapolates, judges or formats.
 """
 
@@ -13,13 +13,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from reports.parts import Number, Text
-from slo.alerts import Alert, Window, alerts, policy
-from slo.budget import Budget, Spending, budget, run_span_ns, spending
-from slo.burn import tallies
-from slo.confidence import Probability
+from slo.budgets.alerts import Alert, Window, alerts, policy
+from slo.budgets.budget import Budget, Spending, budget, run_span_ns, spending
+from slo.budgets.burn import tallies
+from slo.budgets.ledger import Ledger
 from slo.distribution import exact
-from slo.ledger import Ledger
 from slo.records import Records
+from slo.statistics.confidence import Probability
 
 
 class BurnWindow(BaseModel, frozen=True, extra="forbid"):
@@ -159,7 +159,7 @@ def _budget(ledger: Ledger, span_ns: int, policy_name: str, confidence: Probabil
 
 
 def _amounts(seen: Budget) -> dict[str, Any]:
-    """What ``slo.budget`` found, by the keys of the part."""
+    """What ``slo.budgets.budget`` found, by the keys of the part."""
     return {
         "n": seen.n,
         "bad": seen.bad,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from reports.chart_data import number
 from reports.parts import Number
-from slo.peers import Figures, measure
+from slo.peers.figures import Figures, measure
 from slo.records import Records
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from reports import units
-from reports.page_validity import cut_marks
+from reports.page.validity import cut_marks
 from reports.parts import MAX_BUCKETS, Band, Curve, Distribution, Timeline
 from reports.report import Report
 from reports.svg.curves import Limit, percentiles, short

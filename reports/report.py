@@ -17,7 +17,7 @@ from reports.failures import Failures, failures_part
 from reports.heatmap import heatmap
 from reports.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
 from reports.measures import Measures, measures
-from reports.mlperf import Mlperf, mlperf_part
+from reports.mlperf.part import Mlperf, mlperf_part
 from reports.own_error import generator_error_part
 from reports.parts import Charts, Counts, Metric, Run, Text, Throughput, Validity, Verdict
 from reports.peers import Peer, peers
@@ -26,13 +26,13 @@ from reports.provenance import run_part
 from reports.slowest import Slowest, slowest_part
 from reports.steadiness import SteadinessPart, steadiness
 from reports.timeline import timeline
-from slo.accounting import PERIOD_NS, ledger_of
 from slo.accuracy import Scores, split
-from slo.confidence import Probability
+from slo.budgets.accounting import PERIOD_NS, ledger_of
 from slo.goodput import goodput, throughput
 from slo.objective import Objective
 from slo.openslo import Slo
 from slo.records import Records
+from slo.statistics.confidence import Probability
 from slo.validity import GeneratorFacts, assess
 from slo.verdict import judge
 

@@ -16,8 +16,8 @@ from reports import units
 from reports.parts import MAX_CURVE_POINTS, Number, Text
 from slo.indicator import catalogue, measure
 from slo.records import FloatArray, IntArray, Phase, Records
-from slo.trend import Windows, mann_kendall, pettitt, steady_window, windows
-from slo.warmup import BATCH, Warmup, detect
+from slo.statistics.trend import Windows, mann_kendall, pettitt, steady_window, windows
+from slo.statistics.warmup import BATCH, Warmup, detect
 
 #: The first of these that the run has.
 METRICS = ("ttft", "latency")

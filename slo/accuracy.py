@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slo import confidence as sure
 from slo.objective import ACCURACIES, ACCURACY_SHARES, Objective, show
 from slo.objective_verdict import ObjectiveVerdict, not_compared
 from slo.records import BoolArray, IntArray, Records
-from slo.share import share_test
+from slo.statistics import confidence as sure
+from slo.statistics.share import share_test
 
 
 @dataclass(frozen=True, slots=True)

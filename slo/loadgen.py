@@ -15,10 +15,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from slo.confidence import max_failures, n_required
 from slo.distribution import exact
 from slo.objective import Objective
 from slo.records import IntArray, Records, Status
+from slo.statistics.confidence import max_failures, n_required
 
 #: The latency of what never completed: the largest number that LoadGen's own type holds.
 NEVER = 2**63 - 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slo.conformance import SPECIFICATION
 from slo.indicator import Indicator, catalogue
-from slo.peer_catalogue import CATALOGUE, Peer
+from slo.peers.catalogue import CATALOGUE, Peer
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 
@@ -75,7 +75,7 @@ How many requests show at 95 % that at most a share may be bad, if none is: 29 f
 for p99, 2995 for p99.9. A mean, a minimum, a maximum and a rate are facts about the run and are judged as
 observed: no bound of a mean is honest for heavy tails and never rewards a slower request.
 
-MLPerf LoadGen's early stopping (99 %, one rank stricter) is in `slo.confidence`: 459 queries without a
+MLPerf LoadGen's early stopping (99 %, one rank stricter) is in `slo.statistics.confidence`: 459 queries without a
 single one over the limit show a p99, 662 with one.
 
 ## Goodput

@@ -1,7 +1,7 @@
 """One objective over the run: was it kept, and does the run show it?
 
 A percentile or a share passes only when the share of values that break its limit is shown to be small enough, and fails
-only when it is shown to be too large (``slo.share``); in between, or without data, the run is too short to say and the
+only when it is shown to be too large (``slo.statistics.share``); in between, or without data, the run is too short to say and the
 verdict says how long it should be. A mean, an extreme or a rate is a fact about this run and judged as observed: no bound
 of a mean is both honest for heavy tails and monotone, and a slower request must never turn a FAIL into a PASS.
 """
@@ -14,14 +14,14 @@ from typing import Literal
 
 import numpy as np
 
-from slo import confidence as sure
-from slo import share
 from slo.distribution import exact, quantile
 from slo.goodput import Goodput, throughput
 from slo.indicator import Measured, catalogue, measure
 from slo.objective import Objective, Promise, show
-from slo.percentile_bounds import bounds
 from slo.records import Records
+from slo.statistics import confidence as sure
+from slo.statistics import share
+from slo.statistics.percentile_bounds import bounds
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from slo import confidence as sure
 from slo.distribution import exact
 from slo.goodput import Goodput, Throughput, goodput, throughput
 from slo.objective import Objective
 from slo.objective_verdict import ObjectiveVerdict, Outcome, judge_objective
 from slo.records import Records
+from slo.statistics import confidence as sure
 from slo.validity import Validity
 
 _RANK: tuple[Outcome, ...] = ("PASS", "INCONCLUSIVE", "FAIL", "INVALID")

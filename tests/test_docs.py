@@ -237,7 +237,7 @@ def test_every_objective_in_the_text_is_one_and_the_refused_ones_are_refused() -
 
 
 def test_the_numbers_of_requests_needed_are_right() -> None:
-    from slo.confidence import n_needed
+    from slo.statistics.confidence import n_needed
 
     table = rows(section(page("objectives"), "Verdicts"))[-1]
     said = [int(cell.replace(",", "")) for cell in table[1:]]

@@ -31,8 +31,8 @@ def bakeoff(
     json_: Json = False,
 ) -> None:
     """Send one load to several endpoints in turn, several times, and rank them: tiers, cost, Pareto charts."""
-    from harness import bakeoff as file_format
-    from harness.bakeoff_output import bake_off, say_plan
+    from harness.comparison import bakeoff as file_format
+    from harness.comparison.bakeoff_output import bake_off, say_plan
 
     if init:
         try:

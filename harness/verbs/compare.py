@@ -83,9 +83,9 @@ def compare(
 
     With --interleave the runs are made first.
     """
-    from harness.comparing import question
+    from harness.comparison.judging import question
+    from harness.comparison.session import Wanted, of_interleaved, of_runs
     from harness.promises import Asked
-    from harness.versus import Wanted, of_interleaved, of_runs
 
     load: dict[str, Any] = {
         "kind": kind, "rate": rate, "arrival": arrival, "concurrency": concurrency, "duration": duration,

@@ -53,8 +53,8 @@ def plan(
     json_: Json = False,
 ) -> None:
     """Before a run: how many requests and how long each objective takes. Sends nothing."""
-    from harness.outlook import outlook
-    from harness.outlook_input import Guesses, read
+    from harness.outlook.input import Guesses, read
+    from harness.outlook.outlook import outlook
     from harness.promises import Asked
 
     flags: dict[str, Any] = {
@@ -68,7 +68,7 @@ def plan(
     if json_:
         typer.echo(json.dumps(found.document(), indent=1))
         return
-    from harness.outlook_view import tables
+    from harness.outlook.view import tables
 
     console = Console() if sys.stdout.isatty() else Console(width=100)
     for part in tables(found):

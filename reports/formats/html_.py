@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from reports import words
 from reports.format import Format
-from reports.page import content
+from reports.page.content import content
 from reports.report import Report
 from reports.svg.curves import legend_mark
 from reports.svg.plot import Key

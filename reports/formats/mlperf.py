@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.format import Format
-from reports.mlperf_summary import summary, without
+from reports.mlperf.summary import summary, without
 from reports.report import Report
 
 

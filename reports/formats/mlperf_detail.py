@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.format import Format
-from reports.mlperf_log import detail
+from reports.mlperf.log import detail
 from reports.report import Report
 
 

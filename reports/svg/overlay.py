@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from reports import units
-from reports.comparison_parts import ProfilePart
+from reports.comparison.parts import ProfilePart
 from reports.parts import Number
 from reports.svg.axis import Axis, from_zero, logarithmic, tail, tail_at
 from reports.svg.ink import Point, area, join, line, path, spread, text

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from reports.comparison_parts import FrontPart, PointPart
+from reports.comparison.parts import FrontPart, PointPart
 from reports.svg.axis import Axis, from_zero
 from reports.svg.ink import Point, element, join, line, path, text, text_width
 from reports.svg.plot import FONT, Canvas, Picture, grid, svg

@@ -1,6 +1,6 @@
 """How sure a run makes us of one component's bad share, and of a sum of several.
 
-Of plain events it is ``slo.share``: exact binomial and by blocks. A mean over slices weighs an event by 1 / (slices times
+Of plain events it is ``slo.statistics.share``: exact binomial and by blocks. A mean over slices weighs an event by 1 / (slices times
 events of its slice). For independent events X in [0, 1] with weights w that add up to at most 1 and largest weight W,
 Jensen's inequality twice (E[e^(t w X / W)] <= (1 - p + p e^t)^(w / W), and the logarithm is concave) gives Hoeffding's
 bound with 1 / W events: P[sum w X <= y] <= exp(-KL(y || mean) / W). It holds at every size, and one more bad event
@@ -19,8 +19,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from slo import share
 from slo.records import BoolArray, FloatArray, IntArray
+from slo.statistics import share
 
 #: No p value is told below this.
 _SMALLEST = 1e-12

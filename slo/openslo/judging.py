@@ -11,9 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from slo import share
-from slo.confidence import Probability
-from slo.confidence import n_needed as entries_needed
 from slo.distribution import exact
 from slo.objective import Promise, show
 from slo.objective_verdict import ObjectiveVerdict
@@ -31,6 +28,9 @@ from slo.openslo.counting import (
 from slo.openslo.duration import span
 from slo.openslo.evidence import Events, Part, SliceMean, Sum, slice_mean
 from slo.records import Records
+from slo.statistics import share
+from slo.statistics.confidence import Probability
+from slo.statistics.confidence import n_needed as entries_needed
 
 _NAN = float("nan")
 

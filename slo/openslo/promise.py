@@ -12,13 +12,13 @@ from typing import Literal
 
 import numpy as np
 
-from slo.confidence import Probability
-from slo.ledger import Account, AlertRule, Ledger
+from slo.budgets.ledger import Account, AlertRule, Ledger
 from slo.objective import Objective
 from slo.objective_verdict import ObjectiveVerdict
 from slo.openslo.counting import Terms, by_slice, grid, slice_losses, slice_states, tally
 from slo.openslo.judging import judge
 from slo.records import Records
+from slo.statistics.confidence import Probability
 
 
 @dataclass(frozen=True, slots=True)

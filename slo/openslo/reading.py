@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from slo.ledger import AlertRule
+from slo.budgets.ledger import AlertRule
 from slo.objective import ObjectiveError
 from slo.openslo import objects
 from slo.openslo.binding import Bound, Foreign, Threshold, bind, values

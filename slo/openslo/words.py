@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slo.ledger import AlertRule
+from slo.budgets.ledger import AlertRule
 from slo.objective import show
 from slo.openslo.counting import Component, Terms, Values
 from slo.openslo.duration import span

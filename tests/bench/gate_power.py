@@ -12,10 +12,10 @@ import numpy as np
 from scipy.signal import lfilter
 from scipy.special import ndtr
 
-from slo.arms import Arm, Reading, RunSample, Within
-from slo.compare import compare
-from slo.quantity import STREAMED, parse_all
-from slo.resample import design_effect
+from slo.comparison.arms import Arm, Reading, RunSample, Within
+from slo.comparison.compare import compare
+from slo.comparison.quantity import STREAMED, parse_all
+from slo.comparison.resample import design_effect
 
 _KEYS = STREAMED[:5]
 _QUANTITIES = parse_all(STREAMED)

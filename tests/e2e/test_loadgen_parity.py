@@ -29,11 +29,11 @@ from harness.recorder import Columns
 from harness.rundir import _elapsed_ns
 from scenarios.discovery import kinds
 from scenarios.plan import Plan, Stop
-from slo.confidence import early_stopping_estimate, n_required
 from slo.distribution import quantile_loadgen
 from slo.generator import GeneratorFacts
 from slo.objective import parse
 from slo.records import Records
+from slo.statistics.confidence import early_stopping_estimate, n_required
 from slo.validity import Validity, assess
 from slo.verdict import judge
 from tests.virtual_time import VirtualClient, VirtualClock

@@ -16,7 +16,10 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 from slo import distribution as dist
-from slo.confidence import (
+from slo.distribution import HdrConfig
+from slo.objective import parse
+from slo.records import Records, from_columns
+from slo.statistics.confidence import (
     binomial_at_most,
     clopper_pearson,
     early_stopping_estimate,
@@ -26,9 +29,6 @@ from slo.confidence import (
     n_required,
     order_statistic_bounds,
 )
-from slo.distribution import HdrConfig
-from slo.objective import parse
-from slo.records import Records, from_columns
 from slo.validity import Validity
 from slo.verdict import judge
 

@@ -19,7 +19,11 @@ from scenarios.discovery import kinds
 from scenarios.plan import Stop
 from slo import distribution as dist
 from slo import hlog
-from slo.confidence import (
+from slo.distribution import HdrConfig
+from slo.goodput import goodput
+from slo.objective import parse
+from slo.records import from_columns
+from slo.statistics.confidence import (
     binomial_at_most,
     early_stopping_estimate,
     max_failures,
@@ -27,11 +31,7 @@ from slo.confidence import (
     n_required,
     order_statistic_bounds,
 )
-from slo.distribution import HdrConfig
-from slo.goodput import goodput
-from slo.objective import parse
-from slo.planning import fixed_sample
-from slo.records import from_columns
+from slo.statistics.planning import fixed_sample
 
 MS = 1_000_000
 US = HdrConfig(1, 3_600_000_000, 3)

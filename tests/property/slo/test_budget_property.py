@@ -12,11 +12,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from slo_strategies import build, rows
 
-from slo.accounting import ledger_of
-from slo.alerts import Alert, alerts, detection_ns
-from slo.budget import budget, exhausted_in_ns, spending, spent_by_time
-from slo.burn import burn_between, tallies
-from slo.ledger import Account, AlertRule, Ledger
+from slo.budgets.accounting import ledger_of
+from slo.budgets.alerts import Alert, alerts, detection_ns
+from slo.budgets.budget import budget, exhausted_in_ns, spending, spent_by_time
+from slo.budgets.burn import burn_between, tallies
+from slo.budgets.ledger import Account, AlertRule, Ledger
 from slo.objective import parse
 from slo.records import Records, Status
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from slo_strategies import records
 
 from reports.peers import peers as part
-from slo import peers
 from slo.objective import parse_all
-from slo.peer_catalogue import CATALOGUE
+from slo.peers import figures as peers
+from slo.peers.catalogue import CATALOGUE
 from slo.records import Records
 
 GOODPUT = {"vllm.goodput", "distserve.attainment", "mlperf.goodput"}

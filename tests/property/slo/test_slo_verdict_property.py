@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from slo_strategies import build, rows
 
 from slo import distribution as dist
-from slo.confidence import n_required, order_statistic_bounds
 from slo.indicator import catalogue
 from slo.objective import Objective, ObjectiveError, parse
 from slo.records import Phase, Records, Status, concat
+from slo.statistics.confidence import n_required, order_statistic_bounds
 from slo.validity import GeneratorFacts, Validity, assess
 from slo.verdict import judge
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness import bakeoff
-from harness.arms import Arm, read_arms
-from harness.bakeoff import STARTER, Bakeoff, parse
+from harness.comparison import bakeoff
+from harness.comparison.arms import Arm, read_arms
+from harness.comparison.bakeoff import STARTER, Bakeoff, parse
 from harness.errors import HarnessFault
 from harness.job import find_scenario
 from scenarios.document import read_document

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness import interleave
-from harness.bakeoff import Bakeoff, parse
-from harness.bakeoff_output import bake_off
-from harness.bakeoff_session import judge
+from harness.comparison import interleave
+from harness.comparison.bakeoff import Bakeoff, parse
+from harness.comparison.bakeoff_output import bake_off
+from harness.comparison.bakeoff_session import judge
+from harness.comparison.interleave import Interleaving, slots
+from harness.comparison.replications import of_interleaving
 from harness.errors import HarnessFault
-from harness.interleave import Interleaving, slots
-from harness.replications import of_interleaving
 from tests.unit.harness.sealed_runs import sealed_run
 
 TTFT_MS = {"fast": 10.0, "same": 10.0, "slow": 40.0}

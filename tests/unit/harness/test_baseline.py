@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import baseline
-from harness.baseline import Baseline
+from harness.comparison import baseline
+from harness.comparison.baseline import Baseline
+from harness.comparison.replications import find, read, unlike
 from harness.errors import HarnessFault
-from harness.replications import find, read, unlike
-from slo.quantity import parse_all
+from slo.comparison.quantity import parse_all
 from tests.unit.harness.sealed_runs import sealed_run
 
 WANTED = parse_all(["p99(ttft)", "ratio(error)", "rate(output_tokens)"])

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import interleave
+from harness.comparison import interleave
+from harness.comparison.interleave import Interleaving, go_on, order, read, round_seed, save, slots
 from harness.errors import HarnessFault
-from harness.interleave import Interleaving, go_on, order, read, round_seed, save, slots
 
 ARMS = ("base", "new")
 

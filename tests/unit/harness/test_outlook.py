@@ -12,10 +12,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from harness.errors import HarnessFault
-from harness.outlook import Assumptions, Outlook, clock, outlook
-from harness.outlook_input import Guesses, Question
-from harness.outlook_input import read as read_question
-from harness.outlook_view import tables
+from harness.outlook.input import Guesses, Question
+from harness.outlook.input import read as read_question
+from harness.outlook.outlook import Assumptions, Outlook, clock, outlook
+from harness.outlook.view import tables
 from harness.promises import Asked, Promises, read_promises
 from scenarios.spec import with_flags
 from slo import openslo

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import interleave
+from harness.comparison import interleave
+from harness.comparison.interleave import Interleaving, slots
+from harness.comparison.replications import find, of_interleaving, read, unlike
 from harness.errors import HarnessFault
-from harness.interleave import Interleaving, slots
-from harness.replications import find, of_interleaving, read, unlike
-from slo.quantity import parse_all
+from slo.comparison.quantity import parse_all
 from tests.unit.harness.sealed_runs import sealed_run
 
 TTFT = parse_all(["p99(ttft)", "ratio(error)", "rate(ok)"])

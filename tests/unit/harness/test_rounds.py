@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import rounds
-from harness.arms import read_arms
+from harness.comparison import rounds
+from harness.comparison.arms import read_arms
+from harness.comparison.rounds import Contest, carry_out_all
 from harness.coordinator import Outcome
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.job import Prepared
 from harness.promises import Asked
-from harness.rounds import Contest, carry_out_all
 from harness.rundir import open_sealed
 from tests.unit.harness.sealed_runs import sealed_run
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from harness.comparing import question
-from harness.comparison_output import say_drawn
+from harness.comparison.judging import question
+from harness.comparison.output import say_drawn
+from harness.comparison.session import Wanted, of_interleaved, of_runs
 from harness.errors import HarnessFault
 from harness.promises import Asked
-from harness.versus import Wanted, of_interleaved, of_runs
 from tests.unit.harness.sealed_runs import sealed_run
 
 

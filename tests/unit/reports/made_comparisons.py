@@ -8,15 +8,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from reports.comparison import build, front_part
-from reports.comparison_parts import ComparisonReport
-from slo.arms import PROFILE_Q, Arm, Reading, RunSample, Within
-from slo.compare import compare
-from slo.cost import cost
-from slo.false_alarm import false_alarm_rate
-from slo.pareto import Point, front
-from slo.quantity import STREAMED, parse, parse_all
-from slo.tiers import rank
+from reports.comparison.document import build, front_part
+from reports.comparison.parts import ComparisonReport
+from slo.comparison.arms import PROFILE_Q, Arm, Reading, RunSample, Within
+from slo.comparison.compare import compare
+from slo.comparison.cost import cost
+from slo.comparison.false_alarm import false_alarm_rate
+from slo.comparison.pareto import Point, front
+from slo.comparison.quantity import STREAMED, parse, parse_all
+from slo.comparison.tiers import rank
 
 MS = 1_000_000.0
 QUANTITIES = parse_all(STREAMED)

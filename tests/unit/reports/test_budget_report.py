@@ -13,8 +13,8 @@ from rich.console import Console
 
 from reports.budgets import BudgetPart, budgets
 from reports.terminal_budgets import error_budgets
-from slo.accounting import ledgers_of
-from slo.ledger import Account, AlertRule, Ledger
+from slo.budgets.accounting import ledgers_of
+from slo.budgets.ledger import Account, AlertRule, Ledger
 from slo.objective import parse
 from slo.records import empty
 

@@ -12,16 +12,16 @@ from jsonschema import Draft202012Validator
 from made_comparisons import CASES, arm, case
 from test_reports_html import read
 
-from reports import comparison_words as say
-from reports.comparison import build, front_part, json_schema
-from reports.comparison_formats import FORMATS
-from reports.comparison_parts import ComparisonReport
+from reports.comparison import words as say
+from reports.comparison.document import build, front_part, json_schema
+from reports.comparison.formats import FORMATS
+from reports.comparison.parts import ComparisonReport
 from reports.svg.forest import Row, forest
 from reports.svg.plot import Canvas
 from reports.svg.scatter import scatter
-from slo.arms import Arm
-from slo.compare import compare
-from slo.pareto import Point, front
+from slo.comparison.arms import Arm
+from slo.comparison.compare import compare
+from slo.comparison.pareto import Point, front
 
 HOSTILE = "<script>alert(1)</script> | `x` @you #1 https://evil.test \x1b[31m \u202e\n\"'&]]>"
 

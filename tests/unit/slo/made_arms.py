@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from slo.arms import Arm, Reading, RunSample, Within
-from slo.quantity import parse
+from slo.comparison.arms import Arm, Reading, RunSample, Within
+from slo.comparison.quantity import parse
 
 
 def arm(name: str, values: Mapping[str, Sequence[float]], paired: bool = False, n: int = 10_000) -> Arm:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slo.accuracy import Answer, Scores, judge_accuracy, score, split, word_errors
-from slo.confidence import clopper_pearson
 from slo.objective import ObjectiveError, parse
 from slo.records import from_columns
+from slo.statistics.confidence import clopper_pearson
 from slo.validity import GeneratorFacts, assess
 from slo.verdict import judge
 

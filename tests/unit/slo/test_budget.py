@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from slo.budget import (
+from slo.budgets.budget import (
     budget,
     budget_ns,
     exhausted_in_ns,
@@ -17,8 +17,8 @@ from slo.budget import (
     spent_by_events,
     spent_by_time,
 )
-from slo.burn import burn_between, burn_rate, covered_ns, tallies, tally, window_burn
-from slo.ledger import Account, Ledger
+from slo.budgets.burn import burn_between, burn_rate, covered_ns, tallies, tally, window_burn
+from slo.budgets.ledger import Account, Ledger
 from slo.records import Status, from_columns
 
 S = 1_000_000_000

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from slo.accounting import PERIOD_NS, has_budget, ledger_of, ledgers_of
-from slo.ledger import Ledger
+from slo.budgets.accounting import PERIOD_NS, has_budget, ledger_of, ledgers_of
+from slo.budgets.ledger import Ledger
 from slo.objective import parse
 from slo.records import Phase, Records, Status, from_columns
 from slo.validity import GeneratorFacts, assess

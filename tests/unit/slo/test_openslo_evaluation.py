@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slo.ledger import AlertRule
+from slo.budgets.ledger import AlertRule
 from slo.objective import parse as limit
 from slo.openslo import Slo, parse
 from slo.openslo.counting import Component, Method, Requests, Terms, Values
 from slo.openslo.duration import span
 from slo.openslo.evidence import Events, Part, SliceMean, Sum, relative_entropy, slice_mean
 from slo.records import Records, Status, empty, from_columns
-from slo.share import Blocks, blocks_of
+from slo.statistics.share import Blocks, blocks_of
 
 MIN = 60_000_000_000
 DAY = 1440 * MIN

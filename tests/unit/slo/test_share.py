@@ -10,11 +10,11 @@ import pytest
 from scipy.signal import lfilter
 from scipy.special import ndtri
 
-from slo.confidence import binomial_at_least, binomial_at_most
 from slo.indicator import Measured
-from slo.percentile_bounds import bounds
 from slo.records import Phase, from_columns
-from slo.share import blocks_of, cut, judge_blocks, share_test
+from slo.statistics.confidence import binomial_at_least, binomial_at_most
+from slo.statistics.percentile_bounds import bounds
+from slo.statistics.share import blocks_of, cut, judge_blocks, share_test
 
 
 def even(bad: int, n: int) -> npt.NDArray[np.bool_]:

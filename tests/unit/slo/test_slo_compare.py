@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from made_arms import arm, lone
 
-from slo.arms import PROFILE_Q, Arm, sample
-from slo.compare import Comparison, compare
-from slo.false_alarm import false_alarm_rate
+from slo.comparison.arms import PROFILE_Q, Arm, sample
+from slo.comparison.compare import Comparison, compare
+from slo.comparison.false_alarm import false_alarm_rate
+from slo.comparison.quantity import Quantity, QuantityError, every_usual, parse, parse_all, usual
+from slo.comparison.tiers import rank, separable
 from slo.objective import parse as parse_objective
-from slo.quantity import Quantity, QuantityError, every_usual, parse, parse_all, usual
 from slo.records import Status, from_columns
-from slo.tiers import rank, separable
 
 MS = 1_000_000.0
 INF = float("inf")

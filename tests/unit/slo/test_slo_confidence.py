@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from slo.confidence import (
+from slo.statistics.confidence import (
     binomial_at_least,
     binomial_at_most,
     clopper_pearson,

@@ -178,7 +178,7 @@ def test_the_metrics_page_is_current() -> None:
 
 def test_importing_slo_stays_light() -> None:
     code = (
-        "import sys, slo.records, slo.indicator, slo.objective, slo.validity, slo.verdict, slo.confidence, slo.hlog;"
+        "import sys, slo.records, slo.indicator, slo.objective, slo.validity, slo.verdict, slo.statistics.confidence, slo.hlog;"
         "slo.indicator.catalogue(); slo.objective.parse('p99(ttft) <= 200ms');"
         "print([m for m in ('scipy', 'pyarrow', 'hdrh', 'yaml', 'pandas', 'pydantic') if m in sys.modules])"
     )

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from slo.confidence import most_bad_allowed
 from slo.objective import parse
-from slo.planning import chance_to_pass, passing, sample, share_limit
-from slo.share import blocks_of, judge_blocks
+from slo.statistics.confidence import most_bad_allowed
+from slo.statistics.planning import chance_to_pass, passing, sample, share_limit
+from slo.statistics.share import blocks_of, judge_blocks
 
 ONE_PERCENT = Fraction(1, 100)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo import queueing as q
+from slo.statistics import queueing as q
 
 INT = np.int64
 

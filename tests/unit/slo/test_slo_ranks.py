@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slo.ranks import (
+from slo.comparison.ranks import (
     benjamini_hochberg,
     fisher,
     holm,

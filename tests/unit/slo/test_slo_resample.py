@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from slo.resample import design_effect, ranks, ratio_interval
+from slo.comparison.resample import design_effect, ranks, ratio_interval
 
 
 def test_independent_requests_weigh_one_each_and_correlated_ones_less() -> None:

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from slo.records import FloatArray
-from slo.trend import Windows, hamed_rao, mann_kendall, pettitt, steady_window, variation, windows
+from slo.statistics.trend import Windows, hamed_rao, mann_kendall, pettitt, steady_window, variation, windows
 
 S = 1_000_000_000
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slo.records import FloatArray
-from slo.warmup import BATCH, capped, detect, inflation, mser
+from slo.statistics.warmup import BATCH, capped, detect, inflation, mser
 
 MS = 1_000_000
 RUNS = 200

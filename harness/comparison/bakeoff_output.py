@@ -1,0 +1,152 @@
+"""Publish a bake-off: bakeoff.json and .html as the whole, a comparison of each load beside them, tables on stdout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.comparison.bakeoff import Bakeoff
+from harness.comparison.bakeoff_session import AtLevel, Baked, bake, judge
+from harness.comparison.output import Output, formats_of, say, say_drawn, write, write_pair
+from harness.comparison.rounds import check, public_command
+from harness.comparison.session import default_out
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from harness.manifest import package_version
+from reports import units
+from reports.comparison import document as documents
+from reports.comparison.formats import FORMATS
+from reports.comparison.parts import ComparisonReport
+from reports.comparison.text import render_terminal
+
+SCHEMA = "plimsoll.bakeoff/1"
+
+
+def say_plan(bakeoff: Bakeoff, as_json: bool) -> None:
+    """What a bake-off would run, after checking everything that can be checked without sending. Raises HarnessFault."""
+    plan = check(bakeoff.contest())
+    levels = [str(level["label"]) for level in plan.levels if level["label"]]
+    if as_json:
+        runs = [
+            {"number": s.number, "round": s.round, "level": s.level, "arm": s.arm, "seed": s.seed} for s in plan.slots
+        ]
+        say(
+            json.dumps({"name": bakeoff.name, "arms": list(plan.names), "levels": levels, "runs": runs}, indent=1)
+            + "\n"
+        )
+        return
+    loads = f" at {len(levels)} loads ({', '.join(levels)})" if levels else ""
+    say(f"{bakeoff.name}: {', '.join(plan.names)}{loads}, {plan.repeats} times: {len(plan.slots)} runs. Fine\n")
+
+
+def bake_off(
+    bakeoff: Bakeoff, out: Path | None, format_texts: Sequence[str], *, resume: bool, again: bool, as_json: bool
+) -> int:
+    """Make the runs (not ``again``), judge, publish. Returns the exit code; raises HarnessFault."""
+    outputs, errors = formats_of(format_texts)
+    if out is None and (resume or again):
+        errors.append(f"{'--resume' if resume else '--again'}: of which bake-off? Give its --out")
+    if resume and again:
+        errors.append("--again judges runs that are made, --resume makes the rest. Give one of them")
+    if errors:
+        raise HarnessFault(errors)
+    folder = out or default_out("bakeoff")
+    baked = judge(bakeoff, folder) if again else bake(bakeoff, folder, resume=resume)
+    if baked is None:
+        return int(ExitCode.INTERRUPTED)
+    return _publish(baked, folder, outputs, as_json)
+
+
+def _publish(baked: Baked, out: Path, outputs: Sequence[Output], as_json: bool) -> int:
+    command = " ".join(public_command(baked.bakeoff.arms))
+    reports = [_report(baked, level, command) for level in baked.levels]
+    deciding = baked.deciding if baked.deciding is not None else 0
+    whole = reports[deciding].model_copy(
+        update={"title": _title(baked), "fronts": list(baked.fronts), "exit_code": baked.exit_code}
+    )
+    written = [write(output.path, output.render(whole)) for output in outputs]
+    if len(reports) > 1:
+        for level, report in zip(baked.levels, reports, strict=True):
+            written += write_pair(report, out, f"comparison-{level.label}")
+    document = _document(baked, reports, whole)
+    written.append(
+        write(out / "bakeoff.json", (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    )
+    written.append(write(out / "bakeoff.html", FORMATS["html"](whole)))
+    if as_json:
+        say(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        say_drawn(lambda width: Group(*_drawn(baked), render_terminal(whole, width)))
+        say(f"\nReport: {out / 'bakeoff.html'}\n")
+    return baked.exit_code if all(written) or baked.exit_code else int(ExitCode.USAGE)
+
+
+def _title(baked: Baked) -> str:
+    if baked.deciding is None:
+        return f"{baked.bakeoff.name}: no load at which a ranking means anything"
+    label = baked.levels[baked.deciding].label
+    return f"{baked.bakeoff.name}{f', ranked at {label}' if label else ''}"
+
+
+def _report(baked: Baked, level: AtLevel, command: str) -> ComparisonReport:
+    return documents.build(
+        level.comparison,
+        level.arms[0],
+        level.arms[1:],
+        title=f"{baked.bakeoff.name} {level.label}".strip(),
+        rankings=level.rankings,
+        costs=level.costs,
+        warnings=[text for text in level.warnings if text not in level.comparison.warnings],
+        plimsoll=package_version(),
+        command=command,
+    )
+
+
+def _document(baked: Baked, reports: Sequence[ComparisonReport], whole: ComparisonReport) -> dict[str, Any]:
+    levels = [
+        {
+            "level": level.label,
+            "sound": level.sound,
+            "passed": {arm.name: count for arm, count in zip(level.arms, level.passed, strict=True)},
+            "rankings": [documents.ranking_part(ranking).model_dump(mode="json") for ranking in level.rankings],
+            "comparison": report.document(),
+        }
+        for level, report in zip(baked.levels, reports, strict=True)
+    ]
+    return {
+        "schema": SCHEMA,
+        "name": baked.bakeoff.name,
+        "currency": baked.bakeoff.currency,
+        "exit_code": baked.exit_code,
+        "deciding_level": None if baked.deciding is None else baked.levels[baked.deciding].label,
+        "levels": levels,
+        "fronts": whole.document()["fronts"],
+    }
+
+
+def _drawn(baked: Baked) -> list[RenderableType]:
+    """Every load in a table; the rankings follow from the report's own renderer."""
+    return [Text(f"{baked.bakeoff.name}: median of the runs at each load", style="bold"), _loads(baked), Text("")]
+
+
+def _loads(baked: Baked) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("load", "arm"):
+        table.add_column(name, no_wrap=True)
+    quantities = [ranking.quantity for ranking in baked.levels[0].rankings]
+    for name in ("passed", *map(str, quantities)):
+        table.add_column(name, justify="right", overflow="fold")
+    for level in baked.levels:
+        for arm, passed in zip(level.arms, level.passed, strict=True):
+            values = []
+            for ranking in map(documents.ranking_part, level.rankings):
+                at = [place.value for place in ranking.places if place.name == arm.name]
+                values.append(units.human(at[0], ranking.unit, 4) if at else units.NOTHING)
+            table.add_row(level.label or "-", Text(arm.name), f"{passed} of {len(arm.runs)}", *values)
+    return table

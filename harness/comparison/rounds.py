@@ -1,0 +1,250 @@
+"""Carry an interleaving out: every run in its own sealed run directory, one after the other, never two at once.
+
+Everything is checked, and every arm is reached once, before the first request. What happens to one run later is written
+down and the next one is made: an arm that can't be reached any more is a result, not a reason to stop. Ctrl-C keeps what
+is finished; ``--resume`` makes the rest. Nothing is compared here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from harness.comparison import interleave
+from harness.comparison.arms import BUNDLED, Arm, public
+from harness.comparison.interleave import Interleaving, Slot
+from harness.coordinator import preflight
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from harness.job import Prepared, find_scenario, prepare
+from harness.plugins import protocols
+from harness.promises import Asked, kept
+from harness.rundir import Sealed, open_sealed
+from harness.secrets import IMPLICIT_KEY, redact, sensitive_values
+from harness.session import carry_out, judge, write_report
+from scenarios.durations import format_duration
+from scenarios.flags import Flags
+from scenarios.spec import ScenarioError, TargetSection
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One load out of several: its label in file names, and the flags that make it."""
+
+    label: str = ""
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What is to be run: one scenario against several arms, at one or more loads, several times."""
+
+    scenario: str | None
+    flags: Mapping[str, Any]
+    asked: Asked
+    arms: tuple[Arm, ...]
+    repeats: int
+    cooldown_ns: int
+    levels: tuple[Level, ...] = (Level(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What was made of it, on disk in ``out``."""
+
+    out: Path
+    plan: Interleaving
+    interrupted: bool
+
+
+def carry_out_all(contest: Contest, out: Path, *, resume: bool) -> Ran:
+    """Make every run that ``out`` does not hold yet.
+
+    Raises HarnessFault with every error found before anything is sent; with exit 5 where an arm can't be reached then.
+    """
+    checked = check(contest)
+    plan = interleave.go_on(out, checked, resume)
+    _reach(contest, {slot.arm for slot in plan.pending()})
+    interleave.save(out, plan)
+    interrupted = False
+    try:
+        for position, slot in enumerate(plan.pending()):
+            if position and contest.cooldown_ns:
+                time.sleep(contest.cooldown_ns / 1e9)
+            marked = _one(contest, slot, out, len(plan.slots))
+            if marked is None:
+                interrupted = True
+                break
+            plan = plan.marked(marked)
+            interleave.save(out, plan)
+    except KeyboardInterrupt:  # between two runs; in a run the coordinator takes it
+        interrupted = True
+    if interrupted:
+        made = len(plan.slots) - len(plan.pending())
+        _say(
+            f"interrupted: {made} of {len(plan.slots)} runs are in {out}; the same command with --resume makes the rest"
+        )
+    return Ran(out, plan, interrupted)
+
+
+def check(contest: Contest) -> Interleaving:
+    """The whole order, nothing made yet. Raises HarnessFault with every error of every arm and load."""
+    try:
+        base = find_scenario(contest.scenario, _flags(contest.flags))
+    except ScenarioError as error:
+        raise HarnessFault(error.errors) from None
+    errors: list[str] = []
+    arms: list[dict[str, Any]] = []
+    for arm in contest.arms:
+        for level in contest.levels if arm is contest.arms[0] else contest.levels[:1]:
+            try:
+                with tempfile.TemporaryDirectory() as scratch:
+                    job = _prepare(contest, arm, level, base.seed, Path(scratch) / "run").job
+            except HarnessFault as fault:
+                errors += [text if text in errors else f"arm {arm.name}: {text}" for text in fault.errors]
+                continue
+            if level is contest.levels[0]:
+                arms.append(public(arm, job.public["target"]))
+    errors += _keys_to_strangers(contest.arms, base.target)
+    if errors:
+        raise HarnessFault(list(dict.fromkeys(errors)))
+    scenario = {key: value for key, value in base.to_mapping().items() if key != "target"}
+    labels = [level.label for level in contest.levels]
+    return Interleaving(
+        scenario=scenario,
+        arms=tuple(arms),
+        levels=tuple({"label": level.label, **dict(level.flags)} for level in contest.levels),
+        repeats=contest.repeats,
+        cooldown=format_duration(contest.cooldown_ns),
+        slots=interleave.slots([arm.name for arm in contest.arms], labels, contest.repeats, base.seed),
+    )
+
+
+def _flags(given: Mapping[str, Any]) -> Flags:
+    return dict(given)  # type: ignore[return-value]
+
+
+def _prepare(contest: Contest, arm: Arm, level: Level, seed: int, folder: Path) -> Prepared:
+    """One run, checked. Raises HarnessFault."""
+    flags = {**contest.flags, **{key: value for key, value in arm.flags().items() if value is not None}}
+    flags = {**flags, **dict(level.flags), "seed": seed}
+    prepared = prepare(contest.scenario, _flags(flags), contest.asked, (), folder, command=public_command(contest.arms))
+    if arm.url is None and prepared.job.bundled is not None:
+        raise HarnessFault(f"it has no url, and the scenario names none. Give one, or {BUNDLED} for the bundled server")
+    if arm.url != BUNDLED:
+        return prepared
+    if prepared.job.bundled is None:
+        raise HarnessFault(
+            f"the scenario names its own target.url. Take it out, or give the arm another url than {BUNDLED}"
+        )
+    bundled = (*prepared.job.bundled, *arm.server.arguments())
+    return replace(prepared, job=replace(prepared.job, bundled=bundled))
+
+
+def _keys_to_strangers(arms: Sequence[Arm], target: TargetSection) -> list[str]:
+    """A key that no arm names would go to every endpoint, whoever runs it: each must be meant to get it."""
+    origins = {urlsplit(arm.url or target.url or "").netloc for arm in arms if arm.url != BUNDLED}
+    shared = [name for name in ("api_key_env", "api_key_file", "headers_file") if getattr(target, name)]
+    key = f"the scenario's target.{shared[0]}" if shared else IMPLICIT_KEY if os.environ.get(IMPLICIT_KEY) else ""
+    if len(origins) < 2 or not key:
+        return []
+    return [
+        f"arm {arm.name}: it names no key, so it would get that of {key}, which other endpoints get too. Give it api_key_env "
+        "or api_key_file (the same, if that is meant), or take the shared one away"
+        for arm in arms
+        if arm.url not in (None, BUNDLED)
+        and not (arm.api_key_env or arm.api_key_file or arm.headers_file)
+        and not any(name.lower() == "authorization" for name in arm.headers)
+    ]
+
+
+def public_command(arms: Sequence[Arm]) -> list[str]:
+    """Our command line as each run's manifest may hold it: a credential of one arm is one in the runs of all."""
+    hidden: set[str] = set()
+    for arm in arms:
+        own = arm.options.get("headers")
+        literal = own.items() if isinstance(own, dict) else ()
+        hidden |= sensitive_values((str(name), str(text)) for name, text in (*arm.headers.items(), *literal))
+        hidden |= {value for _, value in parse_qsl(urlsplit(arm.url or "").query)}
+    return [redact(word, hidden) for word in sys.argv]
+
+
+def _reach(contest: Contest, names: set[str]) -> None:
+    """One connection to each arm that has something to do. Raises HarnessFault (exit 5) naming all that fail."""
+    errors: list[str] = []
+    for arm in contest.arms:
+        if arm.name not in names:
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            job = _prepare(contest, arm, contest.levels[0], 0, Path(scratch) / "run").job
+        if job.bundled is not None or not protocols()[job.target.protocol].needs_url:
+            continue
+        try:
+            asyncio.run(preflight(job.target))
+        except HarnessFault as fault:
+            errors += [f"arm {arm.name}: {text}" for text in fault.errors]
+    if errors:
+        raise HarnessFault(errors, ExitCode.UNREACHABLE)
+
+
+def _one(contest: Contest, slot: Slot, out: Path, total: int) -> Slot | None:
+    """One run: what has become of it, or None if the user stopped it. Raises HarnessFault for what is our side's."""
+    folder = out / slot.folder
+    sealed = _made_before(folder, out)
+    arm = next(arm for arm in contest.arms if arm.name == slot.arm)
+    level = next(level for level in contest.levels if level.label == slot.level)
+    label = f"[{slot.number}/{total}] {slot.arm}{' ' + slot.level if slot.level else ''}"
+    if sealed is None:
+        prepared = _prepare(contest, arm, level, slot.seed, folder)
+        try:
+            done = carry_out(prepared, label=f"{label}: ")
+        except HarnessFault as fault:
+            if fault.code == ExitCode.INTERRUPTED:
+                return None
+            if fault.code != ExitCode.UNREACHABLE:
+                raise
+            _say(f"{label}: {fault}")
+            return replace(slot, state="unreachable", error=str(fault))
+        if done.interrupted:
+            return None
+        sealed = done.sealed
+    outcome = _reported(sealed, label)
+    return replace(slot, state="done", outcome=outcome, started_at=str(sealed.manifest.get("started_at", "")))
+
+
+def _made_before(folder: Path, out: Path) -> Sealed | None:
+    """A whole run that we were stopped too early to note; anything less is put aside, not thrown away."""
+    if not folder.exists():
+        return None
+    if (folder / "manifest.json").is_file():
+        sealed = open_sealed(folder)
+        if not sealed.facts.interrupted:
+            return sealed
+    aside = out / "interrupted"
+    aside.mkdir(exist_ok=True)
+    number = sum(1 for path in aside.glob(f"{folder.name}.*")) + 1
+    shutil.move(folder, aside / f"{folder.name}.{number}")
+    return None
+
+
+def _reported(sealed: Sealed, label: str) -> str:
+    """Write the run's own report, and say in a line how it went. Returns its outcome."""
+    report = judge(sealed, kept(sealed))
+    write_report(report, sealed.directory)
+    counts = report.counts
+    reasons = f" ({'; '.join(report.validity.reasons)})" if report.validity.reasons else ""
+    _say(f"{label}: {report.verdict.outcome}{reasons}, {counts.ok:,} answered, {counts.failed:,} failed")
+    return str(report.verdict.outcome)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,254 @@
+"""What a scenario can prove, before it is run: requests and time for each objective. Sends nothing and judges nothing.
+
+``slo.statistics.planning`` has the arithmetic of one promise, ``harness.outlook.load`` the load; here they meet. A promise of the
+short grammar counts requests (or the gaps of them), an OpenSLO document requests or slices of time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+from harness.outlook.load import Load, Pace, load_of
+from harness.promises import Promises
+from scenarios.scenario import Scenario
+from slo.budgets.alerts import WHOLE
+from slo.budgets.policies import policy
+from slo.indicator import catalogue
+from slo.objective import Objective
+from slo.openslo import Slo
+from slo.statistics.planning import Sample, chance_to_pass, sample, share_limit, without_bad
+
+SCHEMA: Final = "plimsoll.plan/1"
+#: Latencies that a closed loop is worked out for when none is given.
+LATENCIES_NS = (100_000_000, 1_000_000_000, 10_000_000_000)
+_SECOND_NS = 1_000_000_000
+#: The period of an objective that names none, as in a report's budgets.
+_PERIOD_NS = 30 * 86_400 * _SECOND_NS
+
+Entry = Literal["request", "gap", "slice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What the outlook takes for granted; see ``slo.statistics.planning.sample``. ``bad_share`` None: half of each limit."""
+
+    power: str = "0.9"
+    bad_share: str | None = None
+    design_effect: float = 1.0
+    latencies_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One promise. For a fact only ``objective`` and ``note`` say anything.
+
+    ``sample`` counts entries: requests, ``per_request`` gaps each, or slices of ``slice_ns``. ``requests`` and
+    ``requests_with_bad``: the same in requests, None for slices and where no number would do. By pace:
+    ``durations_ns``, ``durations_with_bad_ns`` (how long those take), ``reached`` (the scenario as written has as many),
+    ``chance`` (of a PASS, if the assumed share is the true one).
+    """
+
+    objective: str
+    judged: Literal["with bounds", "as observed"]
+    entry: Entry = "request"
+    sample: Sample | None = None
+    per_request: float = 1.0
+    slice_ns: int = 0
+    requests: int | None = None
+    requests_with_bad: int | None = None
+    durations_ns: tuple[int | None, ...] = ()
+    durations_with_bad_ns: tuple[int | None, ...] = ()
+    reached: tuple[bool, ...] = ()
+    chance: tuple[float | None, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The whole. ``windows_ns``: of burn-rate alerts, those that the scenario as written shows whole, and those that no pace
+    of it does. ``advice``: what to change, in the words of the command line; empty when everything is reached.
+    """
+
+    name: str
+    kind: str
+    open_loop: bool
+    confidence: str
+    assumptions: Assumptions
+    paces: tuple[Pace, ...]
+    needs: tuple[Need, ...]
+    windows_ns: tuple[tuple[int, ...], tuple[int, ...]]
+    advice: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON takes it: fractions as numbers, times in integer nanoseconds."""
+        return {"schema": SCHEMA, **_plain(asdict(self))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return float(value) if isinstance(value, Fraction) else value
+
+
+def outlook(scenario: Scenario, promises: Promises, given: Assumptions) -> Outlook:
+    """The outlook of a scenario on these promises. Raises ScenarioError for a plan that can't be built."""
+    load = load_of(scenario)
+    latencies: Sequence[int | None] = [None] if scenario.open_loop else given.latencies_ns or LATENCIES_NS
+    paces = tuple(load.pace(latency) for latency in latencies)
+    needs = [_of_objective(one, load, promises.confidence, given) for one in promises.objectives if one.scope == "run"]
+    needs += [_of_slo(one, load, promises.confidence, given) for one in promises.slos]
+    timed = tuple(_timed(need, load, paces, promises.confidence, given) for need in needs)
+    advice = tuple(_advice(load, paces, timed))
+    return Outlook(
+        name=scenario.name,
+        kind=scenario.kind,
+        open_loop=scenario.open_loop,
+        confidence=promises.confidence,
+        assumptions=given,
+        paces=paces,
+        needs=timed,
+        windows_ns=_windows(promises, paces),
+        advice=advice,
+    )
+
+
+def _windows(promises: Promises, paces: Sequence[Pace]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Lengths of alert windows up to the longest pace, and beyond it: a report says of the latter "not observable"."""
+    rules = [rule for slo in promises.slos for rule in slo.rules or policy("sre-workbook", slo.period_ns)]
+    if not rules and any(share_limit(one) is not None for one in promises.objectives):
+        rules = list(policy("sre-workbook", _PERIOD_NS))
+    lengths = sorted({length for rule in rules for length in (rule.short_ns, rule.long_ns)})
+    most = max(pace.duration_ns for pace in paces)
+    seen = tuple(length for length in lengths if most >= WHOLE * length)
+    return seen, tuple(lengths[len(seen) :])
+
+
+# -- what each promise counts ---------------------------------------------------------------------------------
+
+
+def _of_objective(objective: Objective, load: Load, confidence: str, given: Assumptions) -> Need:
+    limit = share_limit(objective)
+    if limit is None:
+        note = "judged as observed: any number of requests decides, and says nothing about the endpoint beyond this run"
+        return Need(str(objective), "as observed", note=note)
+    found = sample(limit, confidence, given.bad_share, given.power, given.design_effect)
+    gaps = objective.statistic != "ratio" and catalogue()[objective.indicator].scope == "gap"
+    per, note = _gaps_per_request(load) if gaps else (1.0, "")
+    return Need(str(objective), "with bounds", "gap" if gaps else "request", found, per, note=note)
+
+
+def _of_slo(slo: Slo, load: Load, confidence: str, given: Assumptions) -> Need:
+    terms, text = slo.terms, str(slo.promise)
+    found = sample(terms.allowed, confidence, given.bad_share, given.power, given.design_effect)
+    if terms.method == "Timeslices":
+        return Need(text, "with bounds", "slice", found, slice_ns=terms.slice_ns)
+    notes = []
+    if terms.method == "RatioTimeslices":
+        notes.append("a mean over slices, in which requests of a thin slice count for more: a floor")
+    if len(terms.components) > 1:
+        loads = [part.weight / part.allowed for part in terms.components]
+        least = without_bad(loads, confidence, given.design_effect)
+        found = replace(found, least=least, with_bad=None)
+        notes.append("a composite: worked out for no bad request at all, and for nothing else")
+    gaps = terms.method == "Occurrences" and any(part.events.entry == "gap" for part in terms.components)
+    per, note = _gaps_per_request(load) if gaps else (1.0, "")
+    notes += [note] if note else []
+    return Need(text, "with bounds", "gap" if gaps else "request", found, per, note="; ".join(notes))
+
+
+def _gaps_per_request(load: Load) -> tuple[float, str]:
+    """One fewer than output tokens, where the scenario says how many it asks for."""
+    if load.tokens is None or load.tokens <= 2:
+        return 1.0, "one gap a request is counted, because the scenario does not say how many tokens are asked for"
+    gaps = load.tokens - 1
+    return gaps, (
+        f"counted as {gaps:.4g} gaps a request. Gaps of one request depend on each other: it is a floor, and if all of "
+        "them were alike, that many times the requests would be needed"
+    )
+
+
+# -- what that takes ------------------------------------------------------------------------------------------
+
+
+def _timed(need: Need, load: Load, paces: Sequence[Pace], confidence: str, given: Assumptions) -> Need:
+    found = need.sample
+    if found is None:
+        return need
+    least, enough = (None if n is None else math.ceil(n / need.per_request) for n in (found.least, found.with_bad))
+    assert least is not None
+    entries = [_entries(need, pace) for pace in paces]
+    note = need.note
+    if found.with_bad is None and found.assumed >= found.limit:
+        none = "the assumed bad share is not below the limit, so no number of requests is likely to pass"
+        note = f"{none}; {note}" if note else none
+    return replace(
+        need,
+        requests=None if need.entry == "slice" else least,
+        requests_with_bad=None if need.entry == "slice" else enough,
+        durations_ns=tuple(_duration(need, load, pace, least) for pace in paces),
+        durations_with_bad_ns=tuple(None if enough is None else _duration(need, load, pace, enough) for pace in paces),
+        reached=tuple(n >= found.least for n in entries),
+        chance=tuple(
+            None
+            if found.with_bad is None and found.assumed < found.limit
+            else chance_to_pass(n, found.limit, found.assumed, confidence, given.design_effect)
+            for n in entries
+        ),
+        note=note,
+    )
+
+
+def _entries(need: Need, pace: Pace) -> int:
+    """What the scenario as written gives. Half a slice at the end counts as one, as it does in a verdict."""
+    if need.entry == "slice":
+        return (2 * pace.duration_ns + need.slice_ns) // (2 * need.slice_ns)
+    return int(pace.requests * need.per_request)
+
+
+def _duration(need: Need, load: Load, pace: Pace, n: int) -> int:
+    return n * need.slice_ns if need.entry == "slice" else load.duration_ns(n, pace.latency_ns)
+
+
+def _advice(load: Load, paces: Sequence[Pace], needs: Sequence[Need]) -> list[str]:
+    """The longest need that the scenario as written does not meet, as flags: first to pass at all, then by the power."""
+    sent, lasts = min(pace.requests for pace in paces), min(pace.duration_ns for pace in paces)
+    lines = []
+    words = ("to be able to pass at all", "to pass as likely as asked for if the assumed share is bad")
+    before = (0, 0)
+    for text, counts, times in (
+        (words[0], [need.requests for need in needs], [need.durations_ns for need in needs]),
+        (words[1], [need.requests_with_bad for need in needs], [need.durations_with_bad_ns for need in needs]),
+    ):
+        n = max((count for count in counts if count is not None), default=0)
+        sliced = [t[0] for t, need in zip(times, needs, strict=True) if need.entry == "slice" and t[0] is not None]
+        time = max(sliced, default=0)
+        flags = [f"--duration {-(-time // _SECOND_NS)}s"] if time > max(lasts, before[1]) else []
+        covered = bool(flags) and all(load.duration_ns(n, pace.latency_ns) <= time for pace in paces)
+        if n > max(sent, before[0]) and not covered:
+            flags.append(f"--queries {load.queries(n)} (about {_about(load, paces, n)})")
+        before = max(n, before[0]), max(time, before[1])
+        if flags:
+            later = "" if load.stop.max_duration_ns is None else ", and no max_duration before that"
+            lines.append(f"{text}: {' '.join(flags)}{later}")
+    return lines
+
+
+def _about(load: Load, paces: Sequence[Pace], n: int) -> str:
+    times = [load.duration_ns(n, pace.latency_ns) for pace in paces]
+    least, most = clock(min(times)), clock(max(times))
+    return least if least == most else f"{least} to {most}"
+
+
+def clock(time_ns: int) -> str:
+    """Rounded up to what a person would wait for: 15 s, 3 min, 2 h 5 min."""
+    seconds = -(-time_ns // _SECOND_NS)
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes = -(-seconds // 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

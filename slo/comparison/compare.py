@@ -1,0 +1,340 @@
+"""Is the candidate worse than the base? REGRESSION, IMPROVEMENT, INDISTINGUISHABLE, INCONCLUSIVE or INVALID.
+
+A regression must be significant (after Holm's correction over all quantities) and its interval must lie beyond the
+tolerance: a change that chance explains stops nobody, and neither does one too small to matter. Too few runs to decide
+anything are INCONCLUSIVE and say how many are needed; one run on each side always is, unless the weaker judgement from
+within two runs is asked for. No candidate gets a better outcome by being slower or failing more: each p and each bound
+comes from pairwise differences that only rise then, and worse and better are corrected apart from each other, because
+otherwise a lost improvement of one quantity could excuse the regression of another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from slo.comparison.arms import Arm, Reading, RunSample, Within, sample
+from slo.comparison.effects import Measured, Method, OneRun, decidable, measure, pairs, runs_needed
+from slo.comparison.quantity import Quantity, usual
+from slo.comparison.ranks import benjamini_hochberg, holm
+from slo.comparison.sayings import finding, why
+from slo.distribution import exact
+
+Outcome = Literal["IMPROVEMENT", "INDISTINGUISHABLE", "INCONCLUSIVE", "REGRESSION", "INVALID"]
+#: From best to worst; the outcome of a whole is the worst of its parts.
+RANK: tuple[Outcome, ...] = ("IMPROVEMENT", "INDISTINGUISHABLE", "INCONCLUSIVE", "REGRESSION", "INVALID")
+#: A percentile that rests on fewer values than this beyond it is a matter of luck in each run.
+_TAIL = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One quantity, candidate against base.
+
+    ``base``, ``candidate``: the median of the runs' values (each run's in ``*_values``, in the order of the arm). ``effect``:
+    candidate / base, or candidate - base of a share; ``interval`` of it, exact and two-sided; ends may be infinite, NaN for
+    no data. ``p``: two-sided, that the arms do not differ; ``adjusted_p`` by Holm over the quantities; ``bh_p`` by Benjamini
+    and Hochberg, for exploring. ``finding``: ``why`` without its numbers. ``runs_needed``: runs per arm with which it could be decided at all; 0 with enough.
+    """
+
+    quantity: Quantity
+    base: float
+    candidate: float
+    base_values: tuple[float, ...]
+    candidate_values: tuple[float, ...]
+    effect: float
+    interval: tuple[float, float]
+    tolerance: float
+    p: float
+    adjusted_p: float
+    bh_p: float
+    outcome: Outcome
+    why: str
+    method: Method
+    runs_needed: int = 0
+    one_run: OneRun | None = None
+    finding: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateResult:
+    """One candidate against the base. ``reasons``: why the outcome is what it is."""
+
+    name: str
+    outcome: Outcome
+    effects: tuple[Effect, ...]
+    reasons: tuple[str, ...]
+    runs: int
+    paired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The whole: the worst outcome of any candidate."""
+
+    base: str
+    base_runs: int
+    candidates: tuple[CandidateResult, ...]
+    outcome: Outcome
+    tolerance: float
+    share_tolerance: float
+    confidence: float
+    single_run: bool
+    proof: bool
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """1 for a REGRESSION, 3 INCONCLUSIVE, 4 INVALID, else 0."""
+        return {"REGRESSION": 1, "INCONCLUSIVE": 3, "INVALID": 4}.get(self.outcome, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    tolerance: float
+    share_tolerance: float
+    confidence: Fraction
+    single_run: bool
+    proof: bool
+
+    @property
+    def alpha(self) -> Fraction:
+        """Of each direction."""
+        return (1 - self.confidence) / 2
+
+    def tolerated(self, quantity: Quantity) -> float:
+        if quantity.tolerance is not None:
+            return quantity.tolerance
+        return self.share_tolerance if quantity.scale == "difference" else self.tolerance
+
+
+def compare(
+    base: Arm,
+    candidates: Sequence[Arm],
+    quantities: Sequence[Quantity] | None = None,
+    tolerance: float = 0.05,
+    confidence: Fraction | str | float = "0.95",
+    *,
+    share_tolerance: float = 0.01,
+    single_run: bool = False,
+    proof: bool = False,
+) -> Comparison:
+    """Compare each candidate with the base, each as if it were the only one.
+
+    ``quantities``: None for the usual ones that the base has data for. ``tolerance``: a change up to this fraction of the
+    base is of no interest; ``share_tolerance`` the same for shares, in points. ``confidence``: two-sided, of each interval
+    and of "no false alarm". ``single_run``: judge one run against one run by Fisher's test within them, blind to what
+    differs between runs. ``proof``: INDISTINGUISHABLE must be shown, too (the interval ends before the tolerance does),
+    else INCONCLUSIVE. Raises ValueError for tolerances outside 0..1 or a confidence outside (0, 1).
+    """
+    level = exact(confidence)
+    if not 0 < level < 1 or not 0 <= tolerance < 1 or not 0 <= share_tolerance < 1:
+        raise ValueError(
+            f"tolerance {tolerance}, share_tolerance {share_tolerance}, confidence {confidence}: "
+            "tolerances are at least 0 and below 1, a confidence lies strictly between 0 and 1"
+        )
+    policy = _Policy(tolerance, share_tolerance, level, single_run, proof)
+    results = tuple(_candidate(base, arm, quantities, policy) for arm in candidates)
+    return Comparison(
+        base=base.name,
+        base_runs=len(base.runs),
+        candidates=results,
+        outcome=worst([result.outcome for result in results]),
+        tolerance=tolerance,
+        share_tolerance=share_tolerance,
+        confidence=float(level),
+        single_run=single_run,
+        proof=proof,
+        warnings=_warnings(base, candidates, results),
+    )
+
+
+def worst(outcomes: Sequence[Outcome]) -> Outcome:
+    """INVALID before REGRESSION before INCONCLUSIVE before INDISTINGUISHABLE before IMPROVEMENT.
+
+    No outcome at all is INCONCLUSIVE: nothing was compared.
+    """
+    return max(outcomes, key=RANK.index, default="INCONCLUSIVE")
+
+
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """Of one candidate's quantities: the worst, but better in one and worse in none is an IMPROVEMENT."""
+    found = worst(outcomes)
+    return "IMPROVEMENT" if found == "INDISTINGUISHABLE" and "IMPROVEMENT" in outcomes else found
+
+
+def _asked(base: Arm, quantities: Sequence[Quantity] | None, policy: _Policy) -> list[Quantity]:
+    """By the base alone: what the candidate failed to measure must not change how the rest is judged."""
+    if quantities is not None:
+        return list(quantities)
+    streamed = any("p50(ttft)" in run.readings and run.readings["p50(ttft)"].n for run in base.runs)
+    found = []
+    for quantity in usual(streamed):
+        known = not np.isnan(base.values(quantity)).all()
+        testable = quantity.quantile is not None or quantity.statistic == "ratio"
+        if known and (testable or not policy.single_run):
+            found.append(quantity)
+    return found
+
+
+def _candidate(base: Arm, candidate: Arm, quantities: Sequence[Quantity] | None, policy: _Policy) -> CandidateResult:
+    asked = _asked(base, quantities, policy)
+    seen = [measure(q, base, candidate, policy.tolerated(q), len(asked), policy.confidence) for q in asked]
+    alone = policy.single_run and len(base.runs) == len(candidate.runs) == 1
+    up = [m.one_run.p_worse if alone and m.one_run else 1.0 if alone else m.shift.p_up for m in seen]
+    down = [m.one_run.p_better if alone and m.one_run else 1.0 if alone else m.shift.p_down for m in seen]
+    paired = pairs(base, candidate) is not None
+    enough = any(decidable(len(base.runs), len(candidate.runs), paired, max(len(asked), 1), policy.alpha))
+    needed = 0 if enough else runs_needed(max(len(asked), 1), policy.alpha)
+    explored = benjamini_hochberg([min(1.0, 2 * min(u, d)) for u, d in zip(up, down, strict=True)])
+    effects = []
+    for m, p_up, p_down, bh, raw in zip(seen, holm(up), holm(down), explored, zip(up, down, strict=True), strict=True):
+        outcome = _alone(m, p_up, p_down, policy) if alone else _judged(m, p_up, p_down, needed, policy)
+        p, adjusted = min(1.0, 2 * min(raw)), min(1.0, 2 * min(p_up, p_down))
+        effects.append(_effect(m, p, adjusted, bh, outcome, 0 if alone else needed, alone, policy))
+    outcome = together([effect.outcome for effect in effects])
+    outcome, reasons = _whole(base, candidate, outcome, effects)
+    return CandidateResult(candidate.name, outcome, tuple(effects), reasons, len(candidate.runs), paired)
+
+
+def _judged(m: Measured, p_up: float, p_down: float, needed: int, policy: _Policy) -> Outcome:
+    if m.data != "enough" or needed:
+        return "INCONCLUSIVE"
+    alpha = float(policy.alpha)
+    if p_up <= alpha and m.shift.low > m.worse_limit:
+        return "REGRESSION"
+    # Failures reach the candidate's value in so many runs that there is no limit to how much worse it may be.
+    if m.shift.high == math.inf or (policy.proof and m.shift.high > m.worse_limit):
+        return "INCONCLUSIVE"
+    return "IMPROVEMENT" if p_down <= alpha and m.shift.high < m.better_limit else "INDISTINGUISHABLE"
+
+
+def _alone(m: Measured, p_up: float, p_down: float, policy: _Policy) -> Outcome:
+    """One run against one run, as far as two runs can tell."""
+    if m.data != "enough" or m.one_run is None:
+        return "INCONCLUSIVE"
+    alpha = float(policy.alpha)
+    if p_up <= alpha:
+        return "REGRESSION"
+    if math.isinf(m.candidate[0]) or math.isinf(m.base[0]) or policy.proof:
+        return "INCONCLUSIVE"
+    return "IMPROVEMENT" if p_down <= alpha else "INDISTINGUISHABLE"
+
+
+def _effect(
+    m: Measured, p: float, adjusted: float, bh: float, outcome: Outcome, needed: int, alone: bool, policy: _Policy
+) -> Effect:
+    return Effect(
+        quantity=m.quantity,
+        base=float(np.median(m.base)) if len(m.base) else math.nan,
+        candidate=float(np.median(m.candidate)) if len(m.candidate) else math.nan,
+        base_values=tuple(m.base.tolist()),
+        candidate_values=tuple(m.candidate.tolist()),
+        effect=m.effect,
+        interval=m.interval,
+        tolerance=m.tolerance,
+        p=p,
+        adjusted_p=adjusted,
+        bh_p=bh,
+        outcome=outcome,
+        why=why(m, outcome, adjusted, needed, alone, float(policy.confidence)),
+        method="fisher" if alone and m.one_run else m.method,
+        runs_needed=needed,
+        one_run=m.one_run,
+        finding=finding(m, outcome, adjusted, needed, alone, float(policy.confidence)),
+    )
+
+
+def _whole(base: Arm, candidate: Arm, outcome: Outcome, effects: Sequence[Effect]) -> tuple[Outcome, tuple[str, ...]]:
+    """A generator that broke its promise spoils everything; an endpoint that did not keep up excuses no regression."""
+    broken = [(arm.name, run) for arm in (base, candidate) for run in arm.runs if not run.valid]
+    if broken:
+        return "INVALID", tuple(f"run {_folder(run)} of {name} is invalid: {run.reasons[0]}" for name, run in broken)
+    drowned = [(arm.name, run) for arm in (base, candidate) for run in arm.runs if run.unstable]
+    if drowned and (outcome != "REGRESSION" or any(run.unstable for run in base.runs)):
+        return "INVALID", tuple(f"run {_folder(run)} of {name}: {run.unstable}" for name, run in drowned)
+    decisive = [effect for effect in effects if effect.outcome == outcome]
+    if effects and effects[0].runs_needed and outcome == "INCONCLUSIVE":
+        return outcome, (_too_few(base, candidate, effects),)
+    if not effects:
+        return outcome, ("nothing was measured in either arm, so nothing was compared",)
+    return outcome, tuple(f"{effect.quantity}: {effect.why}" for effect in decisive)
+
+
+def _folder(run: RunSample) -> str:
+    """What to look at: where the run is, else its id."""
+    return run.directory or run.run or "?"
+
+
+def _too_few(base: Arm, candidate: Arm, effects: Sequence[Effect]) -> str:
+    runs = f"{len(base.runs)} and {len(candidate.runs)} runs"
+    of = "one quantity" if len(effects) == 1 else f"{len(effects)} quantities together"
+    hint = "" if len(effects) == 1 else ", or compare fewer quantities"
+    if len(base.runs) == len(candidate.runs) == 1:
+        return (
+            f"one run of each says nothing about how runs differ. Run at least {effects[0].runs_needed} of each{hint}"
+        )
+    return f"{runs} can't show any difference in {of}. Run at least {effects[0].runs_needed} of each{hint}"
+
+
+def _warnings(base: Arm, candidates: Sequence[Arm], results: Sequence[CandidateResult]) -> tuple[str, ...]:
+    said = []
+    thin: dict[str, list[str]] = {}
+    plans = {run.plan for run in base.runs if run.plan}
+    for arm, result in zip(candidates, results, strict=True):
+        other = {run.plan for run in arm.runs if run.plan}
+        if _other_plans(plans, other, all(run.plan for a in (base, arm) for run in a.runs)):
+            said.append(
+                f"{arm.name} and {base.name} did not run the same schedules: a difference may come from the load. "
+                "Run both with one scenario and one seed, or interleaved"
+            )
+        few = ", ".join(str(effect.quantity) for effect in result.effects if _thin(effect.quantity, base, arm))
+        if few:
+            thin.setdefault(few, []).append(arm.name)
+    said += [
+        f"{', '.join(names)}: {few}: fewer than {_TAIL} values lie beyond in some run, so that runs differ more. "
+        "Longer runs give more power here than more runs do"
+        for few, names in thin.items()
+    ]
+    return tuple(said)
+
+
+def _other_plans(base: set[str], candidate: set[str], known: bool) -> bool:
+    """A run that was never made has no schedule, and so none that differs."""
+    if not base or not candidate:
+        return False
+    return base != candidate if known else not (base <= candidate or candidate <= base)
+
+
+def _thin(quantity: Quantity, base: Arm, candidate: Arm) -> bool:
+    if quantity.quantile is None:
+        return False
+    tail = float(min(quantity.quantile, 1 - quantity.quantile))
+    nothing = Reading(math.nan, 0)
+    sizes = [run.readings.get(str(quantity), nothing).n for arm in (base, candidate) for run in arm.runs]
+    return bool(sizes) and 0 < min(sizes) * tail < _TAIL
+
+
+__all__ = [
+    "RANK",
+    "Arm",
+    "CandidateResult",
+    "Comparison",
+    "Effect",
+    "Method",
+    "OneRun",
+    "Outcome",
+    "Quantity",
+    "Reading",
+    "RunSample",
+    "Within",
+    "compare",
+    "sample",
+    "together",
+    "worst",
+]

@@ -1,0 +1,121 @@
+"""What two runs are compared by: one number of a run, as ``p99(ttft)``, ``rate(output_tokens)`` or ``ratio(error)``.
+
+The left side of the objectives' grammar, with a tolerance of its own if wanted: ``p99(ttft) 10%``. A value is compared by
+ratio; a share by difference, because a ratio of error shares says little (0 to 0.01 % is infinitely worse). Nothing is
+compared here, and nothing is promised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal
+
+from slo.indicator import catalogue
+from slo.objective import RATES, RATIOS
+
+_SHAPE = re.compile(r"\s*([a-z]+[0-9.]*)\s*\(\s*(\w+)\s*\)\s*(?:(?:±|\+-)?\s*([0-9]+(?:\.[0-9]+)?)\s*%)?\s*")
+
+#: Compared when nobody says what: six at most, so that five runs an arm can still decide (see ``slo.comparison.ranks``).
+STREAMED = ("p50(ttft)", "p99(ttft)", "p99(tpot)", "p99(latency)", "rate(output_tokens)", "ratio(error)")
+WHOLE = ("p50(latency)", "p99(latency)", "rate(ok)", "ratio(error)")
+
+
+class QuantityError(ValueError):
+    """Quantities that can't be used; ``errors`` has one text per mistake, each with the fix."""
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        self.errors = list(errors)
+        super().__init__("\n".join(self.errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """``str()`` is its name, ``p99(ttft)``.
+
+    ``quantile``: 99/100 for p99, else None. ``unit``: ``ns``, ``ratio``, ``per_s`` or ``1``. ``tolerance``: a change up to
+    this is of no interest (a fraction of the base; of a share: its points), None for the comparison's own.
+    """
+
+    statistic: str
+    indicator: str
+    quantile: Fraction | None
+    better: Literal["lower", "higher"]
+    unit: str
+    tolerance: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.statistic}({self.indicator})"
+
+    @property
+    def scale(self) -> Literal["ratio", "difference"]:
+        """How two of them are compared."""
+        return "difference" if self.statistic == "ratio" else "ratio"
+
+
+def parse(text: str) -> Quantity:
+    """The quantity that ``text`` names. Raises ``QuantityError`` with what is allowed."""
+    found = _SHAPE.fullmatch(text)
+    if found is None:
+        raise QuantityError(
+            [f"{text!r}: not a quantity. Write p99(ttft), mean(itl), rate(output_tokens), ratio(error)"]
+        )
+    statistic, name, percent = found.groups()
+    tolerance = float(Decimal(percent) / 100) if percent else None
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise QuantityError([f"{text!r}: a tolerance of {percent}% is not below 100 %. Write one like 5%"])
+    if statistic in ("ratio", "rate"):
+        known = RATIOS if statistic == "ratio" else RATES
+        if name not in known:
+            raise QuantityError([f"{text!r}: {statistic}({name}) is not known; {statistic} is of {', '.join(known)}"])
+        unit = "ratio" if statistic == "ratio" else "per_s"
+        return Quantity(statistic, name, None, "lower" if name == "error" else "higher", unit, tolerance)
+    indicators = catalogue()
+    if name not in indicators or name == "error":
+        allowed = ", ".join(known for known in indicators if known != "error")
+        raise QuantityError([f"{text!r}: {name} is not known here; choose one of {allowed}"])
+    quantile = _quantile(text, statistic)
+    if quantile is not None:
+        statistic = "p" + format((quantile * 100).limit_denominator(10**12).__float__(), ".12g")
+    return Quantity(statistic, name, quantile, indicators[name].better, indicators[name].unit, tolerance)
+
+
+def _quantile(text: str, statistic: str) -> Fraction | None:
+    if statistic in ("mean", "max", "min"):
+        return None
+    if not re.fullmatch(r"p[0-9]+(\.[0-9]+)?", statistic) or not 0 < Fraction(statistic[1:]) < 100:
+        raise QuantityError(
+            [f"{text!r}: {statistic} is not known; choose p99 (any percentile), mean, max, min, ratio, rate"]
+        )
+    return Fraction(statistic[1:]) / 100
+
+
+def parse_all(texts: Sequence[str]) -> tuple[Quantity, ...]:
+    """Every quantity once. Raises ``QuantityError`` with all mistakes."""
+    quantities: list[Quantity] = []
+    errors: list[str] = []
+    for text in texts:
+        try:
+            quantity = parse(text)
+        except QuantityError as error:
+            errors += error.errors
+            continue
+        if str(quantity) in {str(known) for known in quantities}:
+            errors.append(f"{text!r}: {quantity} is given twice. Give it once")
+        quantities.append(quantity)
+    if errors:
+        raise QuantityError(errors)
+    return tuple(quantities)
+
+
+def usual(streamed: bool) -> tuple[Quantity, ...]:
+    """What is compared when nobody says what: of answers that stream, or of answers that come whole."""
+    return parse_all(STREAMED if streamed else WHOLE)
+
+
+def every_usual() -> tuple[Quantity, ...]:
+    """All that ``usual`` may ask for: what a sample of a run should hold."""
+    return parse_all(tuple(dict.fromkeys(STREAMED + WHOLE)))

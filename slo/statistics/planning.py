@@ -1,0 +1,154 @@
+"""How many requests an objective takes, before the run: the same binomial arithmetic as the verdict, read backwards.
+
+Pure arithmetic on shares. It assumes nothing about latencies, and cannot know how many requests will in truth break the
+limit: that share is an assumption, and is said to be one. Dependence between requests enters as a design effect, by which
+every count is multiplied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from slo.distribution import exact
+from slo.objective import ACCURACY_SHARES, Objective
+from slo.statistics.confidence import Probability, binomial_at_most, most_bad_allowed, n_needed, n_required
+
+#: The verdict's second test, which lets bad requests cluster (``slo.statistics.share``), asks for more than the exact one even where
+#: they don't: with this many times the requests it passes at least as often. docs/statistics.md has the simulation.
+CLUSTERED = Fraction(6, 5)
+#: Beyond this many requests we say that no run would do.
+MOST = 10**10
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one objective on a share or a percentile takes.
+
+    ``limit``: the share of values that may break it. ``least``: values for a PASS if not one is bad. ``assumed``: the bad
+    share that ``with_bad`` is for: the least number from which on a run passes with probability ``power``; None when none
+    would, because the assumed share is not below the limit or too close to it. ``loadgen`` and ``loadgen_estimate``: what
+    MLPerf LoadGen's early stopping asks for at 99 % with none over, and for its percentile estimate.
+    """
+
+    limit: Fraction
+    least: int
+    assumed: Fraction
+    power: float
+    with_bad: int | None
+    loadgen: int
+    loadgen_estimate: int
+
+
+def share_limit(objective: Objective) -> Fraction | None:
+    """The share of values that may break an objective's limit; None for a fact (mean, extreme, rate) or a single limit."""
+    upward = objective.operator in ("<=", "<")
+    if objective.quantile is not None:
+        return 1 - objective.quantile if upward else objective.quantile
+    if objective.statistic == "ratio" or (objective.statistic == "accuracy" and objective.indicator in ACCURACY_SHARES):
+        return objective.exact_threshold if upward else 1 - objective.exact_threshold
+    return None
+
+
+def sample(
+    limit: Fraction,
+    confidence: Probability = "0.95",
+    assumed: Probability | None = None,
+    power: Probability = "0.9",
+    design_effect: float = 1.0,
+) -> Sample:
+    """How many values show that fewer than ``limit`` are bad. ``assumed``: the true bad share, half of the limit by default.
+
+    ``design_effect`` >= 1: one over the worth of a request beside an independent one (ValueError below 1).
+    """
+    if not design_effect >= 1:
+        raise ValueError(
+            f"design effect {design_effect}: 1 is independent, dependent requests are worth less. Give 1 or more"
+        )
+    share = limit / 2 if assumed is None else exact(assumed)
+    least = n_needed(0, 0, limit, confidence)
+    assert least is not None  # without a bad one some number always does
+    with_bad = passing(limit, share, confidence, power)
+    allowance = CLUSTERED if share else Fraction(1)
+    return Sample(
+        limit,
+        _dependent(least, design_effect),
+        share,
+        float(exact(power)),
+        None
+        if with_bad is None
+        else max(_dependent(with_bad * allowance, design_effect), _dependent(least, design_effect)),
+        n_required(0, 1 - limit),
+        n_required(1, 1 - limit),
+    )
+
+
+def _dependent(n: int | Fraction, design_effect: float) -> int:
+    return math.ceil(n * Fraction(str(design_effect)))
+
+
+def passing(limit: Fraction, share: Fraction, confidence: Probability, power: Probability) -> int | None:
+    """The least n from which on a run passes with probability ``power`` when ``share`` of the values is bad in truth.
+
+    With t bad ones allowed the probability of passing falls while n grows, until one more is allowed: a saw. What counts is
+    the low end of each tooth, so that a run that ends some requests later is not the less likely to pass.
+    """
+    least = float(exact(power))
+    if share >= limit:
+        return None
+    if share == 0:
+        return n_needed(0, 0, limit, confidence)
+
+    def first(t: int) -> int:
+        return n_required(t, 1 - limit, confidence)
+
+    def holds(t: int) -> bool:
+        return binomial_at_most(t, first(t + 1) - 1, share) >= least
+
+    low, high = -1, 0
+    while not holds(high):
+        low, high = high, 2 * high + 1
+        if Fraction(high) / limit > MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return first(high)
+
+
+def chance_to_pass(
+    n: int, limit: Fraction, share: Probability, confidence: Probability = "0.95", design_effect: float = 1.0
+) -> float:
+    """About how likely a run of n values is to pass when ``share`` of them is bad in truth."""
+    bad = exact(share)
+    worth = int(n / Fraction(str(design_effect)))
+    without = float(1 - bad) ** worth if most_bad_allowed(worth, limit, confidence) >= 0 else 0.0
+    counted = int(worth / CLUSTERED) if bad else worth
+    allowed = most_bad_allowed(counted, limit, confidence)
+    return max(without, 0.0 if allowed < 0 else binomial_at_most(allowed, counted, bad))
+
+
+def without_bad(burns: Sequence[Fraction], confidence: Probability = "0.95", design_effect: float = 1.0) -> int:
+    """The least n at which a composite passes when no component has a bad entry among n.
+
+    ``burns``: weight over allowed share of each; the burn of the whole is the sum of these times the bad shares, at most 1.
+    Each of m components is bounded at 1 - (1 - confidence) / m, because nothing is known of how they depend.
+    """
+    alpha = float(1 - exact(confidence)) / len(burns)
+    total = float(sum(burns))
+    # 0 of n shows a share below u = 1 - alpha^(1/n), and total * u <= 1.
+    return _dependent(max(1, math.ceil(math.log(alpha) / math.log1p(-1 / total))), design_effect) if total > 1 else 1
+
+
+def fixed_sample(p: Probability, confidence: Probability = "0.99") -> int:
+    """The number of queries that the MLPerf policies ask for where early stopping is not used: z^2 p (1 - p) / m^2, with a
+    margin m of a twentieth of 1 - p. The policies round it up to a multiple of 2^13.
+    """
+    from scipy.special import ndtri
+
+    q = float(exact(p))
+    z = float(ndtri(1 - float(1 - exact(confidence)) / 2))
+    margin = (1 - q) / 20
+    return math.ceil(z * z * q * (1 - q) / margin**2)

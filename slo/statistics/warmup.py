@@ -1,0 +1,161 @@
+"""Where does the warm-up of a run end? MSER-5: it proposes how many requests to leave out, and never leaves one out.
+
+The rule (White 1997; Spratt 1998): average the series in batches of five, and cut where the standard error of what
+remains is smallest. ``mser`` is that rule and nothing else. By itself it always finds a smallest value somewhere, on a
+steady run as well, and one early stall is enough to move it. ``detect`` therefore caps the series first, and proposes
+only a cut whose two sides differ: by more than chance and by an amount that matters.
+
+MSER minimises a width. It does not test for stationarity (``slo.statistics.trend`` does), and no verdict depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from slo.records import FloatArray, IntArray
+
+BATCH = 5
+#: With fewer batches than this (100 requests) nothing is proposed.
+MIN_BATCHES = 20
+#: Values above this quantile count as being on it. A request that failed is infinitely slow and so is among them: it takes
+#: part as a slow one, and a lone time-out of a minute does not outweigh a thousand answers.
+CAP = 0.95
+#: Standard errors between the ranks of the requests before and after the cut.
+Z_LIMIT = 3.5
+#: The same for the first half of what is before the cut: a warm-up begins at the beginning. An early stall does not.
+Z_FIRST_HALF = 2.5
+#: A minimum this far along what was tried may as well lie beyond it: noise moves it by some batches.
+NEAR_END = 0.9
+#: The medians before and after the cut differ by at least this share of the latter.
+MATERIAL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """``statistic[d]`` = MSER of dropping ``d`` batches, for d = 0 .. k // 2 (float64); ``batches``: the d that minimises it,
+    the smallest of equals; ``too_short``: it is the last one tried, so the minimum may lie beyond.
+    """
+
+    batches: int
+    too_short: bool
+    statistic: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup:
+    """What MSER-5 says of a series, and whether it is worth proposing.
+
+    ``drop``: requests before the cut, 0 for none; ``until_ns``: when the first request after it was due; ``before`` and
+    ``after``: medians of both sides (NaN without a cut), infinite where failures reach; ``distance``: between their ranks,
+    in standard errors that allow for autocorrelation, positive where the requests before the cut are the slower ones.
+    ``differs``: the two sides do, by more than chance and by an amount that matters.
+    """
+
+    cut: Cut
+    n: int
+    drop: int
+    until_ns: int
+    before: float
+    after: float
+    distance: float
+    differs: bool
+
+    @property
+    def too_short(self) -> bool:
+        """The sides differ, and the cut is at the end of what was tried: the warm-up may be longer than half of the run."""
+        return self.differs and self.cut.batches >= NEAR_END * (len(self.cut.statistic) - 1)
+
+    @property
+    def proposed(self) -> bool:
+        """Worth proposing: the sides differ, and the end of the first is in sight."""
+        return self.differs and not self.too_short
+
+
+def mser(means: FloatArray) -> Cut:
+    """The rule on batch means Z_1 .. Z_k: MSER(d) = sum over j > d of (Z_j - mean)^2, over (k - d)^2.
+
+    ``means`` float64[k], finite, k >= 1 (else ValueError). O(k).
+    """
+    k = len(means)
+    if k == 0 or not np.isfinite(means).all():
+        raise ValueError("MSER wants at least one batch mean, each of them finite; cap infinite values first")
+    # Sums from the end, about a value in the middle of the data: no cancellation to speak of.
+    z = (means - np.median(means))[::-1]
+    left = np.arange(1, k + 1)
+    squares = np.maximum(np.cumsum(z * z) - np.cumsum(z) ** 2 / left, 0.0)
+    statistic = (squares / left.astype(np.float64) ** 2)[::-1][: k // 2 + 1]
+    best = int(np.argmin(statistic))
+    return Cut(best, k > 1 and best == k // 2, statistic)
+
+
+def capped(values: FloatArray) -> FloatArray:
+    """Values with everything above the 95th percentile put on it, or on the largest finite value if that is less.
+
+    A copy. Raises ValueError when no value is finite.
+    """
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        raise ValueError("not one value is finite: nothing succeeded, so there is no level to come to")
+    rank = max(math.ceil(CAP * len(values)), 1) - 1
+    return np.minimum(values, min(float(np.partition(values, rank)[rank]), float(finite.max())))
+
+
+def detect(values: FloatArray, due_ns: IntArray) -> Warmup | None:
+    """Find the end of the warm-up of ``values`` (times, +inf for a failure), which belong to requests due at ``due_ns``.
+
+    They may come in any order; the order of issue is that of ``due_ns``, in which a queue or a cache sees them. None: fewer
+    than 100 of them, all due at once, or no success among them. 1 M values take about 0.2 s.
+    """
+    n = len(values)
+    if n < BATCH * MIN_BATCHES or int(np.ptp(due_ns)) == 0 or not np.isfinite(values).any():
+        return None
+    order = np.argsort(due_ns, kind="stable")
+    series, due = values[order], due_ns[order]
+    level = capped(series)
+    k = n // BATCH
+    means = level[: k * BATCH].reshape(k, BATCH).mean(axis=1)
+    cut = mser(means)
+    drop = cut.batches * BATCH
+    if drop == 0:
+        return Warmup(cut, n, 0, int(due[0]), math.nan, math.nan, 0.0, differs=False)
+    before, after = float(np.median(series[:drop])), float(np.median(series[drop:]))
+    # Only the part after the cut tells how far requests depend on each other: before it there is the trend itself.
+    slack = inflation(means[cut.batches :])
+    distance = _distance(level[:drop], level[drop:], slack)
+    first = _distance(level[: -(-drop // 2)], level[drop:], slack)
+    material = math.isfinite(after) and abs(before - after) > MATERIAL * after
+    beyond_chance = abs(distance) > Z_LIMIT and math.copysign(first, distance * first) > Z_FIRST_HALF
+    return Warmup(cut, n, drop, int(due[drop]), before, after, distance, beyond_chance and material)
+
+
+def _distance(early: FloatArray, late: FloatArray, inflated: float) -> float:
+    """Mann-Whitney's U of the requests before and after the cut, in standard errors widened by the autocorrelation."""
+    n, m = len(early), len(late)
+    ordered = np.sort(late)
+    below = np.searchsorted(ordered, early, side="left") + np.searchsorted(ordered, early, side="right")
+    return (float(below.sum()) / 2 - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12 * inflated)
+
+
+def inflation(series: FloatArray) -> float:
+    """By how much autocorrelation multiplies the variance of a mean: 1 + 2 sum of rho, at least 1.
+
+    The sum ends before the first pair of neighbouring lags whose sum is not positive (Geyer's initial positive sequence).
+    By FFT, O(n log n).
+    """
+    n = len(series)
+    if n < 4:
+        return 1.0
+    centred = series - series.mean()
+    size = 1 << (2 * n - 1).bit_length()
+    power = np.abs(np.fft.rfft(centred, size)) ** 2
+    covariance = np.fft.irfft(power, size)[: n // 2]
+    if covariance[0] <= 0.0:
+        return 1.0
+    rho = covariance / covariance[0]
+    pairs = rho[: len(rho) // 2 * 2].reshape(-1, 2).sum(axis=1)
+    ends = np.flatnonzero(pairs <= 0.0)
+    kept = pairs[: ends[0]] if len(ends) else pairs
+    return max(1.0, float(2.0 * kept.sum() - 1.0))
