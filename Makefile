@@ -14,7 +14,7 @@ $(STAMP): requirements.lock pyproject.toml setup.py $(wildcard harness/engine/*.
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Plimsoll needs Python 3.11 or newer ($(PYTHON) is older): make PYTHON=python3.11"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -33,8 +33,8 @@ check: $(STAMP)  ## style, types, generated docs
 unit: $(STAMP)  ## fast tests: no network, no sleep
 	$(BIN)/python -m pytest -q -n 2 tests --ignore=tests/e2e --ignore=tests/bench
 
-e2e: $(STAMP)  ## real processes and sockets, in real time: two at once, then those that judge times, one by one
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not alone" tests/e2e
+e2e: $(STAMP)  ## real processes and sockets, in real time: three at once (they mostly wait), then those that judge times, one by one
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not alone" tests/e2e
 	$(BIN)/python -m pytest -q -m alone tests/e2e
 
 sanitize: $(STAMP)  ## the compiled engine under the address and undefined-behaviour sanitizers; not part of make test
