@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# The tests start hundreds of processes; without bytecode on disk each would compile some 500 modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check unit e2e sanitize bench golden docs lock setup clean
 
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
