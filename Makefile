@@ -36,8 +36,8 @@ check: $(STAMP)  ## style, types, generated docs
 unit: $(STAMP)  ## fast tests: no network, no sleep
 	$(BIN)/python -m pytest -q -n 2 tests --ignore=tests/e2e --ignore=tests/bench
 
-e2e: $(STAMP)  ## real processes and sockets, in real time: three at once (they mostly wait), then those that judge times, one by one
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not alone" tests/e2e
+e2e: $(STAMP)  ## real processes and sockets, in real time: two at once, then those that judge times, one by one
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not alone" tests/e2e
 	$(BIN)/python -m pytest -q -m alone tests/e2e
 
 sanitize: $(STAMP)  ## the compiled engine under the address and undefined-behaviour sanitizers; not part of make test

@@ -98,4 +98,4 @@ def test_the_compiled_parts_are_in_the_wheel_load_there_and_run(installed: Path)
 
 def test_the_console_script_is_declared(installed: Path) -> None:
     entry = next(installed.glob("plimsoll-*.dist-info")) / "entry_points.txt"
-    assert "plimsoll = harness.cli:main" in entry.read_text()
+    assert "plimsoll = harness.__main__:main" in entry.read_text()
