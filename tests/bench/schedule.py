@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,28 @@ from tests.bench.pinned import two_cores
 from tests.bench.truth import oracle_on, pinned
 
 _ABSTIME = 1
+_LIBC = ctypes.CDLL(None)
+
+
+@dataclass(slots=True)
+class Ticks:
+    """A bare timer's ticks on the client's core: when each was due (ns, CLOCK_MONOTONIC) and how late it came (us)."""
+
+    due_ns: list[int] = field(default_factory=list)
+    late_us: list[float] = field(default_factory=list)
+
+    def p(self, percent: float) -> float:
+        """A percentile of the lateness, in us."""
+        return float(np.percentile(self.late_us, percent))
+
+    def worst_us(self, begin_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Per span, the lateness of the worst tick that was still due or awaited in it; 0 where there was none."""
+        due = np.array(self.due_ns)
+        late = np.array(self.late_us)
+        came = np.maximum.accumulate(due + late * 1000)
+        first = np.searchsorted(came, np.asarray(begin_ns), side="left")
+        last = np.searchsorted(due, np.asarray(end_ns), side="right")
+        return np.array([late[a:b].max(initial=0.0) for a, b in zip(first, last, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,39 +64,64 @@ class Schedule:
     ks_distance: float
     engine_cpu: float
     due_ns: npt.NDArray[np.int64]
+    t0_ns: int
     validity: dict[str, Any]
+
+    def excess_us(self, host: Ticks) -> npt.NDArray[np.float64]:
+        """By how much each query was later than the worst tick of the host's timer while it waited; the host's share taken off."""
+        return self.lag_us - host.worst_us(self.t0_ns + self.due_ns, self.t0_ns + self.due_ns + self.lag_us * 1000)
 
 
 class _Timespec(ctypes.Structure):
     _fields_ = [("sec", ctypes.c_long), ("nsec", ctypes.c_long)]
 
 
+def _sleep_until(due_ns: int) -> float:
+    """Sleep to an absolute time; how late that was, in us."""
+    at = _Timespec(*divmod(due_ns, 1_000_000_000))
+    _LIBC.clock_nanosleep(time.CLOCK_MONOTONIC, _ABSTIME, ctypes.byref(at), None)
+    return (time.monotonic_ns() - due_ns) / 1000
+
+
 @contextmanager
-def bare_timer(every_us: int = 1000) -> Iterator[list[float]]:
-    """Lateness in us, while the block runs, of a thread that does nothing but sleep to absolute times on the client's core.
+def bare_timer(every_us: int = 1000) -> Iterator[Ticks]:
+    """The ticks, while the block runs, of a thread that does nothing but sleep to absolute times on the client's core.
 
     A stall makes every tick in it late, as it does every query.
     """
-    late: list[float] = []
+    ticks = Ticks()
     over = threading.Event()
 
     def sleep() -> None:
-        libc = ctypes.CDLL(None)
         due = time.monotonic_ns() + 1_000_000
         while not over.is_set():
-            at = _Timespec(*divmod(due, 1_000_000_000))
-            libc.clock_nanosleep(time.CLOCK_MONOTONIC, _ABSTIME, ctypes.byref(at), None)
-            late.append((time.monotonic_ns() - due) / 1000)
+            ticks.late_us.append(_sleep_until(due))
+            ticks.due_ns.append(due)
             due += every_us * 1000
 
     with pinned(two_cores().client):
         thread = threading.Thread(target=sleep)
         thread.start()
     try:
-        yield late
+        yield ticks
     finally:
         over.set()
         thread.join()
+
+
+def bare_sends(due_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """When a loop that only sleeps to these times (relative, ns) on the client's core gets to each: the best this host allows
+    a sender that sleeps.
+    """
+    start = time.monotonic_ns() + 10_000_000 - int(due_ns[0])
+    with pinned(two_cores().client):
+        return np.array([due + int(_sleep_until(start + due) * 1000) for due in due_ns.tolist()], dtype=np.int64)
+
+
+def ks_distance(at_ns: npt.NDArray[np.int64]) -> float:
+    """Kolmogorov-Smirnov distance between the gaps of these times and the exponential of their mean."""
+    gaps = np.diff(np.sort(at_ns))
+    return float(stats.kstest(gaps, "expon", args=(0, gaps.mean())).statistic)
 
 
 def measure(rate: float, seconds: float, *options: str, workers: int = 1) -> Schedule:
@@ -108,7 +155,8 @@ def read(run: Path) -> Schedule:
         float(fit.pvalue),
         float(fit.statistic),
         max(facts["engine_cpu"] or facts["worker_cpu"]),
-        np.sort(due),
+        due,
+        json.loads((run / "manifest.json").read_text())["t0_monotonic_ns"],
         validity,
     )
 
@@ -138,9 +186,7 @@ def main() -> int:
             print("| " + " | ".join(cells) + " |", flush=True)
     with bare_timer() as bare:
         time.sleep(6)
-    print(
-        f"bare timer at 1,000/s: p50 {np.percentile(bare, 50):.0f} us, p99 {np.percentile(bare, 99):.0f}, max {max(bare):.0f}"
-    )
+    print(f"bare timer at 1,000/s: p50 {bare.p(50):.0f} us, p99 {bare.p(99):.0f}, max {bare.p(100):.0f}")
     return 0
 
 

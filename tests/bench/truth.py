@@ -32,12 +32,15 @@ Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Of one run, in ns: recorded minus true arrivals, of first tokens and of gaps; the oracle's own lateness, and how long
-    its writes took: that is how exactly the truth is known.
+    """Of one run, in ns: recorded minus true arrivals, of first tokens and of gaps, and when those truly were (CLOCK_MONOTONIC;
+    a gap has the times of both its tokens); the oracle's own lateness, and how long its writes took: that is how exactly the
+    truth is known.
     """
 
     ttft: Array
+    ttft_at: Array
     itl: Array
+    itl_at: Array
     oracle_late: Array
     writes: Array
     lag: Array
@@ -58,7 +61,7 @@ def compare(run: Path, rows: list[OracleRow]) -> Errors:
     records = tables.load(run)
     t0 = manifest["t0_monotonic_ns"]
     truth = {row.request_id: row for row in rows}
-    ttft, itl, late, writes = [], [], [], []
+    ttft, ttft_at, itl, itl_at, late, writes = [], [], [], [], [], []
     for i in np.flatnonzero((records["phase"] == 0) & records.ok).tolist():
         row = truth[f"{manifest['run_id']}-{records['query_id'][i]}-{records['sample_ix'][i]}"]
         seen = records.chunk_ns[records.chunk_offsets[i] : records.chunk_offsets[i + 1]] + t0
@@ -66,13 +69,17 @@ def compare(run: Path, rows: list[OracleRow]) -> Errors:
         assert len(stamps) == len(seen), f"{row.request_id}: {len(seen)} chunks of {len(stamps)}"
         error = off(seen, stamps)
         ttft.append(int(error[0]))
+        ttft_at.append(int(stamps[0, 1]))
         itl.append(np.diff(error))
+        itl_at.append(np.stack((stamps[:-1, 1], stamps[1:, 1]), axis=1))
         writes.append(stamps[:, 1] - stamps[:, 0])
         late.append(stamps[:, 1] - row.first_due_ns - np.arange(len(stamps)) * row.itl_ns)
     measured = (records["phase"] == 0) & (records["ready_ns"] != -1)
     return Errors(
         np.array(ttft),
+        np.array(ttft_at),
         np.concatenate(itl),
+        np.concatenate(itl_at),
         np.concatenate(late),
         np.concatenate(writes),
         (records["ready_ns"] - records["due_ns"])[measured],

@@ -13,10 +13,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.bench.pinned import two_cores
+from tests.bench.schedule import bare_timer
 from tests.bench.truth import measure, pinned
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 KEPT_US, CROWDED_US = 100.0, 250.0
+ITL_MS = 20.0
 
 
 @pytest.fixture
@@ -32,17 +34,29 @@ def crowded() -> Iterator[None]:
 
 @pytest.mark.parametrize("engine", ["native", "python"])
 def test_every_token_is_recorded_when_it_arrived(engine: str) -> None:
-    """100 streams a second of 64 tokens: arrivals, gaps and nothing lost, in either engine."""
-    found = measure(100, 3, 64, 5.0, "kernel", "--option", f"engine={engine}")
+    """100 streams a second of 64 tokens: arrivals, gaps and nothing lost, in either engine.
+
+    While a host stops the worker's core for longer than a gap the kernel joins two unread tokens and keeps the later stamp
+    (docs/metrics.md, merged chunks). What arrived while a bare timer on that core stood still for that long is not the
+    recorder's error; it may be a tenth of the run at most.
+    """
+    with bare_timer() as host:
+        found = measure(100, 3, 64, ITL_MS, "kernel", "--option", f"engine={engine}")
     assert len(found.ttft) > 200
     assert len(found.itl) == 63 * len(found.ttft)
-    assert found.p(found.ttft, 99) <= KEPT_US
-    assert found.p(found.itl, 99) <= KEPT_US + (0 if engine == "native" else 150)  # it reads two at once now and then
+    stood_ttft = host.worst_us(found.ttft_at, found.ttft_at) > ITL_MS * 500
+    stood_itl = host.worst_us(found.itl_at[:, 0], found.itl_at[:, 1]) > ITL_MS * 500
+    assert stood_ttft.mean() <= 0.1
+    assert stood_itl.mean() <= 0.1
+    assert found.p(found.ttft[~stood_ttft], 99) <= KEPT_US
+    assert found.p(found.itl[~stood_itl], 99) <= KEPT_US + (
+        0 if engine == "native" else 150
+    )  # it reads two at once now and then
 
 
 @pytest.mark.usefixtures("crowded")
 def test_a_worker_that_has_no_time_still_records_the_truth_and_userland_stamps_do_not() -> None:
-    kernel, user = (measure(100, 3, 64, 20.0, stamps) for stamps in ("kernel", "user"))
+    kernel, user = (measure(100, 3, 64, ITL_MS, stamps) for stamps in ("kernel", "user"))
     assert kernel.p(kernel.ttft, 99) <= CROWDED_US
     assert kernel.p(kernel.itl, 99) <= CROWDED_US
     assert user.p(user.ttft, 99) > 1000
