@@ -26,7 +26,7 @@ ALLOWED = {
 #: library -> the only files (or folders) that may import it.
 OWNERS = {
     "hdrh": {"slo/distribution.py"},
-    "torch": {"reference_server/torch_runner.py", "reference_server/models"},
+    "torch": {"reference_server/torch_runner.py", "reference_server/models", "reference_server/device"},
     "httptools": {"harness/wire/http1.py"},
     "uvloop": {"harness/worker.py", "reference_server/server.py"},
     "typer": {"harness/cli.py", "harness/cli_doc.py", "harness/verbs"},
@@ -36,7 +36,11 @@ OWNERS = {
     "pytest": {"harness/pytest_plugin"},
     "locust": {"harness/distributed/locust_.py"},
     "pandas": {"reports/frame.py"},
-    "grpc": {"harness/clients/grpc_.py", "reference_server/frontends/grpc_.py"},
+    "grpc": {"harness/clients/grpc_.py", "reference_server/frontends/grpc_"},
+    "PIL": {"reference_server/models/resnet.py", "reference_server/images.py"},
+    "safetensors": {"reference_server/models"},
+    "tokenizers": {"reference_server/text.py"},
+    "transformers": set(),
     "socket": {"harness/stream.py", "harness/endpoint.py", "harness/manifest.py", "reference_server"},
 }
 

@@ -92,7 +92,8 @@ def events(body: bytes) -> list[Any]:
 
 
 def test_the_ready_line_names_url_models_and_device(server: Server) -> None:
-    assert server.ready == {"ready": True, "url": server.ready["url"], "models": ["scripted"], "device": "cpu"}
+    expected = {"ready": True, "url": server.ready["url"], "models": ["scripted"], "device": "cpu", "startup_s": {}}
+    assert server.ready == expected
     assert json.loads(server.call("/health")[1])["status"] == "ok"
 
 

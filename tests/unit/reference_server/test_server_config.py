@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import pytest
 
 from reference_server.__main__ import main
+from reference_server.config import ReadyLine, ServerConfig
 from reference_server.durations import parse_duration_ns
 from reference_server.errors import ConfigError
-from reference_server.server import ServerConfig, ready_line
 
 
 @pytest.mark.parametrize(
@@ -61,16 +62,18 @@ def test_no_model_at_all_is_refused() -> None:
 
 
 def test_the_ready_line_says_where_the_server_is() -> None:
-    line = ready_line(ServerConfig(), 4711)
+    line = ReadyLine("http://127.0.0.1:4711", ("scripted",), "cpu")
     assert line.as_json() == (
-        '{"ready": true, "url": "http://127.0.0.1:4711", "models": ["scripted"], "device": "cpu"}'
+        '{"ready": true, "url": "http://127.0.0.1:4711", "models": ["scripted"], "device": "cpu", "startup_s": {}}'
     )
-    assert ready_line(ServerConfig(host="::1"), 80).url == "http://[::1]:80"
+    with_grpc = ReadyLine("http://[::1]:80", ("llm",), "cpu", "[::1]:81", {"import": 1.5})
+    assert json.loads(with_grpc.as_json())["grpc"] == "[::1]:81"
+    assert json.loads(with_grpc.as_json())["startup_s"] == {"import": 1.5}
 
 
 def test_the_scripted_server_imports_neither_torch_nor_the_load_generator() -> None:
     code = (
-        "import sys, reference_server.__main__, reference_server.frontends.http as f\n"
+        "import sys, reference_server.__main__, reference_server.frontends.http.server as f\n"
         "assert f.FRONTEND\n"
         "bad = {m.split('.')[0] for m in sys.modules} & {'torch', 'harness', 'scenarios', 'slo', 'reports'}\n"
         "sys.exit(str(bad) if bad else 0)\n"

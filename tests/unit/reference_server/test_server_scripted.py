@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reference_server.answers import Ask, Script
 from reference_server.errors import RequestError, StreamCut, StreamFailure
+from reference_server.frontends.http.stream import TextSink, struck
 from reference_server.scripted import ScriptedModel
-from reference_server.stream import TextSink, struck
 from reference_server.timetable import DeadlineWheel
 from reference_server.truth import TruthRow
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server import kserve_wire
 from reference_server.answers import Finish
 from reference_server.errors import RequestError
-from reference_server.fields import Fields
-from reference_server.openai_wire import (
+from reference_server.frontends.http import kserve_wire
+from reference_server.frontends.http.fields import Fields
+from reference_server.frontends.http.openai_wire import (
     ChunkWriter,
     embeddings,
     parse_chat,

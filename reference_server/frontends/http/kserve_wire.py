@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reference_server.errors import RequestError
-from reference_server.fields import Fields, invalid
+from reference_server.frontends.http.fields import Fields, invalid
 
 _INTEGERS = {f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 DATATYPES = frozenset({"BOOL", "FP16", "FP32", "FP64", "BYTES"} | _INTEGERS)

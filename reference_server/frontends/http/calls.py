@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from reference_server import kserve_wire, openai_wire
 from reference_server.answers import Script
 from reference_server.errors import RequestError, StreamCut, StreamFailure
 from reference_server.faults import Misfortune, scripted_status
+from reference_server.frontends.http import kserve_wire, openai_wire
 from reference_server.service import Service
 from reference_server.truth import TruthRow
 

@@ -7,14 +7,14 @@ import time
 
 from aiohttp import web
 
-from reference_server import openai_wire
 from reference_server.answers import Answer, Ask, Finish
-from reference_server.calls import Call, inference
 from reference_server.errors import StreamFailure
-from reference_server.fields import Fields
-from reference_server.openai_wire import ChunkWriter, TextRequest
+from reference_server.frontends.http import openai_wire
+from reference_server.frontends.http.calls import Call, inference
+from reference_server.frontends.http.fields import Fields
+from reference_server.frontends.http.openai_wire import ChunkWriter, TextRequest
+from reference_server.frontends.http.stream import EventSink, TextSink
 from reference_server.service import Service
-from reference_server.stream import EventSink, TextSink
 
 
 def add_routes(app: web.Application, service: Service) -> None:

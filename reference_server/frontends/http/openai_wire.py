@@ -17,7 +17,7 @@ from typing import Any
 
 from reference_server.answers import Finish, Script
 from reference_server.errors import RequestError
-from reference_server.fields import Fields, invalid
+from reference_server.frontends.http.fields import Fields, invalid
 from reference_server.tokenizer import BOS, VOCABULARY, encode
 
 DONE = b"data: [DONE]\n\n"

@@ -12,14 +12,14 @@ from importlib import metadata
 
 from aiohttp import web
 
-from reference_server import kserve_wire
 from reference_server.answers import Ask, Script, TextModel
-from reference_server.calls import Call, inference
 from reference_server.errors import RequestError
-from reference_server.fields import Fields, invalid
-from reference_server.kserve_wire import Tensor
+from reference_server.frontends.http import kserve_wire
+from reference_server.frontends.http.calls import Call, inference
+from reference_server.frontends.http.fields import Fields, invalid
+from reference_server.frontends.http.kserve_wire import Tensor
+from reference_server.frontends.http.stream import TextSink
 from reference_server.service import Service
-from reference_server.stream import TextSink
 from reference_server.tokenizer import encode
 
 

@@ -10,8 +10,8 @@ import socket
 
 from aiohttp import web
 
-from reference_server import admin_routes, kserve_routes, openai_routes
-from reference_server.calls import refusals
+from reference_server.frontends.http import admin_routes, kserve_routes, openai_routes
+from reference_server.frontends.http.calls import refusals
 from reference_server.service import Service
 
 

@@ -1,0 +1,1 @@
+"""The gRPC front-end: KServe v2, health, reflection, streaming speech."""

@@ -1,0 +1,1 @@
+"""The HTTP front-end: OpenAI-compatible and KServe v2 routes, and those about the server itself."""
