@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PEERS  := .venv-peers/.installed
 
 # The tests start hundreds of processes; without bytecode on disk each would compile some 500 modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,6 +22,12 @@ $(STAMP): requirements.lock pyproject.toml setup.py $(wildcard harness/engine/*.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# Official clients that prove the bundled server, in an environment of their own: tritonclient needs protobuf < 7, we more.
+$(PEERS): requirements-peers.lock
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-peers.lock
+	@touch $@
+
 demo: $(STAMP)  ## start the bundled server, drive it for 30 s, print the verdict, leave runs/demo-*/report.html
 	$(BIN)/plimsoll run demo
 
@@ -36,7 +43,7 @@ check: $(STAMP)  ## style, types, generated docs
 unit: $(STAMP)  ## fast tests: no network, no sleep
 	$(BIN)/python -m pytest -q -n 2 tests --ignore=tests/e2e --ignore=tests/bench
 
-e2e: $(STAMP)  ## real processes and sockets, in real time: two at once, then those that judge times, one by one
+e2e: $(STAMP) $(PEERS)  ## real processes and sockets, in real time: two at once, then those that judge times, one by one
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not alone" tests/e2e
 	$(BIN)/python -m pytest -q -m alone tests/e2e
 
@@ -64,4 +71,4 @@ lock: $(STAMP)  ## pin again after pyproject.toml changed
 	sed -i "s/^torch==\(.*\)+cpu$$/torch==\1/" requirements.lock
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers build dist *.egg-info .mypy_cache .ruff_cache

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from reference_server.stages import Stages
+from reference_server.tokenizer import Tokenizer
 from reference_server.truth import TruthRow
 
 
@@ -45,6 +47,12 @@ class Ask:
     min_new: int = 0
     ignore_eos: bool = False
     script: Script = field(default_factory=Script)
+    priority: int = 0
+    """Lower goes first, as vLLM has it."""
+    deadline_ns: int = -1
+    """Instant of ``time.monotonic_ns()`` after which nobody wants the answer; -1 for none."""
+    stages: Stages = field(default_factory=Stages)
+    """Filled by the model: queue and prefill once ``ready``, the rest when the answer has been played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +77,8 @@ class Sink(Protocol):
 class Answer(Protocol):
     """One answer under way."""
 
-    async def ready(self) -> str:
-        """Return when the header may be sent, with the value of Server-Timing. Raises RequestError."""
+    async def ready(self) -> None:
+        """Return when the header may be sent: queue and prefill are in the stages of the ask. Raises RequestError."""
 
     async def play(self, sink: Sink) -> Finish:
         """Put every token into the sink. Raises StreamFailure, and what the sink raises."""
@@ -89,6 +97,10 @@ class TextModel(Protocol):
     @property
     def max_context(self) -> int:
         """Most tokens of a prompt and its continuation together."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """How text becomes this model's tokens."""
 
     def ask(self, ask: Ask) -> Answer:
         """Admit a prompt. Raises RequestError when it is refused."""

@@ -4,20 +4,23 @@ here.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from reference_server.answers import Ask, Finish, Script, Sink
 from reference_server.engine import Engine, Step, Ticket
 from reference_server.errors import RequestError, StreamFailure
 from reference_server.scheduler import QueueFull, TooLong
-from reference_server.tokenizer import StreamDecoder
+from reference_server.stages import DECODE, PREFILL, QUEUE, Stages
+from reference_server.tokenizer import Bytes, Decoding, Tokenizer
 
 
 class LanguageModel:
     """An engine behind the model seam."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, tokenizer: Tokenizer | None = None) -> None:
         self.engine = engine
+        self.tokenizer: Tokenizer = tokenizer or Bytes()
 
     @property
     def name(self) -> str:
@@ -50,7 +53,7 @@ class LanguageModel:
                 code="queue_full",
                 retry_after_s=1,
             ) from None
-        return EngineAnswer(self.engine, ticket)
+        return EngineAnswer(self.engine, ticket, ask.stages, self.tokenizer.decoding())
 
     async def embed(self, prompts: Sequence[Sequence[int]], script: Script) -> list[list[float]]:
         """One unit-length vector per prompt."""
@@ -60,24 +63,25 @@ class LanguageModel:
 class EngineAnswer:
     """One sequence's tokens as they come."""
 
-    def __init__(self, engine: Engine, ticket: Ticket) -> None:
+    def __init__(self, engine: Engine, ticket: Ticket, stages: Stages, decoding: Decoding) -> None:
         self._engine = engine
         self._ticket = ticket
+        self._stages = stages
+        self._decoding = decoding
         self._first: Step | None = None
 
-    async def ready(self) -> str:
+    async def ready(self) -> None:
         """Return when the first token is there: only then are queue and prefill times known."""
         self._first = await self._ticket.steps.get()
         if self._first.error:
             raise RequestError(500, self._first.error, kind="server_error", code="step_failed")
         ticket = self._ticket
-        queue_ms = (ticket.started_ns - ticket.queued_ns) / 1e6
-        prefill_ms = (ticket.first_ns - ticket.started_ns) / 1e6
-        return f"queue;dur={queue_ms:.3f}, prefill;dur={prefill_ms:.3f}"
+        self._stages.add(QUEUE, ticket.started_ns - ticket.queued_ns)
+        self._stages.add(PREFILL, ticket.first_ns - ticket.started_ns)
 
     async def play(self, sink: Sink) -> Finish:
         """Tokens into the sink as the engine delivers them."""
-        decoder = StreamDecoder()
+        decoder = self._decoding
         n_new = 0
         step = self._first
         while True:
@@ -90,6 +94,7 @@ class EngineAnswer:
                 text = decoder.feed(step.token)
                 sink.token(text + decoder.flush() if step.finish else text, 1, -1)
             if step.finish:
+                self._stages.add(DECODE, time.monotonic_ns() - self._ticket.first_ns)
                 return Finish(step.finish, n_new, self._ticket.generation.n_cached)
             step = None
 

@@ -17,7 +17,9 @@ from collections.abc import Sequence
 
 from reference_server.answers import Ask, Finish, Script, Sink
 from reference_server.errors import RequestError
+from reference_server.stages import DECODE, PREFILL, QUEUE
 from reference_server.timetable import DeadlineWheel, Entry
+from reference_server.tokenizer import Bytes, Tokenizer
 
 _WORDS = (
     " the",
@@ -69,6 +71,11 @@ class ScriptedModel:
     def max_context(self) -> int:
         """Most tokens of a prompt and its continuation together."""
         return self._max_context
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Bytes are tokens."""
+        return Bytes()
 
     @property
     def n_busy(self) -> int:
@@ -147,14 +154,15 @@ class ScriptedAnswer:
         self._has_slot = False
         self._entry: Entry | None = None
 
-    async def ready(self) -> str:
+    async def ready(self) -> None:
         """Return at once, or when a slot is free."""
         waited = await self._model.take_slot()
         self._has_slot = True
         if waited:
             self._start_ns = time.monotonic_ns()
-        waited_ns = self._start_ns - self._ask.row.received_ns
-        return f"queue;dur={waited_ns / 1e6:.3f}, prefill;dur={self._ttft_ns / 1e6:.3f}"
+        stages = self._ask.stages
+        stages.add(QUEUE, self._start_ns - self._ask.row.received_ns)
+        stages.add(PREFILL, self._ttft_ns)
 
     async def play(self, sink: Sink) -> Finish:
         """Write each event from the timer's own wake-up."""
@@ -180,6 +188,7 @@ class ScriptedAnswer:
 
         self._entry = self._model.wheel.at(self.due_ns(0), fire)
         await ended
+        self._ask.stages.add(DECODE, self.due_ns(n_new - 1) - self.due_ns(0))
         return Finish("length", n_new)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from typing import Protocol
 
 BOS = 256
 EOS = 257
@@ -22,6 +23,63 @@ def encode(text: str) -> list[int]:
 def decode(tokens: Sequence[int]) -> str:
     """Text of ``tokens``; specials vanish, invalid bytes become U+FFFD."""
     return bytes(token for token in tokens if token < 256).decode("utf-8", errors="replace")
+
+
+class Decoding(Protocol):
+    """One answer's tokens becoming text."""
+
+    def feed(self, token: int) -> str:
+        """Text that became certain with this token; may be empty."""
+
+    def flush(self) -> str:
+        """What was held back at the end."""
+
+
+class Tokenizer(Protocol):
+    """Text to a model's tokens and back."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids lie below this."""
+
+    @property
+    def eos(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a prompt, with whatever the model wants before it."""
+
+    def begin(self, tokens: Sequence[int]) -> list[int]:
+        """A prompt of given token ids, with whatever the model wants before it."""
+
+    def chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
+        """Token ids of a conversation of (role, content), up to where the assistant speaks."""
+
+    def decoding(self) -> Decoding:
+        """A decoder for one answer."""
+
+
+class Bytes:
+    """The tokenizer of this file."""
+
+    vocabulary = VOCABULARY
+    eos = frozenset({EOS})
+
+    def encode(self, text: str) -> list[int]:
+        """BOS, then one id per UTF-8 byte."""
+        return encode(text)
+
+    def begin(self, tokens: Sequence[int]) -> list[int]:
+        """BOS, then the ids."""
+        return [BOS, *tokens]
+
+    def chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
+        """``role: content`` lines."""
+        return encode("".join(f"{role}: {content}\n" for role, content in messages) + "assistant: ")
+
+    def decoding(self) -> StreamDecoder:
+        """A decoder that never emits half a character."""
+        return StreamDecoder()
 
 
 class StreamDecoder:

@@ -20,7 +20,6 @@ from reference_server.frontends.http.fields import Fields, invalid
 from reference_server.frontends.http.kserve_wire import Tensor
 from reference_server.frontends.http.stream import TextSink
 from reference_server.service import Service
-from reference_server.tokenizer import encode
 
 
 def add_routes(app: web.Application, service: Service) -> None:
@@ -90,7 +89,7 @@ async def _text(call: Call, fields: Fields, inputs: list[Tensor]) -> list[Tensor
     if texts is None:
         raise invalid("inputs", "model 'llm' takes a tensor named text or text_input of datatype BYTES")
     model = call.service.model("llm")
-    prompts = [encode(text) for text in texts.data]
+    prompts = [model.tokenizer.encode(text) for text in texts.data]
     for prompt in prompts:
         call.service.check(model, len(prompt), max_new, Script())
     asks = [Ask(prompt, max_new, call.row, ignore_eos=ignore_eos) for prompt in prompts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -15,6 +16,8 @@ from reference_server.frontends.http.fields import Fields
 from reference_server.frontends.http.openai_wire import ChunkWriter, TextRequest
 from reference_server.frontends.http.stream import EventSink, TextSink
 from reference_server.service import Service
+from reference_server.stages import Stages
+from reference_server.tokenizer import Tokenizer
 
 
 def add_routes(app: web.Application, service: Service) -> None:
@@ -36,17 +39,19 @@ def add_routes(app: web.Application, service: Service) -> None:
 
 
 async def _chat(call: Call) -> web.StreamResponse:
-    return await _text(call, openai_wire.parse_chat(Fields.parse(call.body)), chat=True)
+    return await _text(call, openai_wire.parse_chat, chat=True)
 
 
 async def _completion(call: Call) -> web.StreamResponse:
-    return await _text(call, openai_wire.parse_completion(Fields.parse(call.body)), chat=False)
+    return await _text(call, openai_wire.parse_completion, chat=False)
 
 
-async def _text(call: Call, asked: TextRequest, *, chat: bool) -> web.StreamResponse:
+async def _text(call: Call, parse: Callable[[Fields, Tokenizer], TextRequest], *, chat: bool) -> web.StreamResponse:
     service = call.service
-    model = service.model(asked.model)
+    fields = Fields.parse(call.body)
+    model = service.model(fields.text("model"))
     call.row.model = model.name
+    asked = parse(fields, model.tokenizer)
     call.obey(asked.script)
     service.check(model, len(asked.prompt), asked.max_new, asked.script)
     ask = Ask(asked.prompt, asked.max_new, call.row, asked.min_new, asked.ignore_eos, asked.script)
@@ -54,29 +59,33 @@ async def _text(call: Call, asked: TextRequest, *, chat: bool) -> web.StreamResp
     writer = ChunkWriter(asked, chat=chat, answer_id=answer_id, created_s=int(time.time()))
     answer = model.ask(ask)
     try:
-        timing = await answer.ready()
+        await answer.ready()
         if asked.stream:
-            return await _stream(call, asked, answer, writer, timing)
-        return await _whole(call, asked, answer, writer, timing)
+            return await _stream(call, asked, answer, writer, ask.stages)
+        return await _whole(call, asked, answer, writer, ask.stages)
     finally:
         answer.close()
 
 
 async def _whole(
-    call: Call, asked: TextRequest, answer: Answer, writer: ChunkWriter, timing: str
+    call: Call, asked: TextRequest, answer: Answer, writer: ChunkWriter, stages: Stages
 ) -> web.StreamResponse:
     error_at, cut_at = call.limits(asked.script)
     sink = TextSink(error_at=error_at, cut_at=cut_at)
     finish = await answer.play(sink)
     _count(call, finish, sink.first_ns)
-    return await call.reply(writer.whole(sink.text, finish), server_timing=timing)
+    return await call.reply(writer.whole(sink.text, finish), server_timing=stages.server_timing())
 
 
 async def _stream(
-    call: Call, asked: TextRequest, answer: Answer, writer: ChunkWriter, timing: str
+    call: Call, asked: TextRequest, answer: Answer, writer: ChunkWriter, stages: Stages
 ) -> web.StreamResponse:
     response = web.StreamResponse(
-        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "Server-Timing": timing}
+        headers={
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-cache",
+            "Server-Timing": stages.server_timing(),
+        }
     )
     chunked = call.request.version >= (1, 1)
     if chunked:
@@ -108,10 +117,11 @@ async def _stream(
 
 
 async def _embeddings(call: Call) -> web.StreamResponse:
-    asked = openai_wire.parse_embedding(Fields.parse(call.body))
     service = call.service
-    model = service.model(asked.model)
+    fields = Fields.parse(call.body)
+    model = service.model(fields.text("model"))
     call.row.model = model.name
+    asked = openai_wire.parse_embedding(fields, model.tokenizer)
     call.obey(asked.script)
     service.check(model, max(len(prompt) for prompt in asked.prompts), 0, asked.script)
     vectors = await model.embed(asked.prompts, asked.script)

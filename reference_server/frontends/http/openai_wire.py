@@ -18,7 +18,7 @@ from typing import Any
 from reference_server.answers import Finish, Script
 from reference_server.errors import RequestError
 from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.tokenizer import BOS, VOCABULARY, encode
+from reference_server.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"
 _REFUSED = ("stop", "tools", "functions", "logprobs", "audio", "best_of", "suffix")
@@ -48,29 +48,29 @@ class EmbeddingRequest:
     script: Script
 
 
-def parse_chat(fields: Fields) -> TextRequest:
+def parse_chat(fields: Fields, tokenizer: Tokenizer) -> TextRequest:
     """A chat request. Raises RequestError 400 naming the field."""
-    lines = []
+    said = []
     for index, message in enumerate(fields.items("messages")):
         where = f"messages[{index}]"
         if not isinstance(message, dict):
             raise invalid(where, "must be an object")
         role = Fields(message, f"{where}.").text("role")
-        lines.append(f"{role}: {_content(message.get('content'), where)}\n")
+        said.append((role, _content(message.get("content"), where)))
     fallback = fields.integer("max_tokens", 64, low=1)
     max_new = fields.integer("max_completion_tokens", fallback, low=1)
-    return _text_request(fields, encode("".join(lines) + "assistant: "), max_new)
+    return _text_request(fields, tokenizer.chat(said), max_new)
 
 
-def parse_completion(fields: Fields) -> TextRequest:
+def parse_completion(fields: Fields, tokenizer: Tokenizer) -> TextRequest:
     """A completion request. Raises RequestError 400 naming the field."""
     prompt = fields.values.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
-    return _text_request(fields, _tokens(prompt, "prompt"), fields.integer("max_tokens", 16, low=1))
+    return _text_request(fields, _tokens(prompt, "prompt", tokenizer), fields.integer("max_tokens", 16, low=1))
 
 
-def parse_embedding(fields: Fields, *, max_inputs: int = 2048) -> EmbeddingRequest:
+def parse_embedding(fields: Fields, tokenizer: Tokenizer, *, max_inputs: int = 2048) -> EmbeddingRequest:
     """An embedding request. Raises RequestError 400 naming the field."""
     given = fields.values.get("input")
     several = isinstance(given, list) and bool(given) and isinstance(given[0], str | list)
@@ -83,7 +83,7 @@ def parse_embedding(fields: Fields, *, max_inputs: int = 2048) -> EmbeddingReque
         raise invalid("encoding_format", "must be float or base64")
     if fields.has("dimensions"):
         raise invalid("dimensions", "can't be chosen here. Leave it out")
-    prompts = [_tokens(value, f"input[{i}]" if several else "input") for i, value in enumerate(inputs)]
+    prompts = [_tokens(value, f"input[{i}]" if several else "input", tokenizer) for i, value in enumerate(inputs)]
     return EmbeddingRequest(fields.text("model"), prompts, encoding == "base64", fields.script())
 
 
@@ -125,13 +125,13 @@ def _content(content: object, where: str) -> str:
     return "".join(parts)
 
 
-def _tokens(value: object, where: str) -> list[int]:
+def _tokens(value: object, where: str, tokenizer: Tokenizer) -> list[int]:
     if isinstance(value, str):
-        return encode(value)
+        return tokenizer.encode(value)
     if isinstance(value, list) and value and all(type(token) is int for token in value):
-        if not all(0 <= token < VOCABULARY for token in value):
-            raise invalid(where, f"token ids must lie between 0 and {VOCABULARY - 1}")
-        return [BOS, *value]
+        if not all(0 <= token < tokenizer.vocabulary for token in value):
+            raise invalid(where, f"token ids must lie between 0 and {tokenizer.vocabulary - 1}")
+        return tokenizer.begin(value)
     raise invalid(where, "must be a string or a list of token ids")
 
 

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from reference_server.frontends.http.openai_wire import (
     parse_completion,
     parse_embedding,
 )
+from reference_server.tokenizer import Bytes
 
 CHAT: dict[str, Any] = {"model": "llm", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -53,7 +55,7 @@ CHAT: dict[str, Any] = {"model": "llm", "messages": [{"role": "user", "content":
 )
 def test_a_bad_chat_request_is_a_400_that_names_the_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestError) as caught:
-        parse_chat(Fields({**CHAT, **change}))
+        parse_chat(Fields({**CHAT, **change}), Bytes())
     assert (caught.value.status, caught.value.param) == (400, field)
     assert field in caught.value.message
 
@@ -92,14 +94,17 @@ GARBAGE = st.recursive(
 def test_garbage_raises_only_the_documented_error(value: Any) -> None:
     if not isinstance(value, dict):
         value = {"messages": value, "prompt": value, "input": value, "inputs": value, "model": "llm"}
-    for parse in (parse_chat, parse_completion, parse_embedding, kserve_wire.parse_inputs):
+    for parse in (
+        *(partial(p, tokenizer=Bytes()) for p in (parse_chat, parse_completion, parse_embedding)),
+        kserve_wire.parse_inputs,
+    ):
         with contextlib.suppress(RequestError):
             parse(Fields(value))
 
 
 def writer(*, chat: bool, usage: bool) -> ChunkWriter:
     options = {"stream": True, "stream_options": {"include_usage": usage}}
-    request = parse_chat(Fields({**CHAT, **options}))
+    request = parse_chat(Fields({**CHAT, **options}), Bytes())
     return ChunkWriter(request, chat=chat, answer_id="a-1", created_s=7)
 
 
@@ -133,7 +138,7 @@ def test_the_frames_of_a_chat_have_the_canonical_shape() -> None:
 
 
 def test_base64_embeddings_are_little_endian_float32() -> None:
-    asked = parse_embedding(Fields({"model": "llm", "input": ["a", "bc"], "encoding_format": "base64"}))
+    asked = parse_embedding(Fields({"model": "llm", "input": ["a", "bc"], "encoding_format": "base64"}), Bytes())
     reply = json.loads(embeddings(asked, [[1.0, -0.5], [0.25, 2.0]]))
     assert struct.unpack("<2f", base64.b64decode(reply["data"][1]["embedding"])) == (0.25, 2.0)
     assert reply["usage"] == {"prompt_tokens": 5, "total_tokens": 5}
