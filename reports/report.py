@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from reports.accuracy import Accuracy, accuracy_part
+from reports.anatomy import Anatomy, anatomy_part
 from reports.budgets import BudgetPart, budgets
 from reports.failures import Failures, failures_part
 from reports.heatmap import heatmap
@@ -73,6 +74,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     )
     failures: Failures = Failures()
     slowest: Slowest = Slowest()
+    anatomy: Anatomy | None = Field(default=None, description="where the time went, by stage; null: no server said")
     accuracy: Accuracy | None = Field(default=None, description="answers against references; null: none were compared")
     mlperf: Mlperf | None = Field(default=None, description="the run in MLPerf LoadGen's terms; null: another kind")
 
@@ -142,6 +144,7 @@ def _requests(records: Records, manifest: Mapping[str, Any], scenario: Mapping[s
     return {
         "failures": failures_part(records, run_id),
         "slowest": slowest_part(records, run_id, _ids_sent(scenario)),
+        "anatomy": anatomy_part(records),
     }
 
 

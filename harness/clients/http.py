@@ -270,6 +270,8 @@ class HttpDialect:
 
     def _settle_stream(self, exchange: Exchange, stream: _Stream) -> None:
         scan = self._scan(stream)
+        if scan.timing:
+            exchange.server_timing = scan.timing
         outcome.stamp_chunks(exchange, stream.times, scan.output, scan.first_answer)
         outcome.count_tokens(exchange, scan.n_in, scan.n_out, scan.done and exchange.status == outcome.OK)
         problem = stream.broken or scan.bad or (stream.cut if not scan.done else None)
@@ -306,7 +308,9 @@ class HttpDialect:
             if self._done_at and pointer.truthy(event, self._done_at[0]):
                 done, bad = True, None
                 break
-        return tokens.TokenScan(output, first_answer, n_in, n_out, done, done, fault, bad, len(events))
+        last = events[-1] if events else None
+        timing = tokens.timing_of(last.get("server_timing")) if isinstance(last, dict) else ""
+        return tokens.TokenScan(output, first_answer, n_in, n_out, done, done, fault, bad, len(events), timing)
 
     def _holds(self, event: Any, paths: tuple[pointer.Pointer, ...]) -> bool:
         """Some path leads to output: anything but null, false and empty. Number 0 is output: token ids

@@ -193,6 +193,8 @@ def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> 
         decoded = sse.decode(exchange.body, exchange.mark_ns, exchange.mark_end)
         scan = tokens.scan(decoded.payloads, decoded.names)
         outcome.stamp_chunks(exchange, decoded.times, scan.output, scan.first_answer)
+    if scan.timing:  # the whole anatomy, where the header could only have its beginning
+        exchange.server_timing = scan.timing
     ended = scan.finished and exchange.status == outcome.OK
     outcome.count_tokens(exchange, scan.n_in, scan.n_out, ended)
     fault = scan.fault

@@ -154,7 +154,9 @@ def find_template(payload: bytes) -> Template | None:
         event = orjson.loads(payload)
     except orjson.JSONDecodeError:
         return None
-    if type(event) is not dict or "error" in event or event.get("object") == "error" or event.get("usage"):
+    if type(event) is not dict or "error" in event or event.get("object") == "error":
+        return None
+    if event.get("usage") or event.get("server_timing"):
         return None
     choices = event.get("choices")
     if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:

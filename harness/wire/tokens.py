@@ -22,6 +22,7 @@ DONE = b"[DONE]"
 GIVEN_UP = frozenset({"error", "abort"})
 _OVERLOADED = ("overload", "rate_limit", "too many requests")
 _MAX_COUNT = 1 << 53
+_MAX_TIMING = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class TokenScan:
 
     ``output`` holds the indices of the events that carried output, ``first_answer`` the index of the
     first that carried answer (-1: none). ``n_in`` and ``n_out`` come from the last usage block (-1: not
-    given). ``bad`` says which event could not be read; reading stops there, as it does at a ``fault``.
+    given). ``bad`` says which event could not be read; reading stops there, as it does at a ``fault``. ``timing`` is the last
+    member ``server_timing`` of an event: what a server says of its stages when it knows them all ("": nothing).
     """
 
     output: Sequence[int] = field(default_factory=list)
@@ -50,6 +52,7 @@ class TokenScan:
     fault: Fault | None = None
     bad: str | None = None
     n_events: int = 0
+    timing: str = ""
 
 
 def load(payloads: Sequence[bytes], done: bytes | None = DONE) -> tuple[list[Any], bool, str | None]:
@@ -123,6 +126,11 @@ def usage_of(usage: Any) -> tuple[int, int]:
     )
 
 
+def timing_of(value: Any) -> str:
+    """A member ``server_timing`` as it may be kept: text of a sane length, else ""."""
+    return value if type(value) is str and len(value) <= _MAX_TIMING else ""
+
+
 def count(value: Any) -> int:
     """A token count as an int, or -1 for anything that isn't one."""
     return value if type(value) is int and 0 <= value < _MAX_COUNT else -1
@@ -151,6 +159,7 @@ def scan(payloads: Sequence[bytes], names: Sequence[bytes] | None = None) -> Tok
     output: list[int] = []
     first_answer = -1
     usage: Any = None
+    timing: Any = None
     finished = False
     fault: Fault | None = None
     for i, event in enumerate(events):
@@ -162,6 +171,7 @@ def scan(payloads: Sequence[bytes], names: Sequence[bytes] | None = None) -> Tok
             if fault is not None:
                 break
         usage = event.get("usage") or usage
+        timing = event.get("server_timing") or timing
         choices = event.get("choices")
         if type(choices) is not list:
             continue
@@ -183,4 +193,4 @@ def scan(payloads: Sequence[bytes], names: Sequence[bytes] | None = None) -> Tok
         if fault is not None:
             break
     n_in, n_out = usage_of(usage)
-    return TokenScan(output, first_answer, n_in, n_out, finished, done, fault, bad, len(events))
+    return TokenScan(output, first_answer, n_in, n_out, finished, done, fault, bad, len(events), timing_of(timing))

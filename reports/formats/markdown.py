@@ -10,6 +10,7 @@ import re
 from types import MappingProxyType
 
 from reports import budget_words, units, words
+from reports.anatomy import Anatomy, heads, note, rows
 from reports.budgets import BudgetPart
 from reports.format import Format
 from reports.parts import Metric, ObjectiveResult
@@ -50,10 +51,24 @@ def render(report: Report) -> bytes:
         blocks.append("\n".join(f"> ⚠️ {_safe(text)}" for text in report.warnings))
     if report.metrics:
         blocks.append(_folded("Metrics", _metrics(report)))
+    if report.anatomy is not None:
+        blocks.append(_folded("Where the time goes", _anatomy(report.anatomy)))
     if report.counts.failed:
         blocks.append(_folded(f"Failures ({units.count(report.counts.failed)})", _errors(report)))
     blocks.append(_folded("How to repeat it", _provenance(report)))
     return ("\n\n".join(block for block in blocks if block) + "\n").encode()
+
+
+def _anatomy(part: Anatomy) -> str:
+    head = ["Stage", *(cell for name in heads(part) for cell in (_safe(name), "share"))]
+    lines = [
+        [
+            ("\u2003" if row.part else "") + _safe(row.name),
+            *(c for pair in zip(row.values, row.shares, strict=True) for c in pair),
+        ]
+        for row in rows(part)
+    ]
+    return _table(head, lines, "l" + "r" * (len(head) - 1)) + f"\n\n{_safe(note(part))}"
 
 
 def _objectives(report: Report) -> str:

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from reports import units, words
 from reports.accuracy import Accuracy
+from reports.anatomy import Anatomy, heads, rows
 from reports.format import Format
 from reports.parts import Metric, ObjectiveResult
 from reports.report import Report
@@ -73,6 +74,8 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
     parts.append(_flow(report))
     if report.metrics:
         parts.append(Group(_metrics(report, width), Text(words.own_error(report), style="dim")))
+    if report.anatomy is not None:
+        parts.append(_anatomy(report.anatomy))
     if report.counts.failed:
         parts.append(_errors(report))
     if report.warnings:
@@ -82,6 +85,20 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
     for part in parts:
         spaced += [part, Text("")]
     return Group(*spaced[:-1])
+
+
+def _anatomy(part: Anatomy) -> RenderableType:
+    """Whole stages only: their parts are on the page."""
+    table = _table("Where the time goes")
+    table.add_column("stage")
+    for head in heads(part):
+        table.add_column(head, justify="right")
+        table.add_column("", justify="right", style="dim")
+    for row in rows(part):
+        if not row.part:
+            cells = [cell for pair in zip(row.values, row.shares, strict=True) for cell in pair]
+            table.add_row(Text(row.name), *cells)
+    return table
 
 
 def _banner(report: Report) -> RenderableType:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from reports import units, words
+from reports.page.anatomy import anatomy_panel
 from reports.page.budget import budget_panels, budget_rows
 from reports.page.failures import failure_blocks
 from reports.page.peers import peer_rows
@@ -63,6 +64,7 @@ def content(report: Report) -> dict[str, Any]:
         "heat": heat_chart(report),
         "by_prompt": prompt_chart(report),
         "failure_blocks": failure_blocks(report),
+        "anatomy": anatomy_panel(report.anatomy),
         "slowest": slowest_groups(report),
         "slowest_note": slowest_note(report),
         "generator": _generator(report),

@@ -40,6 +40,8 @@ events = st.one_of(
     texts.map(lambda t: chunk({"content": t}, usage=None)),
     texts.map(lambda t: chunk({"tool_calls": [{"function": {"arguments": t}}]})),
     st.just({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}),
+    texts.map(lambda t: chunk({"content": t}, server_timing="queue;dur=1")),
+    st.sampled_from(["decode;dur=2", 7, None]).map(lambda t: {"choices": [], "server_timing": t}),
     st.just({"error": {"message": "no", "code": 503}}),
     st.just({"object": "error", "message": "no"}),
     st.just([1]),

@@ -1,0 +1,123 @@
+"""Where p50 and p99 go: stages are read as servers write them, requests are taken whole, and nothing is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slo.anatomy import BAND_MAX, Anatomy, anatomy, parse
+from slo.records import Records, from_columns
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "stages"),
+    [
+        ("queue;dur=0.012, prefill;dur=3.4", {"queue": 12_000, "prefill": 3_400_000}),
+        ('cache;desc="Cache, Read";dur=23.2', {"cache": 23_200_000}),
+        ("db; dur=53, app ;dur=47.2", {"db": 53 * MS, "app": 47_200_000}),
+        ("miss, db;dur=5", {"db": 5 * MS}),
+        ('total;DUR="12"', {"total": 12 * MS}),
+        ("a;dur=1,a;dur=2", {"a": 3 * MS}),
+        ("a;dur=.5", {"a": 500_000}),
+        ("a;dur=-1, b;dur=1", {"b": MS}),
+        ("a;dur=x, b;dur=1", {"b": MS}),
+        ("a;duration=3", {}),
+        ("a;dur=1e3", {}),
+        ("a;dur=99999999999999", {}),
+        ("=;;dur=1, b;dur=2", {"b": 2 * MS}),
+        ("preprocess;dur=3, preprocess.resize;dur=2", {"preprocess": 3 * MS, "preprocess.resize": 2 * MS}),
+        ("", {}),
+    ],
+)
+def test_server_timing_is_read_as_the_standard_writes_it(text: str, stages: dict[str, int]) -> None:
+    assert parse(text) == stages
+    assert list(parse(text)) == list(stages)
+
+
+@given(st.text(st.sampled_from('ab;=,dur" \\.019-\n\x00é'), max_size=60))
+def test_garbage_is_no_error_and_no_negative_time(text: str) -> None:
+    assert all(ns >= 0 for ns in parse(text).values())
+
+
+def run(timings: list[str | None], latency_ms: list[float], held_ms: float = 0.0, **columns: object) -> Records:
+    done = [round(value * MS) for value in latency_ms]
+    given = {"due_ns": 0, "ready_ns": 0, "sent_ns": round(held_ms * MS), "done_ns": done}
+    return from_columns(len(done), timings=timings, **(given | columns))  # type: ignore[arg-type]
+
+
+def found(records: Records) -> Anatomy:
+    taken = anatomy(records)
+    assert taken is not None
+    return taken
+
+
+def test_the_tail_shows_the_stage_that_makes_it() -> None:
+    n = 1000
+    slow = [i >= 980 for i in range(n)]
+    timings = [f"queue;dur={80 if s else 1}, decode;dur=20" for s in slow]
+    middle, tail = found(run(timings, [(110 if s else 30) + i / 1e6 for i, s in enumerate(slow)], held_ms=2)).bands
+    assert (middle.percentile, tail.percentile) == (50.0, 99.0)
+    assert middle.stages_ns == {"queue": MS, "decode": 20 * MS}
+    assert tail.stages_ns == {"queue": 80 * MS, "decode": 20 * MS}
+    assert (middle.held_ns, tail.held_ns) == (2 * MS, 2 * MS)
+    assert abs(middle.rest_ns - 7 * MS) < 1000
+    assert abs(tail.rest_ns - 8 * MS) < 1000
+
+
+def test_bands_are_of_whole_requests_evenly_around_the_rank() -> None:
+    n = 1001
+    middle, tail = found(run(["a;dur=1"] * n, [float(i) for i in range(n)])).bands
+    assert (middle.n, tail.n) == (11, 11)
+    assert middle.latency_ns == 500 * MS
+    assert tail.latency_ns == 990 * MS
+    one = found(run(["a;dur=1"], [3.0])).bands
+    assert [(band.n, band.latency_ns) for band in one] == [(1, 3 * MS)] * 2
+
+
+def test_a_million_requests_cost_no_more_than_their_bands() -> None:
+    n = 300_000
+    records = run(["a;dur=1"] * n, np.arange(n, dtype=float).tolist())
+    assert max(band.n for band in found(records).bands) <= BAND_MAX + 1
+
+
+def test_parts_follow_their_whole_and_are_counted_once() -> None:
+    timing = "queue;dur=1, preprocess;dur=6, inference;dur=3, preprocess.decode;dur=4, preprocess.resize;dur=2, lost.part;dur=5"
+    band = found(run([timing] * 5, [20.0] * 5)).bands[0]
+    assert list(band.stages_ns) == [
+        "queue",
+        "preprocess",
+        "preprocess.decode",
+        "preprocess.resize",
+        "inference",
+        "lost.part",
+    ]
+    assert band.rest_ns == (20 - 1 - 6 - 3 - 5) * MS
+
+
+def test_failed_unfinished_and_warm_up_requests_and_silent_servers_are_left_out() -> None:
+    assert anatomy(run([None, None], [1.0, 2.0])) is None
+    assert anatomy(run(["cache;desc=hit"], [1.0])) is None
+    assert anatomy(run([], [])) is None
+    mixed = run(
+        ["a;dur=1", "a;dur=9", None, "a;dur=9"], [5.0, 50.0, 6.0, 70.0], status=[0, 1, 0, 0], phase=[0, 0, 0, 1]
+    )
+    assert (found(mixed).n, found(mixed).n_ok) == (1, 2)
+    assert found(mixed).bands[1].stages_ns == {"a": MS}
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1e3), st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 1e3)), max_size=3)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_what_a_band_shows_adds_up_to_its_latency(rows: list[tuple[float, list[tuple[str, float]]]]) -> None:
+    texts = [", ".join(f"{name};dur={ms:.3f}" for name, ms in stages) or None for _, stages in rows]
+    taken = anatomy(run(texts, [ms for ms, _ in rows], held_ms=0.5))
+    for band in taken.bands if taken is not None else ():
+        assert band.held_ns + sum(band.stages_ns.values()) + band.rest_ns == band.latency_ns
