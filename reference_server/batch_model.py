@@ -55,6 +55,10 @@ class Batched(Protocol):
     def n_waiting(self) -> int:
         """Samples in the queue."""
 
+    @property
+    def n_batches(self) -> int:
+        """Batches computed so far."""
+
     async def infer(
         self, tensors: Sequence[Tensor], stages: Stages, *, priority: int = 0, deadline_ns: int = -1
     ) -> Sequence[Tensor]:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 from reference_server.errors import ConfigError
-from reference_server.faults import parse_fault
+from reference_server.misfortune.fault import check_models, parse_fault
 
 MODELS = ("llm", "scripted", "resnet50", "dlrm", "embedder", "recogniser", "synthesiser")
 FIXED = ("resnet50", "dlrm", "embedder")
@@ -46,6 +46,9 @@ class ServerConfig:
     threads: int | None = None
     faults: tuple[str, ...] = ()
     max_body_bytes: int = 4 << 20
+    max_connections: int = 8192
+    read_timeout_s: float = 30.0
+    """Longest for the head of a request, and for its body."""
     grace_s: float = 2.0
 
     def __post_init__(self) -> None:
@@ -69,16 +72,20 @@ class ServerConfig:
             "synchronise": 1,
             "block_size": 1,
             "step_tokens": 1,
+            "max_body_bytes": 1,
+            "max_connections": 1,
         }
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ConfigError(f"--{_option(name)}: must be at least {low}")
+        if self.read_timeout_s <= 0:
+            raise ConfigError("--read-timeout: must be longer than nothing")
         for name in ("kv_blocks", "threads", "max_prompt", "max_output"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"--{_option(name)}: must be at least 1, or left out")
         for fault in self.faults:
-            parse_fault(fault)
+            check_models(parse_fault(fault), self.models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,4 +107,4 @@ class ReadyLine:
 
 
 def _option(name: str) -> str:
-    return name.removesuffix("_ns").replace("_", "-")
+    return name.removesuffix("_ns").removesuffix("_bytes").removesuffix("_s").replace("_", "-")

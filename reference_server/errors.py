@@ -30,7 +30,12 @@ class RequestError(Exception):
 
 
 class StreamFailure(Exception):
-    """The answer failed after it had begun: a stream says so in an event, under status 200."""
+    """The answer failed after it had begun: a stream says so in an event, under status 200; an answer in one piece has ``status``."""
+
+    def __init__(self, message: str, *, status: int = 500, code: str = "stream_failed") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
 
 
 class StreamCut(Exception):

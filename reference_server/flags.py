@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from reference_server.config import DEVICES, MODELS, ServerConfig
 from reference_server.durations import parse_duration_ns
+from reference_server.models import presets
 
 EXIT_USAGE = 2
 
@@ -38,6 +39,8 @@ def config(given: argparse.Namespace) -> ServerConfig:
         faults=tuple(given.fault or ()),
         max_body_bytes=given.max_body,
         grace_s=given.grace / 1e9,
+        max_connections=given.max_connections,
+        read_timeout_s=given.read_timeout / 1e9,
     )
 
 
@@ -61,6 +64,13 @@ def _listening(parser: argparse.ArgumentParser) -> None:
     add("--http-port", type=int, default=8000, help="0 picks a free port (default %(default)s)")
     add("--grpc-port", type=int, default=None, help="also serve gRPC; 0 picks a free port (default: no gRPC)")
     add("--max-body", type=int, default=4 << 20, help="largest request body in bytes (default %(default)s)")
+    add("--max-connections", type=int, default=8192, help="most at a time; an idle one gives way (default %(default)s)")
+    add(
+        "--read-timeout",
+        type=_duration,
+        default="30s",
+        help="longest for the head of a request, and for its body (default %(default)s)",
+    )
     add(
         "--grace",
         type=_duration,
@@ -75,7 +85,7 @@ def _models(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", action="append", metavar="|".join(MODELS), help="may be given again (default scripted)")
     add("--device", default="auto", metavar="|".join(DEVICES), help="for all but scripted (default %(default)s)")
-    add("--preset", default="tiny", help="size of llm: tiny, small or 8b (default %(default)s)")
+    add("--preset", default="tiny", help=f"size of llm, in weights: {presets.listing()} (default %(default)s)")
     add("--weights", metavar="DIR", default=None, help="of llm: a local folder with a Llama-architecture model")
     add(
         "--ttft",

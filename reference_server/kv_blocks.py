@@ -68,6 +68,8 @@ class KvBlocks:
         """
         if owner in self._tables:
             raise ValueError(f"{owner!r} already owns blocks")
+        if reserve + 1 > self.available:  # at least one block is always fresh: no need to look for the others
+            raise OutOfBlocks
         shared, digest = self._match(tokens)
         fresh = self.blocks_for(len(tokens)) - len(shared)
         woken = sum(1 for block in shared if self._references[block] == 0)
@@ -84,6 +86,8 @@ class KvBlocks:
         """Make the table of ``owner`` cover ``n_tokens`` tokens. Raises OutOfBlocks, changing nothing."""
         blocks = self._tables[owner].blocks
         missing = self.blocks_for(n_tokens) - len(blocks)
+        if missing <= 0:
+            return
         if missing > self.available:
             raise OutOfBlocks
         blocks.extend(self._take() for _ in range(missing))

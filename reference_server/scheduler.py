@@ -1,22 +1,30 @@
 """Which tokens of which sequences are computed in the next step: continuous batching. Pure: no torch, no
-clock, no I/O.
+clock, no I/O; instants come as arguments.
 
 A step takes one token of every sequence that is decoding, then fills a fixed token budget with pieces of
-prompts (chunked prefill), so a long prompt slows decoding by a bounded amount and never stops it. Sequences
-are served first come, first served; nobody overtakes at admission. When blocks run out the youngest sequence
-gives its own back and is recomputed later; the oldest therefore always finishes, and so in turn does
-everyone. It refuses work that could never finish: a sequence must fit into the whole cache on its own.
+prompts (chunked prefill), so a long prompt slows decoding by a bounded amount and never stops it. When blocks run out the last
+in rank gives its own back and is recomputed later.
+
+Rank is an instant: when the sequence came, plus ``ageing_ns`` for each level of priority (lower goes first). So
+within a priority it is first come, first served, and a sequence of priority p is overtaken only by those of a priority q < p
+that come less than (p - q) x ageing_ns after it. Rank never changes. The first in rank among all who are here
+is the next to be admitted and is never sent back, so it finishes; thus, in turn, does everyone: nobody starves, however many
+important requests keep coming. It refuses work that could never finish: a sequence must fit into the whole cache on its own.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from reference_server.kv_blocks import KvBlocks, OutOfBlocks
 from reference_server.runner import Chunk
 from reference_server.tokenizer import EOS
+
+PRIORITIES = range(-100, 101)
+"""Levels there are. A bound, since a level without one could buy any amount of waiting."""
+AGEING_NS = 1_000_000_000
 
 
 class QueueFull(Exception):
@@ -36,13 +44,25 @@ class Generation:
     max_new: int
     min_new: int = 0
     ignore_eos: bool = False
+    priority: int = 0
+    queued_ns: int = 0
+    """When it came."""
+    deadline_ns: int = -1
+    """When it is of no use any more; -1 for never."""
     n_prompt: int = field(init=False)
     n_computed: int = 0
     n_cached: int = 0
     n_preempted: int = 0
+    waiting_ns: int = field(init=False)
+    """Since when it waits, while it waits."""
+    queue_ns: int = 0
+    """How long it has waited in all, the time after being sent back included."""
+    rank: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.n_prompt = len(self.tokens)
+        self.waiting_ns = self.queued_ns
+        self.rank = (self.queued_ns, self.sequence_id)
 
     @property
     def n_new(self) -> int:
@@ -64,8 +84,12 @@ class Emission:
     finish: str
 
 
+def _rank(generation: Generation) -> tuple[int, int]:
+    return generation.rank
+
+
 class Scheduler:
-    """Waiting and running sequences, and the plan of each step."""
+    """Waiting and running sequences, both in order of rank, and the plan of each step."""
 
     def __init__(
         self,
@@ -75,7 +99,11 @@ class Scheduler:
         queue_limit: int,
         max_context: int,
         step_tokens: int = 256,
+        chunked_prefill: bool = True,
+        eos: frozenset[int] = frozenset({EOS}),
+        ageing_ns: int = AGEING_NS,
     ) -> None:
+        """Without ``chunked_prefill`` prompts are computed whole, in steps of their own, and decoding waits for them."""
         if min(max_batch, max_context, step_tokens) < 1 or queue_limit < 0:
             raise ValueError("max_batch, max_context and step_tokens must be at least 1, queue_limit at least 0")
         self.blocks = blocks
@@ -83,8 +111,14 @@ class Scheduler:
         self.queue_limit = queue_limit
         self.max_context = min(max_context, blocks.n_blocks * blocks.block_size)
         self.step_tokens = step_tokens
+        self.chunked_prefill = chunked_prefill
+        self.eos = eos
+        self.ageing_ns = ageing_ns
+        self.before_plan: Callable[[int], None] | None = None
+        """Called with the instant of each plan just before it is made: it may change what the plan goes by."""
         self.n_preempted = 0
-        self._waiting: deque[Generation] = deque()
+        self.n_cached = 0
+        self._waiting: list[Generation] = []
         self._running: list[Generation] = []
 
     @property
@@ -97,15 +131,26 @@ class Scheduler:
         """Sequences that own blocks."""
         return len(self._running)
 
+    def waiting_since_ns(self) -> int:
+        """Since when the one waits that waits longest; -1 when nobody does."""
+        return min((generation.waiting_ns for generation in self._waiting), default=-1)
+
+    def n_ahead(self, priority: int, queued_ns: int) -> int:
+        """How many of those who wait would be admitted before a newcomer."""
+        return bisect_right(self._waiting, queued_ns + priority * self.ageing_ns, key=lambda waiting: waiting.rank[0])
+
     def submit(self, generation: Generation) -> None:
         """Queue a sequence. Raises TooLong or QueueFull."""
         if not generation.tokens or generation.max_new < 1:
             raise ValueError("a sequence needs at least one prompt token and one token to generate")
+        if generation.priority not in PRIORITIES:
+            raise ValueError(f"priority {generation.priority}: choose from {PRIORITIES[0]} to {PRIORITIES[-1]}")
         if len(generation.tokens) + generation.max_new > self.max_context:
             raise TooLong
+        generation.rank = (generation.queued_ns + generation.priority * self.ageing_ns, generation.sequence_id)
         if self._would_wait(generation) > self.queue_limit:
             raise QueueFull
-        self._waiting.append(generation)
+        insort(self._waiting, generation, key=_rank)
 
     def cancel(self, sequence_id: int) -> bool:
         """Forget a sequence and free its blocks at once; False when it isn't (or no longer) here."""
@@ -120,17 +165,29 @@ class Scheduler:
                 return True
         return False
 
-    def plan(self) -> list[Chunk]:
+    def expire(self, now_ns: int) -> list[int]:
+        """Forget all whose deadline has passed, waiting or running, and free their blocks; who they were."""
+        late = [g.sequence_id for g in (*self._running, *self._waiting) if 0 <= g.deadline_ns <= now_ns]
+        for sequence_id in late:
+            self.cancel(sequence_id)
+        return late
+
+    def plan(self, now_ns: int = 0) -> list[Chunk]:
         """Chunks of the next step, at most one per sequence; empty only when there is nothing to do."""
-        chunks = self._plan_decodes()
+        if self.before_plan is not None:
+            self.before_plan(now_ns)
+        if not self.chunked_prefill:
+            chunks = self._plan_whole_prompts(now_ns)
+            return chunks or self._plan_decodes(now_ns)
+        chunks = self._plan_decodes(now_ns)
         # Prompts get what decoding left of the budget, and always something, so that neither can starve the
         # other.
         budget = max(self.step_tokens - len(chunks), min(self.step_tokens, self.blocks.block_size))
         for generation in self._running:
-            if generation.remaining > 1 and budget > 0:
+            if budget > 0 and generation.remaining > 1:
                 budget -= self._add(chunks, generation, budget)
-        while budget > 0 and self._admit():
-            budget -= self._add(chunks, self._running[-1], budget)
+        while budget > 0 and (admitted := self._admit(now_ns)) is not None:
+            budget -= self._add(chunks, admitted, budget)
         return chunks
 
     def commit(self, chunks: Sequence[Chunk], tokens: Sequence[int]) -> list[Emission]:
@@ -154,7 +211,7 @@ class Scheduler:
     def _extend(self, generation: Generation, token: int) -> Emission:
         generation.tokens.append(token)
         finish = ""
-        if token == EOS and not generation.ignore_eos:
+        if token in self.eos and not generation.ignore_eos:
             token, finish = -1, "stop"
         elif generation.n_new >= generation.max_new:
             finish = "length"
@@ -162,33 +219,58 @@ class Scheduler:
             self.cancel(generation.sequence_id)
         return Emission(generation.sequence_id, token, finish)
 
-    def _plan_decodes(self) -> list[Chunk]:
+    def _plan_whole_prompts(self, now_ns: int) -> list[Chunk]:
         chunks: list[Chunk] = []
-        for generation in list(self._running):  # oldest first, so a victim has never been planned already
-            if generation.n_computed == 0 or generation.remaining > 1:
-                continue
-            while generation in self._running:
-                try:
-                    self.blocks.grow(generation.sequence_id, len(generation.tokens))
-                except OutOfBlocks:
-                    self._preempt_youngest()
-                else:
-                    self._add(chunks, generation, 1)
-                    break
+        budget = self.step_tokens
+        for generation in self._running:  # begun in pieces, before prompts were to be whole
+            if generation.remaining > 1:
+                budget -= self._add(chunks, generation, generation.remaining)
+        while budget > 0 and (admitted := self._admit(now_ns)) is not None:
+            budget -= self._add(chunks, admitted, admitted.remaining)
         return chunks
 
-    def _preempt_youngest(self) -> None:
+    def _plan_decodes(self, now_ns: int) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        size = self.blocks.block_size
+        place = 0
+        while place < len(self._running):  # in order of rank, so a victim has never been planned already
+            generation = self._running[place]
+            place += 1
+            start = generation.n_computed
+            if start == 0 or len(generation.tokens) - start != 1:
+                continue
+            # Only a token that begins a block needs room; asking for each would double the time between two steps.
+            if start % size == 0 and not self._make_room(generation, now_ns):
+                continue
+            chunks.append(self._chunk(generation, start, 1))
+        return chunks
+
+    def _make_room(self, generation: Generation, now_ns: int) -> bool:
+        """Room for its next token, taken from the last in rank where there is none; False when that is itself."""
+        while True:
+            try:
+                self.blocks.grow(generation.sequence_id, len(generation.tokens))
+            except OutOfBlocks:
+                if self._preempt_last(now_ns) is generation:
+                    return False
+            else:
+                return True
+
+    def _preempt_last(self, now_ns: int) -> Generation:
         victim = self._running.pop()
         self.blocks.close(victim.sequence_id)
         victim.n_computed = 0
         victim.n_preempted += 1
+        victim.waiting_ns = now_ns
         self.n_preempted += 1
-        self._waiting.appendleft(victim)  # it is older than all who wait: running is in order of arrival
+        insort(self._waiting, victim, key=_rank)
+        return victim
 
     def _would_wait(self, newcomer: Generation) -> int:
         """How many would wait with the newcomer after the next step's admissions; only these count as queued."""
         n_running, room = len(self._running), self.blocks.available
-        queue = [*self._waiting, newcomer]
+        place = bisect_right(self._waiting, newcomer.rank, key=_rank)
+        queue = [*self._waiting[:place], newcomer, *self._waiting[place:]]
         for position, generation in enumerate(queue):
             need = self.blocks.blocks_for(len(generation.tokens))
             if n_running >= self.max_batch or need + n_running > room:
@@ -197,32 +279,36 @@ class Scheduler:
             room -= need
         return 0
 
-    def _admit(self) -> bool:
+    def _admit(self, now_ns: int) -> Generation | None:
         if not self._waiting or len(self._running) >= self.max_batch:
-            return False
+            return None
         generation = self._waiting[0]
         try:
             # One spare block for each running sequence: without it a newcomer is sent back at the next step.
             cached = self.blocks.open(generation.sequence_id, generation.tokens, reserve=len(self._running))
         except OutOfBlocks:
-            return False
-        self._waiting.popleft()
+            return None
+        del self._waiting[0]
+        generation.queue_ns += max(0, now_ns - generation.waiting_ns)
         generation.n_computed = cached
-        generation.n_cached = max(generation.n_cached, cached) if generation.n_preempted == 0 else generation.n_cached
-        self._running.append(generation)
-        return True
+        if generation.n_preempted == 0:
+            generation.n_cached = cached
+            self.n_cached += cached
+        insort(self._running, generation, key=_rank)
+        return generation
 
     def _add(self, chunks: list[Chunk], generation: Generation, budget: int) -> int:
         n = min(generation.remaining, budget)
-        start = generation.n_computed
-        chunks.append(
-            Chunk(
-                sequence_id=generation.sequence_id,
-                tokens=generation.tokens[start : start + n],
-                start=start,
-                blocks=self.blocks.table(generation.sequence_id),
-                sample=n == generation.remaining,
-                allow_eos=not generation.ignore_eos and generation.n_new >= generation.min_new,
-            )
-        )
+        chunks.append(self._chunk(generation, generation.n_computed, n))
         return n
+
+    def _chunk(self, generation: Generation, start: int, n: int) -> Chunk:
+        tokens, sequence_id = generation.tokens, generation.sequence_id
+        return Chunk(
+            sequence_id,
+            tokens[start : start + n],
+            start,
+            self.blocks.table(sequence_id),
+            start + n == len(tokens),
+            not generation.ignore_eos and len(tokens) - generation.n_prompt >= generation.min_new,
+        )

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 
 from reference_server.answers import Ask, Finish, Script, Sink
 from reference_server.errors import RequestError
-from reference_server.stages import DECODE, PREFILL, QUEUE
+from reference_server.misfortune.lateness import Lateness
+from reference_server.stages import DECODE, PREFILL, PREPROCESS, QUEUE
 from reference_server.timetable import DeadlineWheel, Entry
 from reference_server.tokenizer import Bytes, Tokenizer
 
@@ -51,6 +52,7 @@ class ScriptedModel:
         n_slots: int | None = None,
         queue_limit: int = 256,
         max_context: int = 131_072,
+        lateness: Lateness | None = None,
     ) -> None:
         self.wheel = wheel
         self.ttft_ns = ttft_ns
@@ -59,6 +61,7 @@ class ScriptedModel:
         self._max_context = max_context
         self._n_slots = n_slots
         self._queue_limit = queue_limit
+        self.lateness = lateness
         self._n_busy = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -108,6 +111,15 @@ class ScriptedModel:
         await self.wheel.sleep_until(due_ns)
         return vectors
 
+    def limit(self, n_slots: int | None) -> None:
+        """From now on so many requests at a time; None: no limit. Those that wait get what became free."""
+        self._n_slots = n_slots
+        while self._waiting and (n_slots is None or self._n_busy < n_slots):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._n_busy += 1
+                turn.set_result(None)
+
     async def take_slot(self) -> bool:
         """Take a slot, in order of arrival; true when there was a wait."""
         if self._n_slots is None or self._n_busy < self._n_slots:
@@ -126,8 +138,8 @@ class ScriptedModel:
         return True
 
     def give_slot(self) -> None:
-        """Pass a slot on to the next in line, or leave it free."""
-        while self._waiting:
+        """Pass a slot on to the next in line, or leave it free; when there are more than there may be now, it is gone."""
+        while self._waiting and (self._n_slots is None or self._n_busy <= self._n_slots):
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
@@ -161,17 +173,20 @@ class ScriptedAnswer:
         if waited:
             self._start_ns = time.monotonic_ns()
         stages = self._ask.stages
-        stages.add(QUEUE, self._start_ns - self._ask.row.received_ns)
-        stages.add(PREFILL, self._ttft_ns)
+        waited_ns = self._start_ns - self._ask.row.received_ns
+        read_ns = stages.spans_ns.get(PREPROCESS, 0)  # the timetable runs while the request is read
+        stages.add(QUEUE, waited_ns - read_ns)
+        stages.add(PREFILL, self._ttft_ns - max(0, read_ns - waited_ns))
 
     async def play(self, sink: Sink) -> Finish:
         """Write each event from the timer's own wake-up."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         n_new, step = self._ask.max_new, self._ask.script.tokens_per_event
         position = 0
+        planned_ns = self.due_ns(0) + self._late_ns(0, time.monotonic_ns())
 
         def fire(due_ns: int) -> int | None:
-            nonlocal position
+            nonlocal position, planned_ns
             n_tokens = min(step, n_new - position)
             try:
                 sink.token(self._text(position, n_tokens), n_tokens, due_ns)
@@ -181,12 +196,13 @@ class ScriptedAnswer:
                 return None
             position += n_tokens
             if position < n_new:
-                return self.due_ns(position)
+                planned_ns = max(planned_ns, self.due_ns(position) + self._late_ns(position, due_ns))
+                return planned_ns
             if not ended.done():
                 ended.set_result(None)
             return None
 
-        self._entry = self._model.wheel.at(self.due_ns(0), fire)
+        self._entry = self._model.wheel.at(planned_ns, fire)
         await ended
         self._ask.stages.add(DECODE, self.due_ns(n_new - 1) - self.due_ns(0))
         return Finish("length", n_new)
@@ -205,6 +221,10 @@ class ScriptedAnswer:
         due_ns = self._start_ns + self._ttft_ns + position // script.tokens_per_event * self._itl_ns
         stalled = script.stall_at >= 0 and position >= script.stall_at
         return due_ns + script.stall_ns if stalled else due_ns
+
+    def _late_ns(self, position: int, now_ns: int) -> int:
+        lateness = self._model.lateness
+        return 0 if lateness is None else lateness.of_ns(self._ask.row.request_id, position, now_ns)
 
     def _text(self, position: int, n_tokens: int) -> str:
         first = self._model.seed + position

@@ -8,14 +8,18 @@ import gc
 import importlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from reference_server.config import WITH_TORCH, ReadyLine, ServerConfig
 from reference_server.errors import ConfigError
-from reference_server.faults import Faults, parse_fault
 from reference_server.frontends.http.server import HttpFrontEnd
 from reference_server.metrics import Metrics
+from reference_server.misfortune.fault import parse_fault
+from reference_server.misfortune.faults import Faults
+from reference_server.misfortune.lateness import Lateness
+from reference_server.misfortune.start import linger
+from reference_server.misfortune.tempered import SlotsLever
 from reference_server.scripted import ScriptedModel
 from reference_server.service import Service
 from reference_server.startup import IMPORT, Startup
@@ -29,11 +33,12 @@ if TYPE_CHECKING:
 async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None = None) -> None:
     """Serve until SIGTERM, SIGINT or cancellation; ``ready`` is called once requests are answered.
 
-    The front-ends listen from the start, so that readiness can be asked for; what is not ready yet answers 503. Requests under
-    way get ``config.grace_s`` to finish. Raises ConfigError, and OSError when a port is taken.
+    The front-ends listen from the start, so that readiness can be asked for; what is not ready yet answers 503. At the end they
+    take nothing new, and requests under way get ``config.grace_s`` to finish; a second signal cuts that short. Raises ConfigError, and
+    OSError when a port is taken.
     """
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
+    stopping, hurrying = asyncio.Event(), asyncio.Event()
     wheel = DeadlineWheel(loop)
     service = Service(
         wheel=wheel,
@@ -42,11 +47,13 @@ async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None 
         metrics=Metrics(),
         max_body_bytes=config.max_body_bytes,
         startup=Startup(),
+        read_timeout_s=config.read_timeout_s,
+        max_connections=config.max_connections,
     )
     http = HttpFrontEnd(service)
     grpc = _grpc(service) if config.grpc_port is not None else None
-    try:
-        with _signals(loop, stopping), _calm_interpreter():
+    with _signals(loop, stopping, hurrying), _calm_interpreter():
+        try:
             port = await http.start(config.host, config.http_port)
             grpc_port = await grpc.start(config.host, config.grpc_port or 0) if grpc is not None else None
             starting = asyncio.create_task(_start_models(config, service))
@@ -63,11 +70,22 @@ async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None 
                 starting.cancel()
                 await asyncio.gather(starting, return_exceptions=True)
             await stopped
-    finally:
-        service.startup.draining = True
-        await asyncio.gather(http.stop(config.grace_s), *([grpc.stop(config.grace_s)] if grpc is not None else []))
-        await service.stop()
-        wheel.close()
+        finally:
+            service.startup.draining = True
+            await _drain([http] if grpc is None else [http, grpc], config.grace_s, hurrying)
+            await service.stop()
+            wheel.close()
+
+
+async def _drain(front_ends: Sequence[HttpFrontEnd | GrpcFrontEnd], grace_s: float, hurrying: asyncio.Event) -> None:
+    """Let what is under way finish within the grace, or until somebody is in a hurry."""
+    done = asyncio.gather(*(front_end.stop(grace_s) for front_end in front_ends))
+    hurry = asyncio.create_task(hurrying.wait())
+    await asyncio.wait((done, hurry), return_when=asyncio.FIRST_COMPLETED)
+    if not done.done():
+        await asyncio.gather(*(front_end.stop(0.0) for front_end in front_ends))
+    hurry.cancel()
+    await done
 
 
 def _ready_line(config: ServerConfig, service: Service, port: int, grpc_port: int | None) -> ReadyLine:
@@ -88,16 +106,17 @@ def _grpc(service: Service) -> GrpcFrontEnd:
 
 
 async def _start_models(config: ServerConfig, service: Service) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, linger, service.faults, service.startup)
     if "scripted" in config.models:
-        slots = service.faults.named("slots")
         service.scripted = ScriptedModel(
             service.wheel,
             ttft_ns=config.ttft_ns,
             itl_ns=config.itl_ns,
             seed=config.seed,
-            n_slots=int(slots[0].number("n")) if slots else None,
             queue_limit=config.queue_limit,
+            lateness=Lateness(service.faults),
         )
+        service.levers.attach(SlotsLever(service.scripted, service.faults))
     if any(name in WITH_TORCH for name in config.models):
         # Imports and weights take seconds: health is answered meanwhile.
         await asyncio.get_running_loop().run_in_executor(None, _import_torch, service.startup)
@@ -125,13 +144,16 @@ def _device(config: ServerConfig) -> str:
 
 
 @contextlib.contextmanager
-def _signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set the event, where this is the main thread and may say so."""
-    wanted = (signal.SIGTERM, signal.SIGINT)
+def _signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, hurrying: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set the first event, and the second when they come again, where this is the main thread and may say so."""
+
+    def told() -> None:
+        (hurrying if stopping.is_set() else stopping).set()
+
     handled = []
-    for number in wanted:
+    for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(RuntimeError, ValueError):
-            loop.add_signal_handler(number, stopping.set)
+            loop.add_signal_handler(number, told)
             handled.append(number)
     try:
         yield

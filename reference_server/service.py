@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from reference_server.answers import Script, TextModel
 from reference_server.batch_model import Batched
 from reference_server.errors import RequestError
-from reference_server.faults import Faults
 from reference_server.llm import LanguageModel
 from reference_server.metrics import Metrics
+from reference_server.misfortune.canary import Canary
+from reference_server.misfortune.faults import Faults
+from reference_server.misfortune.levers import Levers
+from reference_server.model_statistics import Statistics
 from reference_server.scripted import ScriptedModel
 from reference_server.speech.seam import Recogniser, Synthesiser
 from reference_server.startup import Startup
-from reference_server.timetable import DeadlineWheel, Fire
+from reference_server.timetable import DeadlineWheel
 from reference_server.truth import Truth
 
 
@@ -31,10 +33,20 @@ class Service:
     scripted: ScriptedModel | None = None
     llm: LanguageModel | None = None
     fixed: dict[str, Batched] = field(default_factory=dict)
+    canary: Canary | None = None
     recogniser: Recogniser | None = None
     synthesiser: Synthesiser | None = None
+    statistics: Statistics = field(default_factory=Statistics)
+    read_timeout_s: float = 30.0
+    """Longest that a client may take for the head of a request, and for its body."""
+    max_connections: int = 8192
     n_in_flight: int = 0
     n_unnamed: int = 0
+    levers: Levers = field(init=False)
+    """What faults move while they act; models are attached as they start."""
+
+    def __post_init__(self) -> None:
+        self.levers = Levers(self.wheel, self.faults)
 
     @property
     def model_names(self) -> list[str]:
@@ -55,12 +67,21 @@ class Service:
             return self.fixed[name]
         raise self.unknown(name, "takes tensors")
 
+    def closed(self) -> RequestError | None:
+        """Why no request is taken now, if none is: the server is starting, or draining."""
+        if self.startup.draining:
+            message, code = "the server is draining: it finishes what it has and takes nothing new", "draining"
+        elif not self.startup.ready:
+            message, code = "the server is starting. Ask /health", "starting"
+        else:
+            return None
+        return RequestError(503, message, kind="server_error", code=code, retry_after_s=1)
+
     def unknown(self, name: str, ability: str) -> RequestError:
         """Why there is no model of that name that is able to do that."""
-        if not self.startup.ready:
-            return RequestError(
-                503, "the server is starting. Ask /health", kind="server_error", code="starting", retry_after_s=1
-            )
+        closed = self.closed()
+        if closed is not None:
+            return closed
         if name in self.model_names:
             return RequestError(400, f"model {name!r} is no model that {ability}", param="model", code="wrong_model")
         served = ", ".join(self.model_names)
@@ -88,36 +109,16 @@ class Service:
     def begin(self, now_ns: int) -> None:
         """Note that an inference request came; the first one starts the clock of the faults."""
         self.n_in_flight += 1
-        if not self.faults.first(now_ns):
-            return
-        for fault in self.faults.named("stall"):
-            for_ns, every_ns = fault.duration_ns("for"), fault.duration_ns("every")
-            at_ns = now_ns + fault.duration_ns("at")
-            self.wheel.at(at_ns, _freezer(self.wheel, at_ns, for_ns, every_ns))
+        if self.faults.first(now_ns):
+            self.levers.changed(now_ns)
 
     async def stop(self) -> None:
         """End every model; whoever still waits is told."""
         running = [self.llm.engine if self.llm is not None else None, *self.fixed.values()]
-        for model in (*running, self.recogniser, self.synthesiser):
+        for model in (*running, self.canary, self.recogniser, self.synthesiser):
             if model is not None:
                 await model.stop()
 
     def render_metrics(self) -> bytes:
         """The text exposition."""
-        return self.metrics.render(self.llm.engine if self.llm is not None else None, self.scripted)
-
-
-def _freezer(wheel: DeadlineWheel, at_ns: int, for_ns: int, every_ns: int) -> Fire:
-    """Stop the whole event loop for a while: nothing is read, nothing written, and all timetables move on by
-    it.
-    """
-
-    def fire(due_ns: int) -> int | None:
-        nonlocal at_ns
-        while (left_ns := due_ns + for_ns - time.monotonic_ns()) > 0:
-            time.sleep(left_ns / 1e9)
-        wheel.postpone(for_ns)
-        at_ns += every_ns
-        return at_ns if every_ns > 0 else None
-
-    return fire
+        return self.metrics.render(self.llm.engine if self.llm is not None else None, self.scripted, self.startup)

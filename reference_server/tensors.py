@@ -54,6 +54,13 @@ class TensorSpec:
         return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
 
 
+def bytes_tensor(name: str, values: Sequence[bytes]) -> Tensor:
+    """A BYTES tensor of one dimension."""
+    data = np.empty(len(values), dtype=NUMPY["BYTES"])
+    data[:] = list(values)
+    return Tensor(name, "BYTES", data)
+
+
 def checked(tensors: Sequence[Tensor], specs: Sequence[TensorSpec]) -> Mapping[str, Tensor]:
     """The tensors by name, when they are exactly what the specs declare. Raises RequestError 400 naming the tensor."""
     by_name = {tensor.name: tensor for tensor in tensors}
@@ -74,6 +81,18 @@ def checked(tensors: Sequence[Tensor], specs: Sequence[TensorSpec]) -> Mapping[s
         if not fits:
             raise _wrong(spec.name, f"has shape {list(shape)}, the model takes {list(spec.shape)} (-1: any size)")
     return by_name
+
+
+def n_samples(by_name: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> int:
+    """How many samples a request of checked tensors holds: the leading size where the spec says any. Raises RequestError 400."""
+    counts = {spec.name: by_name[spec.name].data.shape[0] for spec in specs if spec.shape[0] == -1}
+    first, n = next(iter(counts.items()))
+    for name, other in counts.items():
+        if other != n:
+            raise _wrong(name, f"holds {other} samples, {first} holds {n}. Give each input the same number of rows")
+    if n == 0:
+        raise _wrong(first, "holds no samples. Give at least one row")
+    return int(n)
 
 
 def _wrong(name: str, message: str) -> RequestError:

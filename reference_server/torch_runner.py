@@ -10,13 +10,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from reference_server.device.llama_runner import LlamaRunner, Options
 from reference_server.errors import ConfigError
-from reference_server.models.decoder import PRESETS, Decoder, DecoderShape, attention
+from reference_server.models import llama_weights, presets
+from reference_server.models.decoder import Decoder, attention
+from reference_server.models.llama import Llama, seeded
+from reference_server.models.llama_config import read_config
+from reference_server.models.presets import DecoderShape, LlamaShape
 from reference_server.runner import Chunk
+from reference_server.startup import DEVICE, Startup
+from reference_server.tokenizer import Bytes, Tokenizer
 
 _CUDA_KV_SHARE = 0.5
 _CPU_BLOCKS = 2048
@@ -77,6 +85,10 @@ class TorchRunner:
         self._cache = torch.zeros(size, dtype=torch.float32, device=device)
         heads = torch.arange(shape.kv_heads, device=device)
         self._head_offset = (heads * (self.n_blocks + 1)).unsqueeze(1)
+
+    def coarsen(self, levels: int, share: float) -> None:
+        """Make the model a worse one; see ``Decoder.coarsen``. Before the first step."""
+        self._decoder.coarsen(levels, share)
 
     def warm_up(self) -> None:
         """A prompt and a few batch sizes through the scratch block, so that the first request pays for
@@ -181,26 +193,73 @@ class TorchRunner:
         return max(1, min(useful, int(free_bytes * _CUDA_KV_SHARE) // block_bytes))
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A language model ready to be warmed up, and how text becomes its tokens."""
+
+    runner: TorchRunner | LlamaRunner
+    tokenizer: Tokenizer
+
+
 def build(
     preset: str,
     *,
+    weights: str | None,
     device: str,
     block_size: int,
     n_blocks: int | None,
     max_batch: int,
     seed: int,
     threads: int | None,
-) -> TorchRunner:
-    """The runner of a preset. Raises ConfigError for an unknown preset or a device that isn't there."""
-    if preset not in PRESETS:
-        raise ConfigError(f"--preset {preset}: unknown. Choose one of {', '.join(sorted(PRESETS))}")
-    shape = PRESETS[preset]
-    return TorchRunner(
-        shape,
+    startup: Startup,
+) -> Loaded:
+    """The model of a preset, or of a folder of ``weights``.
+
+    Raises ConfigError for an unknown preset, a device that isn't there, or a folder that holds no model that is served.
+    """
+    shape = presets.preset(preset)  # a wrong name is an error beside --weights too
+    device, n_threads = choose_device(device), choose_threads(threads)
+    torch.set_num_threads(n_threads)
+    if device == "cuda":
+        with startup.phase(DEVICE):
+            torch.zeros(1, device=device)
+    if weights is None and isinstance(shape, DecoderShape):
+        runner = TorchRunner(
+            shape,
+            block_size=block_size,
+            n_blocks=n_blocks,
+            max_tokens=max_batch * shape.max_context,
+            device=device,
+            seed=seed,
+            threads=n_threads,
+        )
+        return Loaded(runner, Bytes())
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    model, tokenizer = _seeded(shape, seed, device, dtype) if weights is None else _from_folder(weights, device, dtype)
+    llama = LlamaRunner(
+        model,
         block_size=block_size,
         n_blocks=n_blocks,
-        max_tokens=max_batch * shape.max_context,
-        device=choose_device(device),
-        seed=seed,
-        threads=choose_threads(threads),
+        max_batch=max_batch,
+        threads=n_threads,
+        options=Options.on(device, max_batch),
+        startup=startup,
     )
+    return Loaded(llama, tokenizer)
+
+
+def _seeded(shape: object, seed: int, device: str, dtype: torch.dtype) -> tuple[Llama, Tokenizer]:
+    assert isinstance(shape, LlamaShape)
+    tokenizer = Bytes()
+    made = seeded(shape, seed=seed, device=device, dtype=dtype)
+    return Llama(shape, made, eos=tokenizer.eos, printable=True), tokenizer
+
+
+def _from_folder(weights: str, device: str, dtype: torch.dtype) -> tuple[Llama, Tokenizer]:
+    from reference_server.text import FileTokenizer  # its library is needed here only
+
+    folder = Path(weights)
+    described = read_config(folder)
+    tokenizer = FileTokenizer(folder, vocabulary=described.shape.vocabulary, eos=described.eos)
+    loaded = llama_weights.load(folder, described.shape, device=device, dtype=dtype)
+    return Llama(described.shape, loaded, eos=tokenizer.eos, printable=False), tokenizer

@@ -23,8 +23,8 @@ from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.plugins import protocols
 from reference_server.__main__ import main as reference_server
 from reference_server.config import MODELS
-from reference_server.faults import KINDS as FAULTS
 from reference_server.metrics import Metrics
+from reference_server.misfortune.kinds import KINDS as FAULTS
 from reference_server.oracle.__main__ import main as oracle
 from reference_server.truth import TruthRow
 from reports import parts

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -16,14 +18,20 @@ from harness.verbs.flags import Json
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     http_port: Annotated[int, typer.Option(help="HTTP port; 0 picks a free one.")] = 8000,
-    model: Annotated[list[str] | None, typer.Option(help="llm or scripted. Repeatable.")] = None,
+    grpc_port: Annotated[
+        int | None, typer.Option(help="gRPC port; 0 picks a free one. Without it: one above the HTTP port.")
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(help="llm, scripted, resnet50 and more. Repeatable.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     preset: Annotated[str | None, typer.Option(help="Size of the llm.")] = None,
+    weights: Annotated[str | None, typer.Option(metavar="DIR", help="Folder with weights for the llm.")] = None,
     ttft: Annotated[str | None, typer.Option(metavar="D", help="Time to first token (scripted).")] = None,
     itl: Annotated[str | None, typer.Option(metavar="D", help="Time between tokens (scripted).")] = None,
     fault: Annotated[list[str] | None, typer.Option(metavar="NAME[=ARGS]", help="Scripted misfortune.")] = None,
     queue_limit: Annotated[int | None, typer.Option(help="Requests that may wait before 503.")] = None,
-    max_batch: Annotated[int | None, typer.Option(help="Sequences in one step.")] = None,
+    max_batch: Annotated[int | None, typer.Option(help="Sequences in one step, samples in one batch.")] = None,
+    max_wait: Annotated[str | None, typer.Option(metavar="D", help="Longest that a batch fills.")] = None,
+    synchronise: Annotated[int | None, typer.Option(help="Batches of so many samples of one request.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights.")] = None,
 ) -> None:
     """Start the bundled reference server and serve until Ctrl-C."""
@@ -32,14 +40,19 @@ def serve(
     from harness.bundled import default_model
 
     arguments = ["--host", host, "--http-port", str(http_port), "--device", device]
-    for name in model or [default_model()]:
+    models = model or [default_model()]
+    for name in models:
         arguments += ["--model", name]
     single = {
+        "--grpc-port": _grpc_port(http_port, models) if grpc_port is None else grpc_port,
         "--preset": preset,
+        "--weights": weights,
         "--ttft": ttft,
         "--itl": itl,
         "--queue-limit": queue_limit,
         "--max-batch": max_batch,
+        "--max-wait": max_wait,
+        "--synchronise": synchronise,
     }
     for flag, value in {**single, "--seed": seed}.items():
         if value is not None:
@@ -48,6 +61,17 @@ def serve(
         arguments += ["--fault", text]
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "reference_server", *arguments])
+
+
+def _grpc_port(http_port: int, models: Sequence[str]) -> int | None:
+    """Where gRPC is served when nobody said: beside HTTP, if grpcio is installed.
+
+    The scripted model alone is the light server of tests and first tries: it loads no gRPC unasked.
+    """
+    needed = ("grpc", "grpc_health", "grpc_reflection")
+    if set(models) == {"scripted"} or any(importlib.util.find_spec(name) is None for name in needed):
+        return None
+    return http_port and min(http_port + 1, 65535)
 
 
 def readiness(

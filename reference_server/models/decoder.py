@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from reference_server.models.presets import EXACT, GRID_MAX, DecoderShape
 from reference_server.tokenizer import EOS, VOCABULARY
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -30,47 +31,10 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 grid.
 """
 
-_EXACT = 2**24 - 1
 _GRID = 8.0
 """Steps per unit of queries, keys and values, whose spread is about one."""
-_GRID_MAX = 31.0
 _DRIFT = 0.05
 _FIRST_PRINTABLE, _LAST_PRINTABLE = 32, 126
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderShape:
-    """The sizes of a decoder; the same code runs one million parameters and eight thousand million."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    feed_forward: int
-    max_context: int = 4096
-    rope_base: float = 10_000.0
-
-    def parameters(self) -> int:
-        """Number of weights."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return VOCABULARY * self.hidden + self.layers * (attention + 3 * self.hidden * self.feed_forward)
-
-    @property
-    def probability_levels(self) -> float:
-        """Steps between 0 and 1 of an attention weight, so that a context of equal weights still adds up
-        exactly.
-        """
-        return float(min(1024, _EXACT // (int(_GRID_MAX) * self.max_context)))
-
-
-PRESETS = {
-    "tiny": DecoderShape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, feed_forward=512),
-    "small": DecoderShape(hidden=384, layers=6, heads=6, kv_heads=2, head_dim=64, feed_forward=1024),
-    "8b": DecoderShape(
-        hidden=4096, layers=32, heads=32, kv_heads=8, head_dim=128, feed_forward=14336, max_context=8192
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +98,17 @@ class Decoder:
         self._tie_break = VOCABULARY - 1 - ids
         self._forbidden = (ids < _FIRST_PRINTABLE) | (ids > _LAST_PRINTABLE) & (ids != EOS)
 
+    def coarsen(self, levels: int, share: float) -> None:
+        """Leave ``levels`` values to the weights and ``share`` of the layers: what a careless quantisation does to a model.
+
+        Weights stay integers within their grid, so that sums stay exact.
+        """
+        self._layers = self._layers[: max(1, round(share * len(self._layers)))]
+        for layer in self._layers:
+            for linear in (layer.qkv, layer.out, layer.gate_up, layer.down):
+                step = math.ceil(linear.level / max(1, (levels - 1) // 2))
+                linear.weight.div_(step).round_().mul_(step).clamp_(-linear.level, linear.level)
+
     def hidden(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Last residual stream [N, hidden] of flattened ``tokens`` [N] at ``positions`` [N]."""
         shape = self.shape
@@ -144,8 +119,8 @@ class Decoder:
         for index, layer in enumerate(self._layers):
             qkv = layer.qkv.normed(x)
             turned = _rotate(qkv[:, :n_qk].view(len(x), -1, shape.head_dim), cos, sin)
-            turned = turned.mul_(_GRID).round_().clamp_(-_GRID_MAX, _GRID_MAX)
-            values = qkv[:, n_qk:].mul(_GRID).round_().clamp_(-_GRID_MAX, _GRID_MAX)
+            turned = turned.mul_(_GRID).round_().clamp_(-GRID_MAX, GRID_MAX)
+            values = qkv[:, n_qk:].mul(_GRID).round_().clamp_(-GRID_MAX, GRID_MAX)
             mixed = attend(
                 index,
                 turned[:, : shape.heads],
@@ -210,7 +185,7 @@ def to_grid(x: Tensor, level: float) -> tuple[Tensor, Tensor]:
 
 
 def _linear(generator: torch.Generator, n_in: int, n_out: int, device: str) -> _Linear:
-    level = float(min(127, math.isqrt(_EXACT // n_in)))
+    level = float(min(127, math.isqrt(EXACT // n_in)))
     weight = torch.randn(n_in, n_out, generator=generator).mul_(level / 4).round_().clamp_(-level, level)
     return _Linear(weight.to(device), 4.0 / level / math.sqrt(n_in), level)
 

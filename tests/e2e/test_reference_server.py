@@ -91,6 +91,12 @@ def events(body: bytes) -> list[Any]:
     return [block[6:].decode() if block == b"data: [DONE]" else json.loads(block[6:]) for block in blocks]
 
 
+def anatomy(server_timing: str) -> dict[str, float]:
+    """Milliseconds by stage, in order."""
+    parts = (part.split(";dur=") for part in server_timing.split(", "))
+    return {name: float(ms) for name, ms in parts}
+
+
 def test_the_ready_line_names_url_models_and_device(server: Server) -> None:
     expected = {"ready": True, "url": server.ready["url"], "models": ["scripted"], "device": "cpu", "startup_s": {}}
     assert server.ready == expected
@@ -104,7 +110,9 @@ def test_a_chat_stream_has_the_canonical_frames_in_order(server: Server) -> None
     assert response.headers["content-type"] == "text/event-stream"
     assert response.headers["transfer-encoding"] == "chunked"
     assert response.headers["x-request-id"] == "run-1-0"
-    assert response.headers["server-timing"] == "queue;dur=0.000, prefill;dur=30.000"
+    begun = anatomy(response.headers["server-timing"])
+    assert list(begun) == ["preprocess", "queue", "prefill"]
+    assert begun["preprocess"] + begun["prefill"] == pytest.approx(30, abs=0.01)
     role, *tokens, finish, usage, done = events(raw)
     assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert [frame["choices"][0]["delta"]["content"] for frame in tokens] == [" the", " line", " is", " painted"]
@@ -112,6 +120,10 @@ def test_a_chat_stream_has_the_canonical_frames_in_order(server: Server) -> None
     assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 4)
     assert done == "[DONE]"
     assert all(frame["usage"] is None for frame in (role, *tokens, finish))
+    whole = anatomy(usage["server_timing"])  # what came after the header is known only now
+    assert list(whole) == ["preprocess", "queue", "prefill", "decode", "postprocess"]
+    assert whole["decode"] == pytest.approx(15, abs=0.01)
+    assert [frame for frame in (role, *tokens, finish) if "server_timing" in frame] == []
 
 
 def test_each_event_is_one_write(server: Server) -> None:

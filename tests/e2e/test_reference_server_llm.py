@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from reference_server.frontends.http.calls import DEADLINE_HEADER
+
 pytestmark = pytest.mark.e2e
 
 N_BLOCKS = 64
@@ -51,10 +53,13 @@ def call(port: int, path: str, body: Any = None) -> tuple[http.client.HTTPRespon
         connection.close()
 
 
-def gauge(port: int, name: str) -> float:
+def gauge(port: int, name: str, missing: float | None = None) -> float:
+    """Of a name, with labels or without; the first where there are several."""
     for line in call(port, "/metrics")[1].decode().splitlines():
         if line.startswith(f"{name} ") or line.startswith(f"{name}{{"):
             return float(line.split()[-1])
+    if missing is not None:
+        return missing
     raise AssertionError(f"no metric {name}")
 
 
@@ -95,18 +100,78 @@ def test_answers_are_the_same_alone_and_under_load(port: int) -> None:
     assert [found[i] for i in range(6)] == alone
 
 
-def test_a_client_that_goes_away_frees_its_blocks(port: int) -> None:
+def begin(port: int, prompt: str, max_tokens: int, **fields: Any) -> socket.socket:
+    """A request sent, and a connection to read its answer from, or to close."""
+    body = json.dumps({**TEXT, "prompt": prompt, "max_tokens": max_tokens, "stream": True, **fields}).encode()
+    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    connection.sendall(head + body)
+    return connection
+
+
+def last_row(port: int) -> dict[str, Any]:
+    return dict(json.loads(call(port, "/truth")[1].splitlines()[-1]))
+
+
+def test_a_client_that_goes_away_while_it_is_answered_frees_its_blocks(port: int) -> None:
     until(port, "reference_kv_blocks_used", 0)
-    body = json.dumps({**TEXT, "prompt": "x", "max_tokens": 900, "stream": True}).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
-        plain.sendall(head + body)
+    with begin(port, "x", 900) as plain:
         assert plain.recv(65536)
         assert gauge(port, "reference_kv_blocks_used") > 0
     until(port, "reference_kv_blocks_used", 0)
+    assert last_row(port)["outcome"] == "cancelled"
+    assert len(last_row(port)["tokens"]) < 900
+
+
+def test_a_client_that_goes_away_while_its_prompt_is_computed_frees_its_blocks(port: int) -> None:
+    until(port, "reference_kv_blocks_used", 0)
+    with begin(port, "x" * 1000, 20):
+        until(port, "reference_kv_blocks_used", 63)
+    until(port, "reference_kv_blocks_used", 0)
+    assert last_row(port)["outcome"] == "cancelled"
+
+
+def test_a_client_that_goes_away_while_it_waits_leaves_the_queue(port: int) -> None:
+    until(port, "reference_kv_blocks_used", 0)
+    busy = [begin(port, "x", 230) for _ in range(4)]
+    try:
+        with begin(port, "x", 5):
+            until(port, "reference_waiting", 1)
+            assert gauge(port, "reference_queue_depth") == 1
+            assert gauge(port, "reference_queue_age_seconds") > 0
+        until(port, "reference_waiting", 0)
+        assert gauge(port, "reference_running") == 4
+    finally:
+        for connection in busy:
+            connection.close()
+    until(port, "reference_kv_blocks_used", 0)
+
+
+def test_the_more_important_is_served_first(port: int) -> None:
+    busy = [begin(port, "x", 150) for _ in range(4)]
+    until(port, "reference_running", 4)
+    waiting = [begin(port, "x", 1, priority=5)]
+    until(port, "reference_waiting", 1)
+    waiting.append(begin(port, "x", 1, priority=-5))
+    until(port, "reference_waiting", 2)
+    for connection in (*busy, *waiting):
+        while connection.recv(65536):
+            pass
+        connection.close()
     rows = [json.loads(line) for line in call(port, "/truth")[1].splitlines()]
-    assert rows[-1]["outcome"] == "cancelled"
-    assert len(rows[-1]["tokens"]) < 900
+    by_arrival = sorted(rows, key=lambda row: row["received_ns"])[-2:]
+    assert by_arrival[0]["tokens"][0] > by_arrival[1]["tokens"][0]
+
+
+def test_a_deadline_that_passes_is_a_504_and_frees_the_blocks(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    body = json.dumps({**TEXT, "prompt": "x", "max_tokens": 900}).encode()
+    connection.request("POST", "/v1/completions", body, {DEADLINE_HEADER: "150"})
+    response = connection.getresponse()
+    assert (response.status, json.loads(response.read())["error"]["code"]) == (504, "deadline_exceeded")
+    connection.close()
+    assert gauge(port, "reference_kv_blocks_used") == 0
+    assert gauge(port, 'reference_deadlines_missed_total{model="llm"}') >= 1
 
 
 def test_a_prompt_that_is_too_long_is_a_400_that_names_the_limit(port: int) -> None:
@@ -117,16 +182,15 @@ def test_a_prompt_that_is_too_long_is_a_400_that_names_the_limit(port: int) -> N
 
 
 def test_a_full_queue_is_a_503_with_retry_after(port: int) -> None:
-    busy = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(6)]
+    rejected = 'reference_rejected_total{model="llm",reason="queue_full"}'
+    before = gauge(port, rejected, 0)
+    busy = [begin(port, "x", 220) for _ in range(6)]  # four run, two wait
     try:
-        for connection in busy:  # four run, two wait
-            body = json.dumps({**TEXT, "prompt": "x", "max_tokens": 220}).encode()
-            head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
-            connection.sendall(head + body)
         until(port, "reference_waiting", 2)
         response, raw = call(port, "/v1/completions", {**TEXT, "prompt": "x"})
-        assert (response.status, response.headers["retry-after"]) == (503, "1")
+        assert (response.status, 1 <= int(response.headers["retry-after"]) <= 60) == (503, True)
         assert json.loads(raw)["error"]["code"] == "queue_full"
+        assert gauge(port, rejected) == before + 1
     finally:
         for connection in busy:
             connection.close()
@@ -134,11 +198,20 @@ def test_a_full_queue_is_a_503_with_retry_after(port: int) -> None:
     assert call(port, "/v1/completions", {**TEXT, "prompt": "x"})[0].status == 200
 
 
-def test_server_timing_tells_queue_and_prefill(port: int) -> None:
-    response, _ = call(port, "/v1/completions", {**TEXT, "prompt": "x", "stream": True})
+def test_the_stages_of_an_answer_add_up_to_its_time(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    body = json.dumps({**TEXT, "prompt": "x" * 300}).encode()
+    connection.request("POST", "/v1/completions", body, {"x-request-id": "stages"})
+    response = connection.getresponse()
+    assert response.read()
+    connection.close()
     parts = dict(part.split(";dur=") for part in response.headers["server-timing"].split(", "))
-    assert set(parts) == {"queue", "prefill"}
-    assert float(parts["prefill"]) > 0
+    assert set(parts) == {"queue", "preprocess", "prefill", "decode", "postprocess"}
+    assert min(float(parts[name]) for name in ("prefill", "decode")) > 0
+    row = json.loads(call(port, "/truth/stages")[1])
+    whole_ms = (row["first_write_ns"] - row["received_ns"]) / 1e6
+    # What is missing is the way from the parsed request to the queue and from the last token to the reply.
+    assert whole_ms - 30 < sum(float(ms) for ms in parts.values()) <= whole_ms
 
 
 def test_a_timetable_is_refused_where_none_is_kept(port: int) -> None:

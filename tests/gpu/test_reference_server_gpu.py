@@ -35,9 +35,22 @@ def generate(runner: TorchRunner, prompts: list[list[int]], batch: int) -> list[
 
 
 def runner_on(device: str, n_blocks: int | None) -> TorchRunner:
-    from reference_server.torch_runner import build
+    from reference_server.startup import Startup
+    from reference_server.torch_runner import TorchRunner, build
 
-    return build("tiny", device=device, block_size=16, n_blocks=n_blocks, max_batch=16, seed=3, threads=None)
+    built = build(
+        "tiny",
+        weights=None,
+        device=device,
+        block_size=16,
+        n_blocks=n_blocks,
+        max_batch=16,
+        seed=3,
+        threads=None,
+        startup=Startup(),
+    )
+    assert isinstance(built.runner, TorchRunner)
+    return built.runner
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,10 @@ def invalid(field: str, message: str) -> RequestError:
     return RequestError(400, f"{field}: {message}", param=field, code="invalid_value")
 
 
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON's")
+
+
 class Fields:
     """One JSON object, read field by field; ``prefix`` goes before names in messages."""
 
@@ -31,8 +35,12 @@ class Fields:
     def parse(body: bytes) -> Fields:
         """The object in a request body."""
         try:
-            values = json.loads(body)
-        except (ValueError, RecursionError) as error:
+            values = json.loads(body.decode("utf-8-sig"), parse_constant=_no_number)
+        except RecursionError:
+            raise RequestError(
+                400, "the body is not JSON that can be read: too deeply nested", code="invalid_json"
+            ) from None
+        except ValueError as error:
             raise RequestError(400, f"the body is not JSON: {error}", code="invalid_json") from None
         if not isinstance(values, dict):
             raise RequestError(400, "the body must be a JSON object", code="invalid_json")
@@ -82,6 +90,16 @@ class Fields:
         if value is not None and not isinstance(value, dict):
             raise invalid(self._prefix + name, "must be an object")
         return Fields(value or {}, f"{self._prefix}{name}.")
+
+    def strings(self, name: str) -> list[str]:
+        """A string or a list of strings; empty by default."""
+        value = self.values.get(name)
+        if value is None:
+            return []
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
+            raise invalid(self._prefix + name, "must be a string or a list of strings")
+        return values
 
     def items(self, name: str) -> list[Any]:
         """A list with something in it."""

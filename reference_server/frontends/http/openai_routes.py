@@ -1,23 +1,28 @@
-"""The OpenAI-compatible routes: chat, completions, embeddings, models."""
+"""The OpenAI-compatible routes for text: chat, completions, responses, embeddings, models."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
+import numpy as np
 from aiohttp import web
 
-from reference_server.answers import Answer, Ask, Finish
-from reference_server.errors import StreamFailure
+from reference_server.answers import Script
 from reference_server.frontends.http import openai_wire
 from reference_server.frontends.http.calls import Call, inference
-from reference_server.frontends.http.fields import Fields
-from reference_server.frontends.http.openai_wire import ChunkWriter, TextRequest
-from reference_server.frontends.http.stream import EventSink, TextSink
+from reference_server.frontends.http.fields import Fields, invalid
+from reference_server.frontends.http.generation import generate
+from reference_server.frontends.http.openai_responses import ResponseWriter, parse_response
+from reference_server.frontends.http.openai_wire import ChunkWriter
+from reference_server.frontends.http.text_request import TextRequest
 from reference_server.service import Service
-from reference_server.stages import Stages
+from reference_server.stages import INFERENCE, PREPROCESS, Stages
+from reference_server.tensors import Tensor
 from reference_server.tokenizer import Tokenizer
+
+_TEXT_TO_VECTOR = ("embedder",)
+"""Models of fixed outputs that take texts."""
 
 
 def add_routes(app: web.Application, service: Service) -> None:
@@ -28,13 +33,16 @@ def add_routes(app: web.Application, service: Service) -> None:
         return web.json_response({"object": "list", "data": rows})
 
     async def one_model(request: web.Request) -> web.Response:
-        name = service.model(request.match_info["model"]).name
+        name = request.match_info["model"]
+        if name not in service.model_names:
+            raise service.unknown(name, "is served")
         return web.json_response({"id": name, "object": "model", "created": 0, "owned_by": "plimsoll"})
 
     app.router.add_get("/v1/models", models)
     app.router.add_get("/v1/models/{model}", one_model)
     app.router.add_post("/v1/chat/completions", inference(service, _chat))
     app.router.add_post("/v1/completions", inference(service, _completion))
+    app.router.add_post("/v1/responses", inference(service, _response))
     app.router.add_post("/v1/embeddings", inference(service, _embeddings))
 
 
@@ -47,87 +55,68 @@ async def _completion(call: Call) -> web.StreamResponse:
 
 
 async def _text(call: Call, parse: Callable[[Fields, Tokenizer], TextRequest], *, chat: bool) -> web.StreamResponse:
-    service = call.service
-    fields = Fields.parse(call.body)
-    model = service.model(fields.text("model"))
+    fields = call.fields()
+    model = call.service.model(fields.text("model"))
     call.row.model = model.name
     asked = parse(fields, model.tokenizer)
-    call.obey(asked.script)
-    service.check(model, len(asked.prompt), asked.max_new, asked.script)
-    ask = Ask(asked.prompt, asked.max_new, call.row, asked.min_new, asked.ignore_eos, asked.script)
     answer_id = f"{'chatcmpl' if chat else 'cmpl'}-{call.row.request_id}"
     writer = ChunkWriter(asked, chat=chat, answer_id=answer_id, created_s=int(time.time()))
-    answer = model.ask(ask)
-    try:
-        await answer.ready()
-        if asked.stream:
-            return await _stream(call, asked, answer, writer, ask.stages)
-        return await _whole(call, asked, answer, writer, ask.stages)
-    finally:
-        answer.close()
+    return await generate(call, model, asked, writer)
 
 
-async def _whole(
-    call: Call, asked: TextRequest, answer: Answer, writer: ChunkWriter, stages: Stages
-) -> web.StreamResponse:
-    error_at, cut_at = call.limits(asked.script)
-    sink = TextSink(error_at=error_at, cut_at=cut_at)
-    finish = await answer.play(sink)
-    _count(call, finish, sink.first_ns)
-    return await call.reply(writer.whole(sink.text, finish), server_timing=stages.server_timing())
-
-
-async def _stream(
-    call: Call, asked: TextRequest, answer: Answer, writer: ChunkWriter, stages: Stages
-) -> web.StreamResponse:
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "text/event-stream",
-            "Cache-Control": "no-cache",
-            "Server-Timing": stages.server_timing(),
-        }
-    )
-    chunked = call.request.version >= (1, 1)
-    if chunked:
-        response.enable_chunked_encoding()
-    await call.hold_headers()
-    await call.send(response)
-    transport = call.request.transport
-    if not isinstance(transport, asyncio.WriteTransport):
-        raise ConnectionResetError("the client is gone")
-    error_at, cut_at = call.limits(asked.script)
-    sink = EventSink(transport, call.row, writer.token, chunked=chunked, error_at=error_at, cut_at=cut_at)
-    role = writer.role()
-    if role:
-        sink.event(role)
-    try:
-        finish = await answer.play(sink)
-    except StreamFailure as failure:
-        call.failed = True
-        sink.event(openai_wire.error_event(str(failure)))
-    else:
-        sink.event(writer.finish(finish.reason))
-        if asked.include_usage and not asked.script.omit_usage:
-            sink.event(writer.usage(finish))
-        if not asked.script.omit_done:
-            sink.event(openai_wire.DONE)
-        _count(call, finish, call.row.before_ns[0] if call.row.before_ns else -1)
-    await response.write_eof()
-    return response
+async def _response(call: Call) -> web.StreamResponse:
+    fields = call.fields()
+    model = call.service.model(fields.text("model"))
+    call.row.model = model.name
+    asked = parse_response(fields, model.tokenizer)
+    instructions = fields.text("instructions") if fields.has("instructions") else None
+    writer = ResponseWriter(asked, instructions=instructions, answer_id=call.row.request_id, created_s=int(time.time()))
+    return await generate(call, model, asked, writer)
 
 
 async def _embeddings(call: Call) -> web.StreamResponse:
-    service = call.service
-    fields = Fields.parse(call.body)
-    model = service.model(fields.text("model"))
+    fields = call.fields()
+    name = fields.text("model")
+    stages = Stages()
+    from_what = _from_texts if name in _TEXT_TO_VECTOR else _from_tokens
+    vectors, n_tokens = await from_what(call, fields, name, stages)
+    body = openai_wire.embeddings(name, vectors, as_base64=openai_wire.wants_base64(fields), n_tokens=n_tokens)
+    return await call.reply(body, server_timing=stages.server_timing())
+
+
+async def _from_tokens(call: Call, fields: Fields, name: str, stages: Stages) -> tuple[list[list[float]], int]:
+    model = call.service.model(name)
     call.row.model = model.name
     asked = openai_wire.parse_embedding(fields, model.tokenizer)
     call.obey(asked.script)
-    service.check(model, max(len(prompt) for prompt in asked.prompts), 0, asked.script)
-    vectors = await model.embed(asked.prompts, asked.script)
-    return await call.reply(openai_wire.embeddings(asked, vectors))
+    call.service.check(model, max(len(prompt) for prompt in asked.prompts), 0, asked.script)
+    stages.add(PREPROCESS, time.monotonic_ns() - call.row.received_ns)
+    async with call.deadline():
+        with stages.time(INFERENCE):
+            vectors = await model.embed(asked.prompts, asked.script)
+    call.count_stages(stages)
+    return vectors, sum(len(prompt) for prompt in asked.prompts)
 
 
-def _count(call: Call, finish: Finish, first_ns: int) -> None:
-    ttft_s = (first_ns - call.row.received_ns) / 1e9 if first_ns >= 0 else -1.0
-    call.service.metrics.answer(call.row.model, finish.n_new, ttft_s)
+async def _from_texts(call: Call, fields: Fields, name: str, stages: Stages) -> tuple[list[list[float]], int]:
+    """From a model behind a batcher, which keeps deadlines and counts by itself."""
+    batched = call.service.batched(name)
+    call.row.model = name
+    inputs, names = openai_wire.embedding_inputs(fields)
+    openai_wire.wants_base64(fields)
+    script = fields.script()
+    call.obey(script)
+    _no_timetable(script)
+    for text, where in zip(inputs, names, strict=True):
+        if not isinstance(text, str):
+            raise invalid(where, f"must be a string: model {name!r} takes no token ids")
+    texts = np.array([text.encode("utf-8", "replace") for text in inputs], dtype=np.object_)
+    tensors = [Tensor(batched.model.inputs[0].name, "BYTES", texts)]
+    given = await batched.infer(tensors, stages, deadline_ns=call.deadline_ns)
+    # Bytes count as tokens, as for the other models here.
+    return given[0].data.tolist(), sum(map(len, texts))
+
+
+def _no_timetable(script: Script) -> None:
+    if script.needs_timetable:
+        raise invalid("plimsoll", "this model keeps no timetable. Use model scripted")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from reference_server.answers import Sink
 from reference_server.errors import StreamCut, StreamFailure
 from reference_server.truth import TruthRow
 
@@ -38,6 +39,11 @@ class EventSink:
         self._cut_at = cut_at
         self._n_tokens = 0
 
+    @property
+    def n_tokens(self) -> int:
+        """Tokens so far, those of the event being rendered included."""
+        return self._n_tokens
+
     def event(self, data: bytes) -> None:
         """Write one whole event, not counted as a token."""
         self._transport.write(self._frame(data))
@@ -48,7 +54,11 @@ class EventSink:
         self._n_tokens += n_tokens
         if not text:
             return  # half a character: nothing to show yet
-        frame = self._frame(self._render(text))
+        self.stamped(self._render(text), due_ns)
+
+    def stamped(self, data: bytes, due_ns: int = -1) -> None:
+        """Write one whole event that counts as output, and stamp it."""
+        frame = self._frame(data)
         before_ns = time.monotonic_ns()
         self._transport.write(frame)
         after_ns = time.monotonic_ns()
@@ -86,6 +96,52 @@ class TextSink:
             self.first_ns = time.monotonic_ns()
         self._n_tokens += n_tokens
         self._parts.append(text)
+
+
+class Stopped(Exception):
+    """One of the texts that end an answer came up."""
+
+
+class StopSink:
+    """Passes an answer on up to the first of some texts; what may yet become one of them is held back."""
+
+    def __init__(self, sink: Sink, stops: Sequence[str]) -> None:
+        self._sink = sink
+        self._stops = stops
+        self._held = ""
+        self._n_held = 0
+        self._due_ns = -1
+        self.n_tokens = 0
+
+    def token(self, text: str, n_tokens: int, due_ns: int) -> None:
+        """Pass on what is certain. Raises Stopped when a text that ends the answer is whole."""
+        self.n_tokens += n_tokens
+        self._due_ns = due_ns
+        self._n_held += n_tokens
+        self._held += text
+        found = [at for at in map(self._held.find, self._stops) if at >= 0]
+        if found:
+            self._pass_on(min(found))
+            raise Stopped
+        self._pass_on(len(self._held) - self._n_open())
+
+    def flush(self) -> None:
+        """The answer ended by itself: what was held back is part of it."""
+        self._pass_on(len(self._held))
+
+    def _pass_on(self, n_characters: int) -> None:
+        text, self._held = self._held[:n_characters], self._held[n_characters:]
+        if text:
+            n_tokens, self._n_held = self._n_held, 0
+            self._sink.token(text, n_tokens, self._due_ns)
+
+    def _n_open(self) -> int:
+        """Length of the longest end of the held text that one of the stops begins with."""
+        longest = max(map(len, self._stops)) - 1
+        for n in range(min(longest, len(self._held)), 0, -1):
+            if any(stop.startswith(self._held[-n:]) for stop in self._stops):
+                return n
+        return 0
 
 
 def struck(position: int, error_at: int, cut_at: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
-from reference_server.engine import Engine, Step, Ticket
+from reference_server.engine import Closed, Engine, Step, Ticket
 from reference_server.kv_blocks import KvBlocks
 from reference_server.runner import Chunk, Runner, ScriptedRunner
 from reference_server.scheduler import Scheduler
@@ -116,5 +116,107 @@ def test_whoever_waits_at_the_end_is_told() -> None:
         ticket = engine.submit([1], max_new=3)
         await engine.stop()
         assert (await ticket.steps.get()).error == "the server is shutting down"
+        with pytest.raises(Closed):
+            engine.submit([1], max_new=3)
+        with pytest.raises(Closed):
+            await engine.embed([[1]])
 
     asyncio.run(main())
+
+
+def test_whoever_waits_for_a_vector_at_the_end_is_told() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait(_: float) -> None:
+        entered.set()
+        assert leave.wait(10)
+
+    async def main() -> None:
+        runner = ScriptedRunner(sleep=wait)
+        engine = Engine(Scheduler(KvBlocks(64, 4), max_batch=4, queue_limit=8, max_context=200), runner)
+        await engine.start()
+        engine.submit([1], max_new=3)
+        await asyncio.to_thread(entered.wait, 10)
+        vector = asyncio.create_task(engine.embed([[1]]))
+        await asyncio.sleep(0)
+        stopping = asyncio.create_task(engine.stop())
+        await asyncio.sleep(0)
+        leave.set()
+        await stopping
+        with pytest.raises(Closed):
+            await vector
+
+    asyncio.run(main())
+
+
+def test_a_step_never_waits_for_the_event_loop() -> None:
+    n_steps = 0
+    far = threading.Event()
+
+    def count(_: float) -> None:
+        nonlocal n_steps
+        n_steps += 1
+        if n_steps == 20:
+            far.set()
+
+    async def play(engine: Engine) -> None:
+        ticket = engine.submit([1], max_new=30, ignore_eos=True)
+        assert far.wait(10)  # the event loop stands still here
+        assert len(await drain(ticket)) == 30
+
+    with_engine(ScriptedRunner(sleep=count), play)
+
+
+def test_vectors_are_computed_while_steps_go_on() -> None:
+    async def play(engine: Engine) -> None:
+        ticket = engine.submit([1], max_new=100, ignore_eos=True)
+        vectors = await engine.embed([[1] * n for n in (1, 2, 3)])
+        assert [vector.index(1.0) for vector in vectors] == [1, 2, 3]
+        assert len(await drain(ticket)) == 100
+
+    with_engine(ScriptedRunner(), play)
+
+
+def test_a_runner_that_gives_too_few_tokens_fails_the_requests_and_not_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Short:
+        def __init__(self) -> None:
+            self.n_steps = 0
+
+        def warm_up(self) -> None: ...
+
+        def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+            return []
+
+        def step(self, chunks: Sequence[Chunk]) -> list[int]:
+            self.n_steps += 1
+            return [] if self.n_steps == 1 else [ord("x")] * len(chunks)
+
+    async def play(engine: Engine) -> None:
+        with caplog.at_level(logging.CRITICAL):
+            (step,) = await drain(engine.submit([1], max_new=5))
+        assert step.error.startswith("the step failed: StopIteration")
+        assert engine.scheduler.blocks.used == engine.n_tickets == 0
+        assert len(await drain(engine.submit([1], max_new=2))) == 2
+
+    with_engine(Short(), play)
+
+
+def test_an_engine_that_can_no_longer_plan_tells_all_and_takes_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(engine: Engine) -> None:
+        def fail(_: int) -> None:
+            raise RuntimeError("no plan")
+
+        with caplog.at_level(logging.CRITICAL):
+            with engine._changed:  # nothing is planned before all are there
+                engine.scheduler.before_plan = fail
+                tickets = [engine.submit([1], max_new=3) for _ in range(6)]  # four places
+            for ticket in tickets:
+                assert (await drain(ticket))[-1].error == "the engine failed: RuntimeError: no plan"
+        assert engine.scheduler.blocks.used == engine.scheduler.n_waiting == engine.n_tickets == 0
+        await asyncio.to_thread(engine._thread.join, 10)
+        with pytest.raises(Closed):
+            engine.submit([1], max_new=3)
+
+    with_engine(ScriptedRunner(), play)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from reference_server.errors import ConfigError, RequestError
-from reference_server.faults import KINDS, Faults, parse_fault
+from reference_server.misfortune.fault import parse_fault
+from reference_server.misfortune.faults import Faults
+from reference_server.misfortune.kinds import KINDS
 
 SECOND = 1_000_000_000
 

@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 
 from reference_server.answers import Finish
 from reference_server.errors import RequestError
-from reference_server.frontends.http import kserve_wire
+from reference_server.frontends.http import kserve_wire, ndjson_wire
 from reference_server.frontends.http.fields import Fields
+from reference_server.frontends.http.ndjson_wire import LineWriter
+from reference_server.frontends.http.openai_audio import parse_speech
+from reference_server.frontends.http.openai_responses import parse_response
 from reference_server.frontends.http.openai_wire import (
     ChunkWriter,
     embeddings,
@@ -24,6 +27,7 @@ from reference_server.frontends.http.openai_wire import (
     parse_completion,
     parse_embedding,
 )
+from reference_server.stages import Stages
 from reference_server.tokenizer import Bytes
 
 CHAT: dict[str, Any] = {"model": "llm", "messages": [{"role": "user", "content": "hi"}]}
@@ -42,7 +46,12 @@ CHAT: dict[str, Any] = {"model": "llm", "messages": [{"role": "user", "content":
         ({"max_completion_tokens": "9"}, "max_completion_tokens"),
         ({"n": 2}, "n"),
         ({"temperature": 3}, "temperature"),
-        ({"stop": ["\n"]}, "stop"),
+        ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": 7}, "stop"),
+        ({"stop": ["x" * 257]}, "stop"),
+        ({"priority": 1.5}, "priority"),
+        ({"temperature": 10**400}, "temperature"),
         ({"tools": [{}]}, "tools"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
@@ -60,7 +69,23 @@ def test_a_bad_chat_request_is_a_400_that_names_the_field(change: dict[str, Any]
     assert field in caught.value.message
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
+HOSTILE = [
+    b"",
+    b"{",
+    b"[]",
+    b"\xff",
+    b'{"a": "\xff"}',
+    b'{"a": NaN}',
+    b'{"a": -Infinity}',
+    b'{"a": 1' + b"0" * 5000 + b"}",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    "{}".encode("utf-16"),
+    b'{"a": 1}{"b": 2}',
+]
+
+
+@pytest.mark.parametrize("body", HOSTILE)
 def test_a_body_that_is_no_json_object_is_a_400(body: bytes) -> None:
     with pytest.raises(RequestError) as caught:
         Fields.parse(body)
@@ -68,43 +93,121 @@ def test_a_body_that_is_no_json_object_is_a_400(body: bytes) -> None:
 
 
 NAMES = [
-    "messages",
-    "role",
-    "content",
-    "model",
-    "input",
-    "inputs",
-    "prompt",
-    "shape",
-    "data",
-    "datatype",
-    "name",
-    "plimsoll",
-    "stream",
-    "stream_options",
+    *(
+        "messages",
+        "role",
+        "content",
+        "model",
+        "input",
+        "inputs",
+        "prompt",
+        "shape",
+        "data",
+        "datatype",
+        "name",
+        "plimsoll",
+    ),
+    *(
+        "stream",
+        "stream_options",
+        "stop",
+        "priority",
+        "options",
+        "instructions",
+        "text",
+        "format",
+        "type",
+        "max_tokens",
+        "n",
+    ),
 ]
 GARBAGE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(NAMES), inner),
     max_leaves=20,
 )
+SANE: dict[str, Any] = {
+    "model": "llm",
+    "messages": [{"role": "user", "content": "hi"}],
+    "prompt": "hi",
+    "input": "hi",
+    "max_tokens": 4,
+    "max_completion_tokens": 4,
+    "max_output_tokens": 4,
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "n": 1,
+    "best_of": 1,
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "stream": True,
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    "stop": ["x"],
+    "priority": 0,
+    "plimsoll": {"ttft_ms": 1, "status": 503, "omit_done": True},
+    "instructions": "be short",
+    "text": {"format": {"type": "text"}},
+    "options": {"num_predict": 4, "stop": "x"},
+    "voice": "one",
+    "response_format": "wav",
+    "stream_format": "sse",
+    "speed": 1.0,
+    "encoding_format": "float",
+}
+PARSERS = (
+    *(
+        partial(parse, tokenizer=Bytes())
+        for parse in (
+            parse_chat,
+            parse_completion,
+            parse_embedding,
+            parse_response,
+            ndjson_wire.parse_generate,
+            ndjson_wire.parse_chat,
+        )
+    ),
+    parse_speech,
+    kserve_wire.parse_inputs,
+)
+
+
+REFUSED_BY = {PARSERS[3]: ("prompt",), parse_speech: ("instructions",)}
+"""Fields that one dialect has and another refuses."""
 
 
 @given(GARBAGE)
 def test_garbage_raises_only_the_documented_error(value: Any) -> None:
     if not isinstance(value, dict):
         value = {"messages": value, "prompt": value, "input": value, "inputs": value, "model": "llm"}
-    for parse in (
-        *(partial(p, tokenizer=Bytes()) for p in (parse_chat, parse_completion, parse_embedding)),
-        kserve_wire.parse_inputs,
-    ):
+    for parse in PARSERS:
         with contextlib.suppress(RequestError):
             parse(Fields(value))
 
 
-def writer(*, chat: bool, usage: bool) -> ChunkWriter:
-    options = {"stream": True, "stream_options": {"include_usage": usage}}
-    request = parse_chat(Fields({**CHAT, **options}), Bytes())
+@given(field=st.sampled_from(sorted(SANE)), value=GARBAGE)
+def test_one_field_of_any_type_in_a_sane_request_is_read_or_refused_by_name(field: str, value: Any) -> None:
+    for parse in PARSERS[:-1]:
+        sane = {name: given for name, given in SANE.items() if name not in REFUSED_BY.get(parse, ())}
+        parse(Fields(sane))
+        refused = refusal_of(parse, {**sane, field: value})
+        if refused is not None:
+            assert refused.status == 400
+            assert (refused.param or "").startswith(
+                field
+            ) or field == "stream"  # without which stream_options is refused
+
+
+def refusal_of(parse: Any, values: dict[str, Any]) -> RequestError | None:
+    try:
+        parse(Fields(values))
+    except RequestError as error:
+        return error
+    return None
+
+
+def writer(*, chat: bool, usage: bool, continuous: bool = False) -> ChunkWriter:
+    options = {"include_usage": usage, "continuous_usage_stats": continuous}
+    request = parse_chat(Fields({**CHAT, "stream": True, "stream_options": options}), Bytes())
     return ChunkWriter(request, chat=chat, answer_id="a-1", created_s=7)
 
 
@@ -115,57 +218,79 @@ def payload(event: bytes) -> dict[str, Any]:
     return dict(json.loads(event[6:]))
 
 
-@given(text=st.text(), chat=st.booleans(), usage=st.booleans())
-def test_a_token_frame_is_one_event_with_exactly_the_text(text: str, chat: bool, usage: bool) -> None:
-    frame = payload(writer(chat=chat, usage=usage).token(text))
+@given(text=st.text(), chat=st.booleans(), usage=st.booleans(), continuous=st.booleans())
+def test_a_token_frame_is_one_event_with_exactly_the_text(text: str, chat: bool, usage: bool, continuous: bool) -> None:
+    frame = payload(writer(chat=chat, usage=usage, continuous=continuous).token(text, 3))
     choice = frame["choices"][0]
     assert (choice["delta"]["content"] if chat else choice["text"]) == text
     assert choice["finish_reason"] is None
     assert ("usage" in frame) == usage
-    assert frame.get("usage") is None
+    if usage and continuous:
+        assert frame["usage"]["completion_tokens"] == 3
+    else:
+        assert frame.get("usage") is None
+
+
+STAGES = Stages({"queue": 1_000_000, "prefill": 20_000_000, "decode": 3_000_000})
 
 
 def test_the_frames_of_a_chat_have_the_canonical_shape() -> None:
     chunks = writer(chat=True, usage=True)
-    role, finish, usage = map(payload, (chunks.role(), chunks.finish("stop"), chunks.usage(Finish("stop", 5, 16))))
+    *ended, done = chunks.closing(Finish("stop", 5, 16), STAGES, 7)
+    role, finish, usage = map(payload, (*chunks.opening(), *ended))
     assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert (finish["choices"][0]["delta"], finish["choices"][0]["finish_reason"]) == ({}, "stop")
     assert usage["choices"] == []
     assert usage["usage"]["completion_tokens"] == 5
     assert usage["usage"]["prompt_tokens_details"] == {"cached_tokens": 16}
     assert {frame["object"] for frame in (role, finish, usage)} == {"chat.completion.chunk"}
-    assert writer(chat=False, usage=True).role() == b""
+    assert done == b"data: [DONE]\n\n"
+    assert not writer(chat=False, usage=True).opening()
+
+
+@pytest.mark.parametrize("usage", [True, False])
+def test_the_last_frame_of_json_has_the_anatomy_and_no_other(usage: bool) -> None:
+    chunks = writer(chat=True, usage=usage)
+    frames = [payload(frame) for frame in (*chunks.opening(), chunks.token("a", 1))]
+    frames += [payload(frame) for frame in chunks.closing(Finish("stop", 1), STAGES, 7)[:-1]]
+    assert [frame.get("server_timing") for frame in frames] == [None] * (len(frames) - 1) + [STAGES.server_timing()]
+    assert ("usage" in frames[-1]) == usage
+
+
+def test_an_answer_that_was_stopped_does_not_claim_to_know_what_was_cached() -> None:
+    whole = json.loads(writer(chat=True, usage=False).whole("a", Finish("stop", 1, -1), STAGES, 7))
+    assert whole["usage"]["completion_tokens"] == 1
+    assert "prompt_tokens_details" not in whole["usage"]
+
+
+@given(text=st.text(), chat=st.booleans())
+def test_a_line_of_text_is_one_line_with_exactly_the_text(text: str, chat: bool) -> None:
+    request = ndjson_wire.parse_generate(Fields({"model": "llm", "prompt": "a"}), Bytes())
+    line = LineWriter(request, chat=chat, created_at="2026-01-01T00:00:00Z").token(text, 1)
+    assert line.count(b"\n") == 1
+    value = json.loads(line)
+    assert (value["message"]["content"] if chat else value["response"]) == text
+    assert value["done"] is False
+
+
+def test_the_last_line_counts_tokens_and_nanoseconds() -> None:
+    request = ndjson_wire.parse_generate(Fields({"model": "llm", "prompt": "abc"}), Bytes())
+    assert request.stream
+    lines = LineWriter(request, chat=False, created_at="now")
+    (last,) = map(json.loads, lines.closing(Finish("length", 5), STAGES, 42_000_000))
+    assert (last["done"], last["done_reason"], last["response"]) == (True, "length", "")
+    assert (last["prompt_eval_count"], last["eval_count"]) == (4, 5)
+    assert (last["prompt_eval_duration"], last["eval_duration"], last["total_duration"]) == (
+        20_000_000,
+        3_000_000,
+        42_000_000,
+    )
+    assert last["server_timing"] == STAGES.server_timing()
 
 
 def test_base64_embeddings_are_little_endian_float32() -> None:
     asked = parse_embedding(Fields({"model": "llm", "input": ["a", "bc"], "encoding_format": "base64"}), Bytes())
-    reply = json.loads(embeddings(asked, [[1.0, -0.5], [0.25, 2.0]]))
+    n_tokens = sum(map(len, asked.prompts))
+    reply = json.loads(embeddings("llm", [[1.0, -0.5], [0.25, 2.0]], as_base64=asked.base64, n_tokens=n_tokens))
     assert struct.unpack("<2f", base64.b64decode(reply["data"][1]["embedding"])) == (0.25, 2.0)
     assert reply["usage"] == {"prompt_tokens": 5, "total_tokens": 5}
-
-
-def tensor(**change: Any) -> Fields:
-    return Fields({"inputs": [{"name": "a", "datatype": "INT8", "shape": [2, 2], "data": [[1, 2], [3, 4]], **change}]})
-
-
-def test_tensors_are_read_in_row_major_order() -> None:
-    (read,) = kserve_wire.parse_inputs(tensor())
-    assert (read.data, read.shape) == ([1, 2, 3, 4], (2, 2))
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"datatype": "INT7"}, "inputs[0].datatype"),
-        ({"shape": [3]}, "inputs[0].data"),
-        ({"shape": [-1]}, "inputs[0].shape"),
-        ({"data": [1, 2, 3, 128]}, "inputs[0].data"),
-        ({"data": [1, 2, 3, True]}, "inputs[0].data"),
-        ({"data": None}, "inputs[0].data"),
-        ({"name": 3}, "inputs[0].name"),
-    ],
-)
-def test_a_bad_tensor_is_a_400_that_names_the_field(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        kserve_wire.parse_inputs(tensor(**change))
-    assert (caught.value.status, caught.value.param) == (400, field)

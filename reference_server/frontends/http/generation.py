@@ -1,0 +1,145 @@
+"""One generated text over HTTP, streamed or whole, whatever the dialect: a writer says what the bytes are, this file when they go.
+
+An answer's anatomy is complete only at its end, so a stream has it in its last message and a whole answer in its header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from aiohttp import web
+
+from reference_server.answers import Answer, Ask, Finish, Sink, TextModel
+from reference_server.errors import RequestError, StreamFailure
+from reference_server.frontends.http.calls import Call
+from reference_server.frontends.http.stream import EventSink, Stopped, StopSink, TextSink
+from reference_server.frontends.http.text_request import TextRequest
+from reference_server.stages import POSTPROCESS, PREPROCESS, Stages
+
+
+class Writer(Protocol):
+    """The bytes of one answer in one dialect. Pure."""
+
+    @property
+    def content_type(self) -> str:
+        """Of a stream; whole answers are application/json."""
+
+    def opening(self) -> Sequence[bytes]:
+        """Messages before the first token."""
+
+    def token(self, text: str, n_new: int) -> bytes:
+        """The message for more text; ``n_new`` tokens have come with it."""
+
+    def failure(self, error: RequestError) -> bytes:
+        """The last message of a stream that failed."""
+
+    def closing(self, finish: Finish, stages: Stages, elapsed_ns: int) -> Sequence[bytes]:
+        """Messages after the last token."""
+
+    def whole(self, text: str, finish: Finish, stages: Stages, elapsed_ns: int) -> bytes:
+        """The answer in one piece."""
+
+
+async def generate(call: Call, model: TextModel, asked: TextRequest, writer: Writer) -> web.StreamResponse:
+    """Answer a request. Raises RequestError before the first byte."""
+    row = call.row
+    call.obey(asked.script)
+    call.service.check(model, len(asked.prompt), asked.max_new, asked.script)
+    ask = Ask(
+        asked.prompt,
+        asked.max_new,
+        row,
+        min_new=asked.min_new,
+        ignore_eos=asked.ignore_eos,
+        script=asked.script,
+        priority=asked.priority,
+        deadline_ns=call.deadline_ns,
+    )
+    ask.stages.add(PREPROCESS, time.monotonic_ns() - row.received_ns)
+    answer = model.ask(ask)
+    try:
+        async with call.deadline():
+            await answer.ready()
+        if asked.stream:
+            return await _stream(call, asked, answer, writer, ask.stages)
+        return await _whole(call, asked, answer, writer, ask.stages)
+    finally:
+        answer.close()
+
+
+async def _whole(call: Call, asked: TextRequest, answer: Answer, writer: Writer, stages: Stages) -> web.StreamResponse:
+    error_at, cut_at = call.limits(asked.script)
+    sink = TextSink(error_at=error_at, cut_at=cut_at)
+    async with call.deadline():
+        finish = await _play(answer, asked, sink)
+    with stages.time(POSTPROCESS):
+        body = writer.whole(sink.text, finish, stages, time.monotonic_ns() - call.row.received_ns)
+    _count(call, finish, sink.first_ns, stages)
+    return await call.reply(body, server_timing=stages.server_timing())
+
+
+async def _stream(call: Call, asked: TextRequest, answer: Answer, writer: Writer, stages: Stages) -> web.StreamResponse:
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": writer.content_type,
+            "Cache-Control": "no-cache",
+            "Server-Timing": stages.server_timing(),
+        }
+    )
+    chunked = call.request.version >= (1, 1)
+    if chunked:
+        response.enable_chunked_encoding()
+    await call.hold_headers()
+    await call.send(response)
+    transport = call.request.transport
+    if not isinstance(transport, asyncio.WriteTransport):
+        raise ConnectionResetError("the client is gone")
+    error_at, cut_at = call.limits(asked.script)
+
+    def render(text: str) -> bytes:
+        return writer.token(text, sink.n_tokens)
+
+    sink = EventSink(transport, call.row, render, chunked=chunked, error_at=error_at, cut_at=cut_at)
+    for message in writer.opening():
+        sink.event(message)
+    try:
+        async with call.deadline():
+            finish = await _play(answer, asked, sink)
+    except (StreamFailure, RequestError) as failure:
+        call.failed = True
+        sink.event(writer.failure(_in_stream(failure)))
+    else:
+        ended_ns = time.monotonic_ns()
+        _count(call, finish, call.row.before_ns[0] if call.row.before_ns else -1, stages)
+        stages.add(POSTPROCESS, time.monotonic_ns() - ended_ns)
+        for message in writer.closing(finish, stages, ended_ns - call.row.received_ns):
+            sink.event(message)
+    await response.write_eof()
+    return response
+
+
+async def _play(answer: Answer, asked: TextRequest, sink: Sink) -> Finish:
+    if not asked.stops:
+        return await answer.play(sink)
+    stops = StopSink(sink, asked.stops)
+    try:
+        finish = await answer.play(stops)
+    except Stopped:
+        return Finish("stop", stops.n_tokens, -1)
+    stops.flush()
+    return finish
+
+
+def _in_stream(failure: StreamFailure | RequestError) -> RequestError:
+    if isinstance(failure, RequestError):
+        return failure
+    return RequestError(failure.status, str(failure), kind="server_error", code=failure.code)
+
+
+def _count(call: Call, finish: Finish, first_ns: int, stages: Stages) -> None:
+    ttft_s = (first_ns - call.row.received_ns) / 1e9 if first_ns >= 0 else -1.0
+    call.service.metrics.answer(call.row.model, finish.n_new, ttft_s)
+    call.count_stages(stages)

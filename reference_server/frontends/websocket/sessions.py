@@ -1,0 +1,185 @@
+"""One WebSocket session from its handshake to its outcome: admission, stamps, faults, refusals, counters, and the end of the server.
+
+The WebSocket counterpart of ``frontends/http/calls.py``: whatever a session comes to, it leaves one true row, and whoever is refused is
+told before the upgrade, in the dialect of the route. A session counts as one request in flight for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from reference_server.errors import RequestError, StreamCut, StreamFailure
+from reference_server.frontends.http.calls import request_id
+from reference_server.frontends.http.ordeal import break_off, ordeal
+from reference_server.frontends.websocket.connection import ConnectedPeer, upgrade
+from reference_server.frontends.websocket.peer import (
+    GOING_AWAY,
+    INTERNAL,
+    TRY_AGAIN_LATER,
+    BrokenMessage,
+    Conversation,
+    Ending,
+)
+from reference_server.misfortune.fate import Misfortune
+from reference_server.service import Service
+from reference_server.stages import Stages
+from reference_server.truth import TruthRow
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What the sessions of a route say when something is wrong."""
+
+    refuse: Callable[[RequestError, str], web.Response]
+    """The reply to a handshake that is refused; the text is the request id."""
+    failed: Callable[[RequestError], Mapping[str, Any]]
+    """The message that says why the session ends before its time."""
+    protocols: tuple[str, ...]
+    """Subprotocols that clients may offer; the first that fits is chosen."""
+
+
+Admit = Callable[[web.Request, TruthRow], Conversation]
+"""Checks what a handshake asks for and reserves it. Raises RequestError. Sets the model of the row."""
+
+
+@dataclass(slots=True, eq=False)
+class Sessions:
+    """All sessions of one server, so that its end can be told to each."""
+
+    service: Service
+    open: set[ConnectedPeer] = field(default_factory=set)
+
+    def route(self, dialect: Dialect, admit: Admit) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """The handler of a WebSocket route."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            service, received_ns = self.service, time.monotonic_ns()
+            row = service.truth.open(request_id(service, request), "", received_ns)
+            session = _Session(self, request, row, dialect)
+            closed = service.closed()
+            if closed is None:
+                service.begin(received_ns)
+            else:  # the clock of the faults starts with a request that is served
+                service.n_in_flight += 1
+            try:
+                if closed is not None:
+                    return await session.refuse(closed)
+                return await session.run(admit)
+            finally:
+                service.n_in_flight -= 1
+                service.truth.close(row, session.outcome, time.monotonic_ns())
+                service.metrics.request(row.model, row.status, row.outcome)
+
+        return handle
+
+    def count_stages(self, row: TruthRow) -> Callable[[Stages], None]:
+        """What has stages of a session's answers counted in the metrics."""
+        return lambda stages: self.service.metrics.stage(row.model, stages)
+
+    async def end(self, _app: web.Application) -> None:
+        """Close what is still open: the server goes away."""
+        ending = Ending(GOING_AWAY, "the server is shutting down")
+        await asyncio.gather(*(peer.close(ending) for peer in self.open), return_exceptions=True)
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    sessions: Sessions
+    request: web.Request
+    row: TruthRow
+    dialect: Dialect
+    misfortune: Misfortune = field(default_factory=Misfortune)
+    outcome: str = "error"
+    over: bool = False
+    """All was said: whether the client waits for the close frame is its own affair."""
+
+    async def run(self, admit: Admit) -> web.StreamResponse:
+        """From the faults' draw to the close frame. Raises CancelledError and ConnectionError when the client is gone."""
+        service, request = self.sessions.service, self.request
+        conversation: Conversation | None = None
+        try:
+            self.misfortune = service.faults.draw(self.row.received_ns, in_flight=service.n_in_flight)
+            async with ordeal(request, self.misfortune, service.wheel, self.row.received_ns):
+                if not web.WebSocketResponse().can_prepare(request):
+                    message = f"{request.path} is a WebSocket. Connect with a WebSocket handshake, version 13"
+                    raise RequestError(426, message, code="no_upgrade")
+                conversation = admit(request, self.row)
+                await self._hold_headers()
+                return await self._upgraded(conversation)
+        except RequestError as error:
+            await self._hold_headers()
+            return await self.refuse(error)
+        except StreamCut:
+            self.outcome = "cut"
+            if conversation is not None:
+                conversation.close()
+            await break_off(request, self.misfortune.break_by)
+            raise asyncio.CancelledError from None
+        except (asyncio.CancelledError, ConnectionError):
+            if not self.over:
+                self.outcome = "cancelled"
+            raise
+        finally:
+            if conversation is not None:
+                conversation.close()
+
+    async def _upgraded(self, conversation: Conversation) -> web.StreamResponse:
+        peer, response = await upgrade(
+            self.request,
+            self.row,
+            self.misfortune,
+            protocols=self.dialect.protocols,
+            max_message=self.sessions.service.max_body_bytes,
+        )
+        self.sessions.open.add(peer)
+        try:
+            ending = await conversation.hold(peer)
+            self.outcome = "ok" if ending is None or ending.ok else "error"
+        except BrokenMessage:
+            return response  # closed already, with the status code of what was wrong
+        except RequestError as error:
+            peer.last_words(self.dialect.failed(error))
+            ending = Ending(TRY_AGAIN_LATER if error.status == 503 else INTERNAL, error.message)
+        except StreamFailure as failure:
+            peer.last_words(
+                self.dialect.failed(RequestError(500, str(failure), kind="server_error", code=failure.code))
+            )
+            ending = Ending(INTERNAL, str(failure))
+        finally:
+            self.sessions.open.discard(peer)
+        self.over = True
+        if ending is not None:
+            await peer.close(ending)
+        return response
+
+    async def _hold_headers(self) -> None:
+        if self.misfortune.delay_ns > 0:
+            await self.sessions.service.wheel.sleep_until(self.row.received_ns + self.misfortune.delay_ns)
+
+    async def refuse(self, error: RequestError) -> web.StreamResponse:
+        """Answer the handshake with a refusal."""
+        if error.status in (429, 503):
+            self.sessions.service.metrics.rejected(self.row.model, error.code or "unnamed")
+        response = self.dialect.refuse(error, self.row.request_id)
+        response.headers["x-request-id"] = self.row.request_id
+        if error.retry_after_s is not None:
+            response.headers["Retry-After"] = str(error.retry_after_s)
+        if error.status == 426:
+            response.headers["Upgrade"] = "websocket"
+        self.row.status = error.status
+        self.row.first_write_ns = time.monotonic_ns()
+        await response.prepare(self.request)
+        await response.write_eof()
+        return response
+
+
+def quiet_subprotocols() -> None:
+    """Keep aiohttp from warning on stderr about every client that offers a subprotocol unknown here: it is answered with none, as RFC 6455 has it."""
+    logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)

@@ -1,0 +1,56 @@
+"""Matrix products on integer grids, for models whose result for a sample must not depend on who else is in the batch.
+
+A kernel chooses its order of summation by the shape of the batch, and float addition is not associative. Here both factors are
+integers so small that a float32 holds every partial sum exactly: level x level x length stays below 2**24, whatever the order. What
+remains is element-wise add, multiply, divide and square root, which IEEE 754 rounds the same way everywhere. ``decoder`` has the same
+idea for a language model. It refuses lower precision: TF32 or bf16 products would undo it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+EXACT = 2**24 - 1
+"""Integers up to here are float32 values."""
+
+
+def level_of(n_in: int) -> float:
+    """The largest grid, at most 8 bits, on which a product of length ``n_in`` is exact."""
+    return float(min(127, math.isqrt(EXACT // n_in)))
+
+
+def to_grid(x: Tensor, level: float) -> tuple[Tensor, Tensor]:
+    """Rows of x [N, n] as integers in [-level, level], and the worth [N, 1] of one step of each row."""
+    largest = x.abs().amax(-1, keepdim=True).clamp_(min=1e-30)
+    return (x * (level / largest)).round_(), largest.mul_(1.0 / level)
+
+
+@dataclass(frozen=True, slots=True)
+class GridLinear:
+    """Integer weights [n_in, n_out], what one step of them is worth, and the grid that rows of inputs are put on."""
+
+    weight: Tensor
+    scale: float
+    level: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [N, n_in] times the weights."""
+        grid, step = to_grid(x, self.level)
+        return torch.mm(grid, self.weight).mul_(step * self.scale)
+
+    def normed(self, x: Tensor) -> Tensor:
+        """The same for each row of x divided by its root mean square: the row's step cancels."""
+        grid, _ = to_grid(x, self.level)
+        mean_square = (grid * grid).sum(-1, keepdim=True).mul_(1.0 / x.shape[-1])
+        return torch.mm(grid, self.weight).mul_(self.scale / mean_square.sqrt_().clamp_(min=1e-6))
+
+
+def seeded_linear(generator: torch.Generator, n_in: int, n_out: int, device: str, *, gain: float = 1.0) -> GridLinear:
+    """Normal weights with a spread of gain / sqrt(n_in), cut at four spreads."""
+    level = level_of(n_in)
+    weight = torch.randn(n_in, n_out, generator=generator).mul_(level / 4).round_().clamp_(-level, level)
+    return GridLinear(weight.to(device), gain * 4.0 / level / math.sqrt(n_in), level)

@@ -1,0 +1,253 @@
+"""ResNet-50 v1.5 with seeded weights: JPEG files in, the five likeliest of 1000 classes out.
+
+The shapes are the published ones: a 7x7 stem, stages of 3, 4, 6 and 3 bottleneck blocks, the stride in the 3x3 convolution (that is
+what makes it v1.5), 25.5 million weights. Weights are He's. Batch normalisation is folded into the convolutions, with statistics taken
+while the network is grown, layer by layer, over seeded synthetic pictures; the classes are centred the same way. Without that a
+random network of this depth answers every picture with the same class. What it says means nothing; what it costs is real.
+
+On a CPU pictures are computed one by one in float32, so a result can't depend on its company: in a batch the kernels sum in another
+order, and a batch of eight is no faster there (99 ms a picture against 98, one core). On a GPU a batch is one pass in bfloat16,
+compiled, padded to a power of two; bfloat16 moves logits by 2 % of their spread, and company may move them as much.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from reference_server import images
+from reference_server import tensors as named
+from reference_server.stages import Stages
+
+N_CLASSES = 1000
+_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
+"""Width of the bottleneck and number of blocks."""
+_EXPANSION = 4
+_N_PICTURES = 16
+_PICTURE_SIDE = 112
+_BRANCH_GAIN = 0.25
+"""Of a block's last normalisation, as trained networks begin near 0: at 1 each rounding grows sevenfold on its way through."""
+_LOGIT_SPREAD = 3.0
+"""Of one class over pictures: the likeliest of 1000 then gets a tenth or so."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conv:
+    """A convolution with its normalisation folded in."""
+
+    weight: Tensor
+    bias: Tensor
+    stride: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, n_in, H, W] -> [N, n_out, H / stride, W / stride]."""
+        return functional.conv2d(x, self.weight, self.bias, self.stride, self.weight.shape[-1] // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A bottleneck: 1x1, 3x3, 1x1, and a shortcut that is the identity where shapes allow."""
+
+    reduce: _Conv
+    spatial: _Conv
+    expand: _Conv
+    shortcut: _Conv | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The block's output."""
+        inner = self.expand(self.spatial(self.reduce(x).relu_()).relu_())
+        return inner.add_(x if self.shortcut is None else self.shortcut(x)).relu_()
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The weights and the forward pass."""
+
+    stem: _Conv
+    blocks: Sequence[_Block]
+    classes: Tensor
+    class_bias: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Pictures [N, 3, H, W] to logits [N, 1000]."""
+        x = functional.max_pool2d(self.stem(x).relu_(), 3, 2, 1)
+        for block in self.blocks:
+            x = block(x)
+        return functional.linear(x.mean((2, 3)), self.classes, self.class_bias)
+
+    def tensors(self) -> list[Tensor]:
+        """All weights and biases."""
+        convs = [self.stem, *(c for b in self.blocks for c in (b.reduce, b.spatial, b.expand, b.shortcut) if c)]
+        return [t for conv in convs for t in (conv.weight, conv.bias)] + [self.classes, self.class_bias]
+
+    def moved(self, device: str, dtype: torch.dtype) -> Network:
+        """The network on a device, channels last."""
+
+        def conv(given: _Conv) -> _Conv:
+            weight = given.weight.to(device, dtype).contiguous(memory_format=torch.channels_last)
+            return _Conv(weight, given.bias.to(device, dtype), given.stride)
+
+        blocks = [
+            _Block(conv(b.reduce), conv(b.spatial), conv(b.expand), conv(b.shortcut) if b.shortcut else None)
+            for b in self.blocks
+        ]
+        head = [t.to(device, dtype) for t in (self.classes, self.class_bias)]
+        return Network(conv(self.stem), blocks, *head)
+
+
+def grow(seed: int) -> Network:
+    """The network of a seed, in float32 on the CPU; computed in one thread, so that it is the same for any number of them."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.inference_mode():
+            return _grow(seed)
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def _grow(seed: int) -> Network:
+    generator = torch.Generator().manual_seed(seed)
+    x = _pictures(generator)
+
+    def conv(x: Tensor, n_out: int, size: int, stride: int = 1, gain: float = 1.0) -> tuple[_Conv, Tensor]:
+        n_in = x.shape[1]
+        weight = torch.randn(n_out, n_in, size, size, generator=generator).mul_(math.sqrt(2 / (n_in * size * size)))
+        raw = functional.conv2d(x, weight, None, stride, size // 2)
+        variance, mean = torch.var_mean(raw, (0, 2, 3), correction=0)
+        scale = (variance + 1e-5).rsqrt().mul_(gain)
+        grown = _Conv(weight * scale.view(-1, 1, 1, 1), -mean * scale, stride)
+        return grown, (raw - mean.view(-1, 1, 1)).mul_(scale.view(-1, 1, 1))
+
+    stem, x = conv(x, 64, 7, 2)
+    x = functional.max_pool2d(x.relu_(), 3, 2, 1)
+    blocks = []
+    for stage, (width, n_blocks) in enumerate(_STAGES):
+        for index in range(n_blocks):
+            stride = 2 if stage > 0 and index == 0 else 1
+            reduce, inner = conv(x, width, 1)
+            spatial, inner = conv(inner.relu_(), width, 3, stride)
+            expand, inner = conv(inner.relu_(), width * _EXPANSION, 1, gain=_BRANCH_GAIN)
+            shortcut, around = conv(x, width * _EXPANSION, 1, stride) if index == 0 else (None, x)
+            x = inner.add_(around).relu_()
+            blocks.append(_Block(reduce, spatial, expand, shortcut))
+    features = x.mean((2, 3))
+    classes = torch.randn(N_CLASSES, features.shape[1], generator=generator)
+    spread, mean = torch.std_mean(functional.linear(features, classes), 0)
+    scale = _LOGIT_SPREAD / spread.clamp(min=1e-6)
+    return Network(stem, blocks, classes * scale.unsqueeze(1), -mean * scale)
+
+
+def _pictures(generator: torch.Generator) -> Tensor:
+    """Seeded pictures [N, 3, side, side] of waves and noise, from smooth to rough, as bright and as varied as normalised photographs."""
+    at = torch.linspace(0, 1, _PICTURE_SIDE)
+    size = (_N_PICTURES, 3, 1, 1)
+    roughness = torch.rand(_N_PICTURES, 1, 1, 1, generator=generator)
+    waves = torch.zeros(_N_PICTURES, 3, _PICTURE_SIDE, _PICTURE_SIDE)
+    for octave in range(6):
+        down, right, phase = (torch.randn(size, generator=generator) * 2**octave for _ in range(3))
+        height = torch.randn(size, generator=generator) * (0.3 + 0.7 * roughness) ** octave
+        waves += height * torch.sin(2 * math.pi * (down * at.view(-1, 1) + right * at) + phase)
+    bright = torch.randn(size, generator=generator)
+    noise = torch.randn(waves.shape, generator=generator) * 0.3 * roughness**2
+    return waves * 0.5 + bright * 0.7 + noise
+
+
+def compiled(network: Network, **options: Any) -> Callable[[Tensor], Tensor]:
+    """The network's pass as one graph for each batch size; ``options`` are torch.compile's."""
+    made: Callable[[Tensor], Tensor] = torch.compile(network.__call__, dynamic=False, fullgraph=True, **options)
+    return made
+
+
+def padded_size(n: int) -> int:
+    """The power of two from ``n`` on: few batch sizes, so few compilations."""
+    return 1 << (n - 1).bit_length()
+
+
+class ResNet50:
+    """The network as a batch model: a sample is a picture float32 [224, 224, 3], a result its logits float32 [1000]."""
+
+    name = "resnet50"
+    inputs = (named.TensorSpec("image", "BYTES", (-1,)),)
+    outputs = (named.TensorSpec("top5_class", "INT32", (-1, 5)), named.TensorSpec("top5_probability", "FP32", (-1, 5)))
+
+    def __init__(self, network: Network, *, device: str, threads: int) -> None:
+        self._threads = threads
+        self._device = device
+        self._dtype = torch.float32 if device == "cpu" else torch.bfloat16
+        self._network = network.moved(device, self._dtype)
+        self._pass: Callable[[Tensor], Tensor] = self._network
+
+    @torch.inference_mode()
+    def warm_up(self, max_batch: int) -> None:
+        """A picture on a CPU; on a GPU every batch size that will come, compiled where that works."""
+        torch.set_num_threads(self._threads)  # the setting is per thread, and this is the thread that computes
+        picture = np.zeros((images.SIDE, images.SIDE, 3), dtype=np.float32)
+        if self._device == "cpu":
+            self.forward([picture])
+            return
+        self._pass = compiled(self._network)
+        try:
+            self.forward([picture])
+        except Exception:  # noqa: BLE001 - compilers fail in many ways, and the model is served without one
+            _log.warning("resnet50 is not compiled: torch.compile failed", exc_info=True)
+            self._pass = self._network
+        size = 1
+        while size < max_batch:
+            size = padded_size(size + 1)
+            self.forward([picture] * size)
+
+    def preprocess(self, tensors: Mapping[str, named.Tensor], stages: Stages) -> Sequence[npt.NDArray[np.float32]]:
+        """Decode, resize and normalise each picture."""
+        samples = []
+        for index, data in enumerate(tensors["image"].data):
+            with stages.time("preprocess.decode"):
+                image = images.decode(data, f"image[{index}]")
+            with stages.time("preprocess.resize"):
+                image = images.resize(image)
+            with stages.time("preprocess.normalise"):
+                samples.append(images.normalise(image))
+        return samples
+
+    @torch.inference_mode()
+    def forward(self, samples: Sequence[Any]) -> Sequence[npt.NDArray[np.float32]]:
+        """One row of logits per picture."""
+        if self._device == "cpu":
+            return [self._pass(torch.from_numpy(s).permute(2, 0, 1).unsqueeze(0))[0].numpy() for s in samples]
+        padded = [*samples, *[samples[-1]] * (padded_size(len(samples)) - len(samples))]
+        pinned = torch.from_numpy(np.stack(padded)).pin_memory()
+        batch = pinned.to(self._device, non_blocking=True).to(self._dtype).permute(0, 3, 1, 2)
+        logits = self._pass(batch)[: len(samples)].float().cpu().numpy()
+        return list(logits)
+
+    def postprocess(self, results: Sequence[Any], stages: Stages) -> Sequence[named.Tensor]:
+        """The five likeliest classes, likeliest first, and their probabilities."""
+        classes = np.empty((len(results), 5), dtype=np.int32)
+        probabilities = np.empty((len(results), 5), dtype=np.float32)
+        with stages.time("postprocess.softmax"):
+            for row, logits in enumerate(results):
+                best = np.argsort(-logits, kind="stable")[:5]
+                shares = np.exp(logits.astype(np.float64) - logits[best[0]])
+                classes[row] = best
+                probabilities[row] = shares[best] / shares.sum()
+        return [
+            named.Tensor("top5_class", "INT32", classes),
+            named.Tensor("top5_probability", "FP32", probabilities),
+        ]
+
+
+def build(*, device: str, seed: int, threads: int) -> ResNet50:
+    """The model of a seed on a device, ``cpu`` or ``cuda``."""
+    torch.set_num_threads(threads)
+    return ResNet50(grow(seed), device=device, threads=threads)

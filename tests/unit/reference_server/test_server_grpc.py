@@ -1,0 +1,192 @@
+"""gRPC messages and values: every datatype both ways, wrong ones refused by name, statuses that a client's retry policy knows."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reference_server.errors import RequestError
+from reference_server.frontends.grpc_ import inference_pb2 as pb
+from reference_server.frontends.grpc_ import statuses
+from reference_server.frontends.grpc_.calls import read
+from reference_server.frontends.grpc_.contents import CONTENTS, parse_request, response
+from reference_server.frontends.grpc_.generate import stale
+from reference_server.frontends.raw_tensors import objects, to_bytes
+from reference_server.tensors import NUMPY, Tensor
+
+VALUES: dict[str, Any] = {
+    "BOOL": np.array([True, False]),
+    "FP16": np.array([1.5, -65504], np.float16),
+    "FP32": np.array([1.5, np.inf], np.float32),
+    "FP64": np.array([1e308, np.nan]),
+    "BYTES": objects([b"\xff\0", b""]),
+    **{
+        name: np.array([np.iinfo(NUMPY[name]).min, np.iinfo(NUMPY[name]).max], NUMPY[name])
+        for name in NUMPY
+        if "INT" in name
+    },
+}
+
+
+def request(datatype: str = "INT8", shape: tuple[int, ...] = (2,), **contents: Any) -> pb.ModelInferRequest:
+    message = pb.ModelInferRequest(model_name="m", id="7")
+    message.inputs.add(name="a", datatype=datatype, shape=shape, contents=pb.InferTensorContents(**contents))
+    return message
+
+
+def test_the_generated_modules_are_what_the_proto_files_say() -> None:
+    assert stale() == []
+
+
+@pytest.mark.parametrize("datatype", sorted(NUMPY))
+def test_every_datatype_goes_and_comes_raw(datatype: str) -> None:
+    sent = Tensor("a", datatype, VALUES[datatype])
+    message = pb.ModelInferRequest(model_name="m", raw_input_contents=[to_bytes(sent)])
+    message.inputs.add(name="a", datatype=datatype, shape=[2])
+    asked = parse_request(message)
+    reply = response(asked, asked.tensors, typed=False)
+    assert list(reply.raw_output_contents) == [to_bytes(sent)]
+    assert (reply.outputs[0].name, reply.outputs[0].datatype, list(reply.outputs[0].shape)) == ("a", datatype, [2])
+
+
+@pytest.mark.parametrize("datatype", sorted(CONTENTS))
+def test_every_datatype_but_fp16_goes_and_comes_typed(datatype: str) -> None:
+    elements = VALUES[datatype].tolist()
+    asked = parse_request(request(datatype, **{CONTENTS[datatype]: elements}))
+    assert to_bytes(asked.tensors[0]) == to_bytes(Tensor("a", datatype, VALUES[datatype]))
+    reply = response(asked, asked.tensors, typed=True)
+    assert not reply.raw_output_contents
+    assert str(list(getattr(reply.outputs[0].contents, CONTENTS[datatype]))) == str(elements)
+
+
+def test_a_reply_with_fp16_is_raw_altogether() -> None:
+    outputs = [Tensor(name, name, VALUES[name]) for name in ("FP16", "INT8")]
+    reply = response(parse_request(request(int_contents=[1, 2])), outputs, typed=True)
+    assert len(reply.raw_output_contents) == 2
+    assert not any(output.HasField("contents") for output in reply.outputs)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (request(int_contents=[1]), "'a': has 1 elements, the shape \\[2\\] asks for 2"),
+        (request(int_contents=[1, 128]), "'a': holds an element that is no INT8"),
+        (request("UINT16", uint_contents=[1, 65536]), "'a': holds an element that is no UINT16"),
+        (request(int64_contents=[1, 2]), "'a': INT8 belongs in contents.int_contents, not int64_contents"),
+        (request("FP16", fp32_contents=[1, 2]), "'a': FP16 has no typed contents. Send it in raw_input_contents"),
+        (request("BF16"), "'a': datatype 'BF16' is unknown"),
+        (request(shape=(-1,)), "'a': the shape must hold"),
+        (request(shape=(0, 2**31 - 1, 2**31 - 1, 2**31 - 1)), "'a': has an impossible shape"),
+        (pb.ModelInferRequest(raw_input_contents=[b""]), "has 1 entries for 0 inputs"),
+        (
+            pb.ModelInferRequest(
+                raw_input_contents=[b"\0"],
+                inputs=[{"name": "a", "datatype": "INT8", "shape": [1], "contents": {"int_contents": [1]}}],
+            ),
+            "'a': has typed contents beside raw_input_contents",
+        ),
+        (
+            pb.ModelInferRequest(raw_input_contents=[b"\0"], inputs=[{"name": "a", "datatype": "INT16", "shape": [1]}]),
+            "'a': has 1 bytes, INT16 of shape \\[1\\] takes 2",
+        ),
+        (pb.ModelInferRequest(parameters={"x": pb.InferParameter()}), "parameters.x: holds no value"),
+        (
+            pb.ModelInferRequest(parameters={"plimsoll": pb.InferParameter(string_param="{")}),
+            "parameters.plimsoll: must be a JSON object",
+        ),
+        (
+            pb.ModelInferRequest(parameters={"plimsoll": pb.InferParameter(string_param='{"nap": 1}')}),
+            "plimsoll.nap: unknown",
+        ),
+        (
+            pb.ModelInferRequest(parameters={"timeout": pb.InferParameter(string_param="5")}),
+            "parameters.timeout: must be an integer",
+        ),
+        (
+            pb.ModelInferRequest(outputs=[{"name": "a", "parameters": {"classification": {"int64_param": 3}}}]),
+            "output 'a': classification",
+        ),
+    ],
+)
+def test_a_bad_message_is_a_400_that_names_the_tensor_or_the_parameter(
+    message: pb.ModelInferRequest, said: str
+) -> None:
+    with pytest.raises(RequestError, match=said) as caught:
+        parse_request(message)
+    assert caught.value.status == 400
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_request_raise_only_the_documented_error(data: bytes) -> None:
+    with contextlib.suppress(RequestError):
+        parse_request(read(pb.ModelInferRequest, data))
+
+
+SHAPES = st.lists(st.integers(-2, 3) | st.integers(-(2**63), 2**63 - 1), max_size=4)
+
+
+@given(
+    st.sampled_from([*NUMPY, "BF16", ""]),
+    SHAPES,
+    st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4),
+    st.lists(st.binary(max_size=9), max_size=3),
+)
+def test_a_well_formed_message_that_makes_no_sense_raises_only_the_documented_error(
+    datatype: str, shape: list[int], elements: list[int], raw: list[bytes]
+) -> None:
+    message = pb.ModelInferRequest(raw_input_contents=raw)
+    message.inputs.add(name="a", datatype=datatype, shape=shape)
+    if elements:
+        message.inputs[0].contents.int_contents.extend(elements)
+    with contextlib.suppress(RequestError):
+        (tensor,) = parse_request(message).tensors
+        assert list(tensor.data.shape) == shape
+        assert tensor.data.dtype == NUMPY[datatype]
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, grpc.StatusCode.INVALID_ARGUMENT),
+        (404, grpc.StatusCode.NOT_FOUND),
+        (413, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (418, grpc.StatusCode.FAILED_PRECONDITION),
+        (429, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (500, grpc.StatusCode.INTERNAL),
+        (501, grpc.StatusCode.UNIMPLEMENTED),
+        (503, grpc.StatusCode.UNAVAILABLE),
+        (504, grpc.StatusCode.DEADLINE_EXCEEDED),
+        (599, grpc.StatusCode.UNKNOWN),
+    ],
+)
+def test_refusals_have_the_status_of_their_kind(status: int, code: grpc.StatusCode) -> None:
+    assert statuses.code(status) is code
+
+
+def test_a_shed_request_says_when_to_come_back_as_googles_error_model_does() -> None:
+    error = RequestError(503, "the queue is full" * 20, retry_after_s=300)
+    metadata = dict(statuses.trailing(error))
+    assert metadata["retry-after"] == "300"
+    # google.rpc.Status has the shape of this message: an integer, a string, and a list of Any.
+    details = metadata["grpc-status-details-bin"]
+    assert isinstance(details, bytes)
+    assert details.startswith(b"\x08\x0e\x12" + bytes([340 & 127 | 128, 340 >> 7]) + error.message.encode() + b"\x1a")
+    packed = details[details.index(b"\x1a", 300) :]
+    assert packed[1] == len(packed) - 2
+    detail = AnyMessage.FromString(packed[2:])
+    assert detail.type_url == "type.googleapis.com/google.rpc.RetryInfo"
+    assert detail.value[:2] == bytes([10, len(detail.value) - 2])
+    assert Duration.FromString(detail.value[2:]).seconds == 300
+    assert statuses.trailing(RequestError(400, "no")) == ()
+
+
+def test_a_long_message_is_cut_short_because_metadata_has_little_room() -> None:
+    assert len(statuses.message(RequestError(400, "x" * 100_000))) < 1100
