@@ -93,20 +93,6 @@ async def preflight(target: Target) -> None:
     await asyncio.sleep(0)
 
 
-async def wait_ready(target: Target, timeout_s: float) -> float:
-    """Seconds until the target accepted a connection. Raises HarnessFault (exit 5) if it doesn't in time."""
-    begun = time.monotonic()
-    while True:
-        try:
-            await preflight(target)
-        except HarnessFault as fault:
-            if fault.code != ExitCode.UNREACHABLE or time.monotonic() - begun > timeout_s:
-                raise
-            await asyncio.sleep(0.1)
-        else:
-            return time.monotonic() - begun
-
-
 class Coordinator:
     """Runs one job."""
 

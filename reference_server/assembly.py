@@ -63,7 +63,12 @@ async def _warm_up(engine: Engine, startup: Startup) -> None:
 
 
 def _batcher(name: str, config: ServerConfig, service: Service) -> Batcher:
-    module = importlib.import_module(f"reference_server.models.{_MODULES.get(name, name)}")
+    try:
+        module = importlib.import_module(f"reference_server.models.{_MODULES.get(name, name)}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "PIL":
+            raise
+        raise ConfigError(f"--model {name} needs Pillow, which is missing. Install plimsoll[server]") from None
     with service.startup.phase(WEIGHTS):
         model = module.build(
             device=torch_runner.choose_device(config.device),

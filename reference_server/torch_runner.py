@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from reference_server.device.kept_rows import KeptRows
 from reference_server.device.llama_runner import LlamaRunner, Options
 from reference_server.errors import ConfigError
 from reference_server.models import llama_weights, presets
@@ -50,11 +51,11 @@ def choose_threads(wanted: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Rows of a step that attend together: ``rows`` of the flat batch, as [B, Q]."""
+    """Rows of a step that attend together: ``rows`` of the flat batch, as [B, Q]; without ``blocks`` over the kept rows."""
 
     rows: slice
     n_batch: int
-    blocks: Tensor
+    blocks: Tensor | None
     visible: Tensor
 
 
@@ -84,6 +85,7 @@ class TorchRunner:
         size = (shape.layers, 2, rows, block_size * shape.head_dim)
         self._cache = torch.zeros(size, dtype=torch.float32, device=device)
         heads = torch.arange(shape.kv_heads, device=device)
+        self._rows = KeptRows(shape, block_size=block_size, n_pool=self.n_blocks + 1, device=device)
         self._head_offset = (heads * (self.n_blocks + 1)).unsqueeze(1)
 
     def coarsen(self, levels: int, share: float) -> None:
@@ -104,13 +106,17 @@ class TorchRunner:
     @torch.inference_mode()
     def step(self, chunks: Sequence[Chunk]) -> list[int]:
         """Compute all chunks; the next token of each chunk that has ``sample``, in the order given."""
-        # Decodes first, side by side: their rows are the first of the flat batch.
-        order = sorted(range(len(chunks)), key=lambda i: len(chunks[i].tokens) != 1)
+        # Decodes first, side by side: their rows are the first of the flat batch, in the order of the kept rows.
+        singles = [i for i, chunk in enumerate(chunks) if len(chunk.tokens) == 1]
+        longer = [i for i, chunk in enumerate(chunks) if len(chunk.tokens) != 1]
+        self._rows.forget({chunks[i].sequence_id for i in longer})
+        by_row = self._rows.arrange([chunks[i] for i in singles]) if singles else None
+        order = [*(singles if by_row is None else (singles[i] for i in by_row)), *longer]
         ordered = [chunks[i] for i in order]
         tokens = torch.tensor([t for c in ordered for t in c.tokens], device=self.device)
         at = [p for c in ordered for p in range(c.start, c.start + len(c.tokens))]
         slots = self._slots([self._slot(c, p) for c in ordered for p in range(c.start, c.start + len(c.tokens))])
-        groups = self._groups(ordered)
+        groups = self._groups(ordered, by_row is not None)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             return self._attend(layer, q, k, v, slots, groups)
@@ -137,28 +143,33 @@ class TorchRunner:
         by_index: dict[int, int] = dict(zip(came_from, chosen, strict=True))
         return [by_index[index] for index in sorted(by_index)]
 
-    def _groups(self, ordered: Sequence[Chunk]) -> list[_Group]:
+    def _groups(self, ordered: Sequence[Chunk], kept: bool) -> list[_Group]:
         """The single-token chunks as one group [B, 1], each longer chunk as its own [1, Q]."""
         singles = [chunk for chunk in ordered if len(chunk.tokens) == 1]
         groups = []
         if singles:
-            groups.append(self._group(singles, slice(0, len(singles))))
+            groups.append(self._group(singles, slice(0, len(singles)), kept))
         row = len(singles)
         for chunk in ordered[len(singles) :]:
-            groups.append(self._group([chunk], slice(row, row + len(chunk.tokens))))
+            groups.append(self._group([chunk], slice(row, row + len(chunk.tokens)), False))
             row += len(chunk.tokens)
         return groups
 
-    def _group(self, members: Sequence[Chunk], rows: slice) -> _Group:
+    def _group(self, members: Sequence[Chunk], rows: slice, kept: bool) -> _Group:
         n_query = len(members[0].tokens)
         needed = [-(-(chunk.start + n_query) // self.block_size) for chunk in members]
         width = max(needed)
-        tables = [[*chunk.blocks[:n], *[self.n_blocks] * (width - n)] for chunk, n in zip(members, needed, strict=True)]
-        table = torch.tensor(tables, device=self.device).flatten()
+        blocks = None
+        if not kept:
+            tables = [
+                [*chunk.blocks[:n], *[self.n_blocks] * (width - n)] for chunk, n in zip(members, needed, strict=True)
+            ]
+            table = torch.tensor(tables, device=self.device).unsqueeze(1)
+            blocks = (table + self._head_offset).flatten()
         starts = torch.tensor([chunk.start for chunk in members], device=self.device)
         positions = starts.unsqueeze(1) + torch.arange(n_query, device=self.device)
         visible = torch.arange(width * self.block_size, device=self.device) <= positions.unsqueeze(-1)
-        return _Group(rows, len(members), (table + self._head_offset).flatten(), visible)
+        return _Group(rows, len(members), blocks, visible)
 
     def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, slots: Tensor, groups: Sequence[_Group]) -> Tensor:
         dim = self.shape.head_dim
@@ -167,9 +178,12 @@ class TorchRunner:
             cache.view(-1, dim).index_copy_(0, slots, fresh.transpose(0, 1).reshape(-1, dim))
         parts = []
         for group in groups:
-            keys, values = (
-                cache.index_select(0, group.blocks).view(self.shape.kv_heads * group.n_batch, -1, dim) for cache in kept
-            )
+            if group.blocks is None:
+                length = group.visible.shape[-1]
+                keys, values = self._rows.attend_to(layer, k[group.rows], v[group.rows], self._cache[layer], length)
+            else:
+                n_matrices = group.n_batch * self.shape.kv_heads
+                keys, values = (cache.index_select(0, group.blocks).view(n_matrices, -1, dim) for cache in kept)
             queries = q[group.rows]
             queries = queries.reshape(group.n_batch, -1, self.shape.heads, dim)
             parts.append(attention(self.shape, queries, keys, values, group.visible).flatten(0, 1))

@@ -77,22 +77,29 @@ def _grpc_port(http_port: int, models: Sequence[str]) -> int | None:
 def readiness(
     url: Annotated[str, typer.Argument(help="The endpoint.")],
     timeout: Annotated[str, typer.Option(metavar="D", help="Give up after this.")] = "60s",
+    path: Annotated[str | None, typer.Option(help="Health route to ask; else /health or /v2/health/ready.")] = None,
     json_: Json = False,
 ) -> None:
-    """Wait until an endpoint accepts connections. Exit 0 when it does, 5 when it doesn't in time."""
+    """Wait until an endpoint is ready: it accepts connections, and its health route, if it has one, says so.
+
+    Exit 0 when it is ready, 5 when it isn't in time.
+    """
     from harness.client import Target
-    from harness.coordinator import wait_ready
+    from harness.readiness import wait_ready
     from scenarios.durations import parse_duration
 
     try:
         limit_ns = parse_duration(timeout)
     except ValueError as error:
         raise HarnessFault(f"--timeout: {error}") from None
-    seconds = asyncio.run(wait_ready(Target(url, "http"), limit_ns / 1e9))
+    if path is not None and not path.startswith("/"):
+        raise HarnessFault(f"--path {path}: a route begins with /. Write --path /{path}")
+    found = asyncio.run(wait_ready(Target(url, "http"), limit_ns / 1e9, path))
     if json_:
-        typer.echo(json.dumps({"url": url, "ready_after_s": seconds}))
+        typer.echo(json.dumps({"url": url, "ready_after_s": found.seconds, "route": found.route}))
     else:
-        typer.echo(f"{url} accepted a connection after {seconds:.2f} s")
+        how = f"{found.route} says so" if found.route else "it accepted a connection"
+        typer.echo(f"{url} is ready after {found.seconds:.2f} s: {how}")
 
 
 def register(app: typer.Typer) -> None:

@@ -24,7 +24,6 @@ class Faults:
         self._seed = seed
         self._sleep = sleep
         self._n_placed = 0
-        self._n_turns = 0
         self.present: tuple[Placed, ...] = ()
         """Those in force, oldest first; replaced, never changed, so that any thread may walk it."""
         for fault in faults:
@@ -70,7 +69,6 @@ class Faults:
         delay_ns = hold_ns = drip_bytes = drip_ns = 0
         error_at, cut_at, break_by, content_type = -1, -1, Break.CLOSE, ""
         refused: RequestError | None = None
-        self._n_turns += 1
         for placed in self.present:
             fault = placed.fault
             # Draw for every fault, whatever the outcome of the others: one that is refused must not shift the rest.
@@ -79,7 +77,7 @@ class Faults:
             match fault.name:
                 case "slow_headers":
                     delay_ns += fault.duration_ns("by")
-                case "stalled_replica" if self._n_turns % fault.whole("n") == 0:
+                case "stalled_replica" if placed.turn() % fault.whole("n") == 0:
                     hold_ns += fault.duration_ns("by")
                 case "stream_error":
                     error_at = fault.whole("at")

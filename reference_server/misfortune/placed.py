@@ -27,6 +27,7 @@ class Placed:
         self._lock = threading.Lock()
         self._held: list[bytearray] = []
         self._n_held = 0
+        self._n_turns = 0
 
     def acts(self, now_ns: int) -> bool:
         """Does it act now? Never before its times have begun."""
@@ -56,6 +57,11 @@ class Placed:
         """An exponential wait with mean ``by``: of whatever has that name, or the next one drawn."""
         source = random.Random(f"{self._seed}:{name}") if name else self._random
         return round(source.expovariate(1.0) * self.fault.duration_ns("by"))
+
+    def turn(self) -> int:
+        """Which request since it began this one is, from 1 on."""
+        self._n_turns += 1
+        return self._n_turns
 
     def leak(self) -> bool:
         """Keep ``per`` more bytes, touched so that they take real memory; False when ``cap`` would be passed."""

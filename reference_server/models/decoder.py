@@ -161,20 +161,19 @@ class Decoder:
 def attention(shape: DecoderShape, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
     """Grouped-query attention on grid values.
 
-    q [B, Q, heads, dim]; k and v [kv_heads * B, T, dim], head-major; visible [B, Q, T] -> [B, Q, heads *
-    dim].
+    q [B, Q, heads, dim]; k and v [B * kv_heads, T, dim]; visible [B, Q, T] -> [B, Q, heads * dim].
     """
     n_batch, n_query, heads, dim = q.shape
     group = heads // shape.kv_heads
-    stacked = q.view(n_batch, n_query, shape.kv_heads, group, dim).permute(2, 0, 1, 3, 4)
-    stacked = stacked.reshape(shape.kv_heads * n_batch, n_query * group, dim)
+    stacked = q.view(n_batch, n_query, shape.kv_heads, group, dim).permute(0, 2, 1, 3, 4)
+    stacked = stacked.reshape(n_batch * shape.kv_heads, n_query * group, dim)
     scores = torch.bmm(stacked, k.transpose(1, 2)).mul_(1.0 / (_GRID * _GRID * math.sqrt(dim)))
-    by_query = scores.view(shape.kv_heads, n_batch, n_query, group, -1)
-    by_query.masked_fill_(~visible.unsqueeze(2), -1e9)
+    by_query = scores.view(n_batch, shape.kv_heads, n_query, group, -1)
+    by_query.masked_fill_(~visible[:, None, :, None], -1e9)
     weights = (scores - scores.amax(-1, keepdim=True)).mul_(1.0 / 16.0).add_(1.0).clamp_(min=0.0)
     weights = weights.square_().square_().square_().square_().mul_(shape.probability_levels).round_()
     mixed = torch.bmm(weights, v).div_(weights.sum(-1, keepdim=True).mul_(_GRID))
-    mixed = mixed.view(shape.kv_heads, n_batch, n_query, group, dim).permute(1, 2, 0, 3, 4)
+    mixed = mixed.view(n_batch, shape.kv_heads, n_query, group, dim).permute(0, 2, 1, 3, 4)
     return mixed.reshape(n_batch, n_query, heads * dim)
 
 

@@ -85,7 +85,7 @@ class Network:
 
     def _centre(self, seed: int, device: str) -> None:
         """Have the logits of seeded clicks vary around that of one click in four."""
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(abs(seed))
         dense = rng.standard_exponential((_N_CLICKS, N_DENSE), dtype=np.float32)
         rows = (rng.random((_N_CLICKS, N_TABLES)) * self.rows).astype(np.int64) + self.first_row
         logits = self(torch.from_numpy(dense).to(device), torch.from_numpy(rows).to(device))
@@ -171,7 +171,7 @@ def _bytes(seed: int, n_rows: int, device: str) -> Tensor:
     if device != "cpu":
         generator = torch.Generator(device).manual_seed(seed)
         return torch.empty((n_rows, DIM), dtype=torch.int8, device=device).random_(-128, 128, generator=generator)
-    raw = np.random.default_rng(seed).integers(-128, 128, (n_rows, DIM), dtype=np.int8)
+    raw = np.random.default_rng(abs(seed)).integers(-128, 128, (n_rows, DIM), dtype=np.int8)
     return torch.from_numpy(raw)
 
 

@@ -39,6 +39,8 @@ _GRID, _GRID_MAX = 8.0, 31.0
 """Steps per unit, and the largest step, of queries, keys and values, whose spread is about one."""
 _LEVELS = float(min(1024, EXACT // (int(_GRID_MAX) * MAX_WORDS)))
 """Steps between 0 and 1 of an attention weight."""
+_MAX_SCORES = 8 * MAX_WORDS * MAX_WORDS
+"""Scores of a head computed at a time: 32 MB for four heads, eight of the longest texts."""
 _POOL_GRID, _POOL_MAX = 1024.0, 30_000.0
 """The same for the sum over words: 512 x 30,000 is below 2**24."""
 
@@ -65,7 +67,7 @@ class Encoder:
 
     def __init__(self, *, seed: int, device: str) -> None:
         generator = torch.Generator().manual_seed(seed)
-        table = np.random.default_rng(seed).integers(-127, 128, (_N_ROWS, DIM), dtype=np.int8)
+        table = np.random.default_rng(abs(seed)).integers(-127, 128, (_N_ROWS, DIM), dtype=np.int8)
         self._table = torch.from_numpy(table).to(device)
         self._positions = torch.randn(MAX_WORDS, DIM, generator=generator).mul_(_POSITION).to(device)
         self._layers = [
@@ -167,8 +169,13 @@ class Embedder:
 
     @torch.inference_mode()
     def forward(self, samples: Sequence[Any]) -> Sequence[npt.NDArray[np.float32]]:
-        """One sum over words per text."""
-        return list(self._encoder(samples, self._device).cpu().numpy())
+        """One sum over words per text. Texts of like length are computed together, which changes nothing but the padding."""
+        order = sorted(range(len(samples)), key=lambda i: len(samples[i].counts))
+        results: dict[int, npt.NDArray[np.float32]] = {}
+        for group in _groups(order, [len(text.counts) for text in samples]):
+            sums = self._encoder([samples[i] for i in group], self._device).cpu().numpy()
+            results.update(zip(group, sums, strict=True))
+        return [results[i] for i in range(len(samples))]
 
     def postprocess(self, results: Sequence[Any], stages: Stages) -> Sequence[named.Tensor]:
         """The sums made one long."""
@@ -183,6 +190,16 @@ def build(*, device: str, seed: int, threads: int) -> Embedder:
     """The model of a seed on a device, ``cpu`` or ``cuda``."""
     torch.set_num_threads(threads)
     return Embedder(Encoder(seed=seed, device=device), device=device, threads=threads)
+
+
+def _groups(order: Sequence[int], lengths: Sequence[int]) -> Sequence[Sequence[int]]:
+    """Neighbours in ``order`` (shortest first) while their padded scores stay few: memory has a bound for any batch."""
+    groups: list[list[int]] = []
+    for i in order:
+        if not groups or (len(groups[-1]) + 1) * lengths[i] ** 2 > _MAX_SCORES:
+            groups.append([])
+        groups[-1].append(i)
+    return groups
 
 
 def _text(words: Sequence[str]) -> Text:

@@ -33,7 +33,8 @@ class Heard:
     """One thing that a listener has to say.
 
     ``speech_started`` and ``speech_ended`` carry no words and where the speech began or ended. ``partial`` is the utterance so far and may
-    change; ``final`` is the whole utterance and does not. ``end_s`` of a partial or final is how far the audio had been heard.
+    change; ``final`` is the whole utterance and does not. ``end_s`` of a partial or final is how far the audio had been heard. ``speech_ended``
+    comes just before its ``final``; speech without a word has none, and a very long utterance has several, all but the last without an end.
     """
 
     kind: Literal["speech_started", "partial", "final", "speech_ended"]
@@ -99,7 +100,7 @@ class Synthesiser(Protocol):
     def speak(
         self, text: str, *, sample_rate: int = 24_000, speed: float = 1.0, stages: Stages | None = None
     ) -> AsyncIterator[Audio]:
-        """The text's audio in pieces, each as soon as it is ready, faster than it plays.
+        """The text's audio in pieces, each as soon as it is ready, faster than it plays; ``contextlib.aclosing`` gives up early.
 
         Raises RequestError before the first piece: 400 for text that is empty, too long or has characters that can't be said,
         503 when too many are being spoken.

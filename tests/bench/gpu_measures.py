@@ -2,7 +2,7 @@
 
 A roofline here is a bound from counting: bytes that a decoding step must read at the device's bandwidth, or operations that a
 prompt needs at its peak. Both peaks are measured on the same device (a copy, a large product) and taken from the data sheet.
-Steps are timed from call to return, as the engine calls them, median of many; it measures, it judges nothing.
+Steps go through the call that the engine makes, one after the other; it measures, it judges nothing.
 """
 
 from __future__ import annotations
@@ -126,22 +126,22 @@ def decoding(runner: LlamaRunner, *, batch: int, context: int, steps: int = 60) 
     if tables[-1][-1] >= runner.n_blocks:
         raise ValueError(f"{batch} sequences of {pages} blocks don't fit into {runner.n_blocks}")
     tokens = [65] * batch
-    times = []
-    for position in range(first, first + steps):
+    cold, begun_s = steps // 6, time.perf_counter()
+    for number, position in enumerate(range(first, first + steps)):
+        if number == cold:
+            begun_s = time.perf_counter()
         chunks = [
             Chunk(row, [tokens[row]], position, tables[row][: position // runner.block_size + 1], True, False)
             for row in range(batch)
         ]
-        begun_s = time.perf_counter()
         tokens = runner.step(chunks)
-        times.append(time.perf_counter() - begun_s)
-    # A step that runs ahead may return at once and the next one wait for both, so it is the mean that is a step's time; the
-    # first few launch from cold.
-    settled = times[steps // 6 :]
+    # A step that runs ahead is under way before it is asked for: a step's time is that of all of them by their number, with
+    # what lies between two calls.
+    seconds = (time.perf_counter() - begun_s) / (steps - cold)
     itemsize = runner.itemsize
     n_bytes = runner.shape.step_bytes(batch, context, itemsize)
     flops = 2 * batch * runner.shape.matrix_parameters()
-    return Measured(f"decode, batch {batch}", n_bytes, flops, statistics.fmean(settled))
+    return Measured(f"decode, batch {batch}", n_bytes, flops, seconds)
 
 
 def prefill(runner: LlamaRunner, *, n_tokens: int, rounds: int = 12) -> Measured:

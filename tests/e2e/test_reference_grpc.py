@@ -173,6 +173,12 @@ def test_a_scripted_error_is_in_band_and_a_cut_ends_the_stream(server: Server, c
     assert server.truth("c")["outcome"] == "cut"
 
 
+def test_a_cut_in_the_middle_of_a_write_ends_the_stream_too(client: Client) -> None:
+    for i in range(30):
+        stream = client.stream(client.text(f"torn-{i}", 9, ttft_ms=0, itl_ms=0, cut_at=1), timeout=10)
+        assert refused(stream).code() is grpc.StatusCode.UNAVAILABLE
+
+
 def test_a_client_that_reads_nothing_is_cut_off_and_costs_no_more_memory(server: Server, client: Client) -> None:
     big = {"name": "a", "datatype": "UINT8", "shape": [3 << 20]}
     requests = [client.infer(id=f"big-{i}", inputs=[big], raw_input_contents=[bytes(3 << 20)]) for i in range(4)]
@@ -183,8 +189,9 @@ def test_a_client_that_reads_nothing_is_cut_off_and_costs_no_more_memory(server:
         if "cut" in outcomes:
             break
         time.sleep(0.01)
-    stream.cancel()
     assert "cut" in outcomes
+    error = refused(stream)  # it reads on, and is told
+    assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "the client reads too slowly")
     assert server.call("/health")[0].status == 200
 
 

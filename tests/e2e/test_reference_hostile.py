@@ -11,6 +11,7 @@ import re
 import select
 import socket
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,6 +160,13 @@ def test_a_body_that_is_no_request_is_refused_briefly(server: Server, body: byte
         ("/v1/chat/completions", BODY, {"x-request-timeout-ms": "soon"}, 400, "invalid_value"),
         ("/v1/chat/completions", BODY, {"x-request-timeout-ms": "0"}, 400, "invalid_value"),
         ("/v1/chat/completions", b" " * 200_001, {}, 413, "body_too_large"),
+        (
+            "/v1/chat/completions",
+            zlib.compress(b" " * 50_000_000),
+            {"content-encoding": "deflate"},
+            413,
+            "body_too_large",
+        ),
         ("/%ff%00/../..", BODY, {}, 404, "not_found"),
     ],
 )
@@ -296,6 +304,19 @@ def test_a_client_that_closes_its_half_counts_as_gone(server: Server) -> None:
         connection.sendall(POST[:20])
         connection.shutdown(socket.SHUT_WR)
         assert said(connection) == b""
+    still_serves(server)
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"deflate"])
+def test_a_body_that_turns_out_not_to_be_compressed_is_refused(server: Server, encoding: bytes) -> None:
+    with plain(server) as connection:
+        connection.sendall(
+            POST + b"Connection: close\r\nContent-Encoding: %b\r\nContent-Length: 3000\r\n\r\n" % encoding
+        )
+        time.sleep(0.05)
+        connection.sendall(b"x" * 1500)
+        time.sleep(0.05)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
     still_serves(server)
 
 

@@ -51,7 +51,7 @@ kind: concurrency
 params: {concurrency: 4}
 target: {model: llm, options: {exact_output: true}}
 source: {kind: synthetic_text, unit: bytes, prompt_tokens: 24, output_tokens: 40, count: 64}
-stop: {min_queries: 24, min_duration: 1s}
+stop: {min_queries: 16, min_duration: 800ms}
 warmup: 0s
 timeout: 20s
 """
@@ -155,12 +155,6 @@ def llm() -> Iterator[Server]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def llm_calm(llm: Server, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The control: the same load with no fault in force."""
-    return run(llm, tmp_path_factory.mktemp("calm"), LLM)
-
-
 def test_jitter_shows_in_the_tail_of_itl(scripted: Server, tmp_path: Path) -> None:
     with suffering(scripted, "jitter=15ms") as hits:
         seen = run(scripted, tmp_path, SCRIPTED)
@@ -204,10 +198,11 @@ def test_a_stalled_replica_makes_two_kinds_of_requests_and_a_leak_only_memory(sc
     with suffering(scripted, "stalled_replica=n:3,by:400ms", "memory_leak=per:4MiB,cap:96MiB") as hits:
         seen = run(scripted, tmp_path, SCRIPTED)
         grown = metric(scripted, "reference_resident_bytes") - before
-    slow = [value for value in seen.latencies_ms() if value > 400]
-    assert abs(len(slow) - len(seen.rows) / 3) <= 1
-    assert hits["stalled_replica"] == len(slow)
-    assert seen.ms("latency") < 300
+    assert hits["stalled_replica"] == len(seen.rows) // 3
+    latencies = sorted(seen.latencies_ms())
+    slow = latencies[-hits["stalled_replica"] :]
+    assert slow[0] > 400
+    assert statistics.median(latencies[: -len(slow)]) < 300
     assert hits["memory_leak"] == 24  # and no more: the cap
     assert grown > 80 << 20
     assert metric(scripted, "reference_resident_bytes") - before < grown / 2
@@ -319,14 +314,14 @@ def gaps_ms(seen: Run) -> list[float]:
     return [(b - a) / MS for row in chunks for a, b in itertools.pairwise(row["chunk_ns"])]
 
 
-def test_one_straggler_slows_everyone_in_its_batch(llm: Server, llm_calm: Run, tmp_path: Path) -> None:
-    with suffering(llm, "straggler=p:0.1,by:60ms") as hits:
-        seen = run(llm, tmp_path, LLM)
-    slow = [gap for gap in gaps_ms(seen) if gap > 55]
+def test_one_straggler_slows_everyone_in_its_batch(llm: Server, tmp_path: Path) -> None:
+    many = LLM.replace("output_tokens: 40", "output_tokens: 16").replace("min_queries: 16", "min_queries: 32")
+    with suffering(llm, "straggler=p:0.2,by:40ms") as hits:
+        seen = run(llm, tmp_path, many)
     assert hits["straggler"] > 0
+    slow = [gap for gap in gaps_ms(seen) if gap > 38]
     assert len(slow) > 1.5 * hits["straggler"]  # a slow step is slow for its company too
-    assert seen.ms("tpot", "p99") > llm_calm.ms("tpot", "p99") + 25
-    assert seen.ms("tpot", "min") < seen.ms("tpot", "p99") - 25  # those that met none of them
+    assert seen.ms("tpot", "max") > 38  # and a straggler pays at every token
 
 
 def test_a_noisy_neighbour_comes_and_goes(llm: Server, tmp_path: Path) -> None:
@@ -338,21 +333,25 @@ def test_a_noisy_neighbour_comes_and_goes(llm: Server, tmp_path: Path) -> None:
     assert len(long) < len(gaps_ms(seen)) / 4  # most of the time it is quiet
 
 
+def mixture(folder: Path, *rows: dict[str, Any]) -> str:
+    """The scenario with prompts of several lengths, numbered so that no two are alike, each sent once."""
+    numbered = [{**row, "prompt": f"{i} {row['prompt']}"} for i, row in enumerate(rows)]
+    (folder / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in numbered))
+    source = next(line for line in LLM.splitlines() if line.startswith("source:"))
+    scenario = LLM.replace(source, "source: {kind: jsonl, path: mixed.jsonl, output_tokens: 20}")
+    return scenario.replace("min_queries: 16", f"min_queries: {len(rows)}")
+
+
 def test_a_whole_prompt_stalls_everyone_who_decodes(llm: Server, tmp_path: Path) -> None:
-    rows = [{"prompt": "short", "max_output_tokens": 60}] * 5 + [{"prompt": "long " * 100, "max_output_tokens": 1}]
-    (tmp_path / "mixed.jsonl").write_text(
-        "".join(json.dumps({**row, "prompt": f"{i} {row['prompt']}"}) + "\n" for i, row in enumerate(rows * 4))
-    )
-    mixed = LLM.replace(
-        "{kind: synthetic_text, unit: bytes, prompt_tokens: 24, output_tokens: 40, count: 64}",
-        "{kind: jsonl, path: mixed.jsonl}",
-    )
-    calm = run(llm, tmp_path, mixed)
-    with suffering(llm, "prefill_stall"):
-        seen = run(llm, tmp_path, mixed, out="stalled")
-    worst = [sorted(gaps_ms(each))[-8] for each in (calm, seen)]  # each long prompt stalls three others
-    assert worst[1] > 1.8 * worst[0], worst
-    assert seen.ms("itl") < 1.5 * calm.ms("itl")
+    short = [
+        {"prompt": "short", "max_output_tokens": n} for n in (20, 35, 50, 65, 80)
+    ]  # so that they don't end at one time
+    long = {"prompt": "long " * 60, "max_output_tokens": 1}
+    with suffering(llm, "prefill_stall") as hits:
+        seen = run(llm, tmp_path, mixture(tmp_path, *([*short, long] * 4)))
+    assert hits["prefill_stall"] > 0
+    # Each of four long prompts stalls up to three others. In pieces of 32 tokens it takes ten steps of about twice the median.
+    assert sorted(gaps_ms(seen))[-8] > 5 * seen.ms("itl")
 
 
 def test_kv_thrash_shows_in_the_pre_emptions_and_in_a_gap_for_each(llm: Server, tmp_path: Path) -> None:
@@ -369,20 +368,11 @@ def test_kv_thrash_shows_in_the_pre_emptions_and_in_a_gap_for_each(llm: Server, 
 
 
 def test_a_long_context_runs_out_of_memory_and_takes_its_company_with_it(llm: Server, tmp_path: Path) -> None:
-    rows = [{"prompt": "short"}] * 5 + [{"prompt": "long " * 60}]
-    (tmp_path / "mixed.jsonl").write_text(
-        "".join(json.dumps({**row, "prompt": f"{i} {row['prompt']}"}) + "\n" for i, row in enumerate(rows * 8))
-    )
-    mixed = LLM.replace(
-        "{kind: synthetic_text, unit: bytes, prompt_tokens: 24, output_tokens: 40, count: 64}",
-        "{kind: jsonl, path: mixed.jsonl, output_tokens: 20}",
-    )
+    short, long = {"prompt": "short"}, {"prompt": "long " * 60}
     with suffering(llm, "long_oom=200") as hits:
-        seen = run(llm, tmp_path, mixed)
-    n_long = sum(row["payload_ix"] % 6 == 5 for row in seen.rows)
+        seen = run(llm, tmp_path, mixture(tmp_path, *([*[short] * 5, long] * 5)))
     assert set(seen.by_status) == {"OK", "HTTP"}
-    assert seen.by_status["HTTP"] > n_long > 0
-    assert hits["long_oom"] >= n_long / 4
+    assert seen.by_status["HTTP"] > hits["long_oom"] > 0  # more fail than are too long
     assert "out of memory at a sequence of" in seen.errors
 
 
@@ -404,7 +394,8 @@ def test_quality_is_lost_on_a_slice_of_prompts_which_is_answered_sooner(llm: Ser
     tpot: dict[bool, list[float]] = {True: [], False: []}
     for row in seen.rows:
         tpot[row["query_id"] in wrong].append((row["last_token_ns"] - row["first_token_ns"]) / max(1, row["n_out"] - 1))
-    assert statistics.median(tpot[True]) < 0.85 * statistics.median(tpot[False])
+    wrong_ns, right_ns = (statistics.quantiles(tpot[kind], n=4)[0] for kind in (True, False))
+    assert wrong_ns < 0.85 * right_ns
 
 
 def test_a_batch_window_is_a_tax_on_every_request_at_low_load(llm: Server, tmp_path: Path) -> None:
@@ -440,8 +431,9 @@ def test_a_bad_admin_call_says_what_is_wrong(
     request = urllib.request.Request(f"{scripted.url}/admin/faults{path}", data, headers, method=method)
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(request, timeout=10)
-    assert caught.value.code == status
-    assert part in json.loads(caught.value.read())["error"]["message"]
+    with caught.value as answer:
+        assert answer.code == status
+        assert part in json.loads(answer.read())["error"]["message"]
     assert admin(scripted, "GET") == {"faults": []}
 
 
@@ -456,9 +448,9 @@ def test_one_fault_is_taken_away_and_the_others_stay(scripted: Server) -> None:
 
 def test_the_openai_client_honours_retry_after_and_comes_back(scripted: Server) -> None:
     with suffering(scripted, "reject=for:500ms,status:429,retry_after:1s") as hits:
-        client = openai.OpenAI(base_url=f"{scripted.url}/v1", api_key="none", max_retries=2)
         begun_s = time.monotonic()
-        answer = client.completions.create(model="scripted", prompt="hi", max_tokens=2)
+        with openai.OpenAI(base_url=f"{scripted.url}/v1", api_key="none", max_retries=2) as client:
+            answer = client.completions.create(model="scripted", prompt="hi", max_tokens=2)
         elapsed_s = time.monotonic() - begun_s
     assert answer.choices[0].text
     assert hits["reject"] == 1  # its second try came after the burst

@@ -5,6 +5,7 @@ Each script drives one running server with all kinds of models and says what it 
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 from collections.abc import Iterator
@@ -155,3 +156,47 @@ def test_statistics_say_where_the_time_went(http: dict[str, Any], grpc: dict[str
         assert int(echoes["inference_stats"]["compute_infer"]["ns"]) >= int(success["count"]) * 5_000_000
         assert int(echoes["inference_stats"]["fail"]["count"]) >= 2
         assert int(echoes["last_inference"]) > 1_600_000_000_000
+
+
+def test_generated_text_comes_whole_or_as_events_that_end_with_the_anatomy(server: Server) -> None:
+    body = {"text_input": "hi", "max_tokens": 3, "id": "7"}
+    response, raw = server.call("/v2/models/scripted/generate", body)
+    assert (response.status, response.headers["server-timing"][:6]) == (200, "queue;")
+    frame = {"id": "7", "model_name": "scripted", "model_version": "1"}
+    assert json.loads(raw) == frame | {"text_output": " the line is"}
+    response, raw = server.call("/v2/models/scripted/generate_stream", body, x_request_id="gen-1")
+    assert response.headers["content-type"] == "text/event-stream"
+    *pieces, last = [json.loads(block[6:]) for block in raw.split(b"\n\n")[:-1]]
+    assert pieces == [frame | {"text_output": text} for text in (" the", " line", " is")]
+    assert (last["text_output"], last["finish_reason"]) == ("", "length")
+    assert "decode;dur=4.000" in last["server_timing"]
+    row = server.truth("gen-1")
+    assert (row["outcome"], len(row["tokens"])) == ("ok", 3)
+    *_, failed = server.call("/v2/models/scripted/generate_stream", {**body, "plimsoll": {"error_at": 1}})
+    assert json.loads(failed.split(b"\n\n")[-2][6:]) == {"error": "the script fails the answer here"}
+    for bad in ({}, {"text_input": 5}, {"text_input": "\ud800"}, {"text_input": "x", "max_tokens": 0}):
+        response, raw = server.call("/v2/models/scripted/generate_stream", bad)
+        assert (response.status, list(json.loads(raw))) == (400, ["error"])
+
+
+def test_what_is_compressed_is_bounded_by_what_comes_out(server: Server) -> None:
+    bomb = gzip.compress(bytes(64 << 20))
+    assert len(bomb) < 100_000
+    response, raw = server.call("/v2/models/scripted/infer", bomb, content_encoding="gzip")
+    assert (response.status, "larger than the limit" in json.loads(raw)["error"]) == (413, True)
+
+
+def test_binary_bodies_that_do_not_add_up_are_a_400_that_names_the_tensor(server: Server) -> None:
+    tensor = {"name": "t", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": 8}}
+    head = json.dumps({"inputs": [tensor]}).encode()
+    for length, tail, said in (
+        (len(head), b"\0" * 7, "'t': announces 8 bytes, but only 7"),
+        (len(head), b"\0" * 9, "1 bytes after the last tensor"),
+        (len(head) + 99, b"", "Inference-Header-Content-Length"),
+        (3, b"", "not JSON"),
+    ):
+        response, raw = server.call(
+            "/v2/models/scripted/infer", head + tail, inference_header_content_length=str(length)
+        )
+        assert response.status == 400
+        assert said in json.loads(raw)["error"]

@@ -46,6 +46,7 @@ class Call:
     misfortune: Misfortune = field(default_factory=Misfortune)
     own_cut: bool = False
     """Where the answer is cut is the request's own wish."""
+    _before_ns: int = -1
 
     def limits(self, script: Script) -> tuple[int, int]:
         """Token positions at which the answer fails or is cut: the request's own wish before the server's faults."""
@@ -67,6 +68,18 @@ class Call:
         """The answer begins to be written now."""
         if self.row.first_write_ns < 0:
             self.row.first_write_ns = time.monotonic_ns()
+
+    def begin_write(self, due_ns: int = -1) -> None:
+        """A message is handed to the library now; -1 where no timetable says when it was due."""
+        self.stamp_first()
+        self._before_ns = time.monotonic_ns()
+        if due_ns >= 0:
+            self.row.due_ns.append(due_ns)
+
+    def end_write(self) -> None:
+        """The library is done with it: the row gets both stamps."""
+        self.row.before_ns.append(self._before_ns)
+        self.row.after_ns.append(time.monotonic_ns())
 
 
 @asynccontextmanager

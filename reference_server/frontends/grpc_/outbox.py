@@ -7,7 +7,6 @@ when too much has queued, and takes no memory beyond that.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from reference_server.errors import StreamCut
@@ -15,7 +14,6 @@ from reference_server.frontends.grpc_.calls import Call, Context
 from reference_server.frontends.http.stream import struck
 
 _MAX_UNSENT = 4 << 20
-_SETTLE_S = 1.0
 
 
 class Outbox:
@@ -40,15 +38,13 @@ class Outbox:
         self._queue.put_nowait(written)
         await written
 
-    async def settled(self) -> bool:
-        """Once ``run`` was cancelled: wait for the write that is under way; false when the client doesn't take it.
+    async def settled(self) -> None:
+        """Once ``run`` was cancelled: return when the write under way is over, which may be when the client reads on, or goes.
 
         The library must not be told to end a call while it writes: then neither would come to an end.
         """
-        if self._writing is None:
-            return True
-        done, _ = await asyncio.wait({self._writing}, timeout=_SETTLE_S)
-        return bool(done)
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
 
     async def run(self) -> None:
         """Write until cancelled. Raises what the stream raises when its client is gone."""
@@ -59,18 +55,16 @@ class Outbox:
                     item.set_result(None)
                 continue
             data, call, due_ns = item
-            if call is not None:
-                call.stamp_first()
-            before_ns = time.monotonic_ns()
-            self._writing = asyncio.ensure_future(self._context.write(data))
-            await asyncio.shield(self._writing)
+            try:
+                if call is not None:
+                    call.begin_write(due_ns)
+                self._writing = asyncio.ensure_future(self._context.write(data))
+                await asyncio.shield(self._writing)
+            finally:  # a client that leaves at once may have had it
+                if call is not None:
+                    call.end_write()
             self._writing = None
             self._unsent -= len(data)
-            if call is not None:
-                call.row.before_ns.append(before_ns)
-                call.row.after_ns.append(time.monotonic_ns())
-                if due_ns >= 0:
-                    call.row.due_ns.append(due_ns)
 
 
 class TokenSink:

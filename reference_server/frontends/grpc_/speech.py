@@ -231,8 +231,8 @@ def _event(heard: Heard, event: pb.SpeechEvent) -> pb.RecogniseResponse:
 
 async def _write(call: Call, context: Context, data: bytes) -> None:
     """Write one message, stamped."""
-    call.stamp_first()
-    before_ns = time.monotonic_ns()
-    await context.write(data)
-    call.row.before_ns.append(before_ns)
-    call.row.after_ns.append(time.monotonic_ns())
+    call.begin_write()
+    try:
+        await context.write(data)
+    finally:  # a client that leaves at once may have had it
+        call.end_write()

@@ -55,8 +55,7 @@ class StreamInfer:
             if not isinstance(found, RequestError | Broken):
                 raise
             ending = found
-        if ending is not None and not await stream.settled():
-            raise asyncio.CancelledError  # no status would reach a client that reads nothing: this resets its stream
+        await stream.settled()
         if isinstance(ending, RequestError):
             await calls.refuse(context, ending)
         if ending is not None:
@@ -75,9 +74,9 @@ class _Stream:
         self.server_timing = ""
         """Of the request that was answered last."""
 
-    async def settled(self) -> bool:
-        """Is nothing being written any more?"""
-        return await self._outbox.settled()
+    async def settled(self) -> None:
+        """Return when nothing is being written any more."""
+        await self._outbox.settled()
 
     async def run(self, closing: asyncio.Event) -> None:
         """Read and answer. Raises a group of what ended the stream early."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from reference_server.errors import RequestError
 from reference_server.frontends.http.fields import Fields
@@ -36,7 +37,7 @@ async def read_body(request: web.Request, *, limit: int, timeout_s: float) -> by
             "Send it faster"
         )
         raise RequestError(408, message, code="request_timeout") from None
-    except web.RequestPayloadError as error:
+    except (web.RequestPayloadError, HttpProcessingError) as error:
         reason = " ".join(str(error).split())[:200]
         raise RequestError(400, f"the body can't be read: {reason}", code="invalid_body") from None
 

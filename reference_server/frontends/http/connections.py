@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from reference_server.errors import RequestError
 from reference_server.frontends.http import openai_wire
@@ -172,8 +172,9 @@ class Connection(web.RequestHandler):
         self.force_close()
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """What aiohttp itself trips over is news only while somebody is there: reading on from a closed connection is not."""
-        if self.transport is not None:
+        """What aiohttp itself trips over, unless it is the rest of a request that nobody needs any more: broken, or gone."""
+        broken = isinstance(kw.get("exc_info"), web.RequestPayloadError | HttpProcessingError)
+        if self.transport is not None and not broken:
             super().log_exception(*args, **kw)
 
     def handle_error(

@@ -99,3 +99,30 @@ def test_opening_twice_and_closing_a_stranger_are_refused() -> None:
         blocks.open("a", [1])
     with pytest.raises(KeyError):
         blocks.close("b")
+
+
+@given(
+    n_blocks=st.integers(1, 12),
+    size=st.integers(1, 4),
+    held=st.integers(1, 20),
+    wanted=st.integers(1, 20),
+    reserve=st.integers(0, 8),
+    reuse=st.booleans(),
+)
+def test_a_reserve_is_left_or_nothing_is_changed(
+    n_blocks: int, size: int, held: int, wanted: int, reserve: int, reuse: bool
+) -> None:
+    blocks = KvBlocks(n_blocks, size, reuse_prefixes=reuse)
+    if blocks.blocks_for(held) <= n_blocks:
+        blocks.open("held", [1] * held)
+        blocks.publish("held", [1] * held, held)
+    before = blocks.available
+    shared = min(held, wanted - 1) // size if reuse and before < n_blocks else 0
+    fresh = blocks.blocks_for(wanted) - shared
+    if fresh + reserve <= before:
+        assert blocks.open("new", [1] * wanted, reserve=reserve) == shared * size
+        assert blocks.available == before - fresh >= reserve
+    else:
+        with pytest.raises(OutOfBlocks):
+            blocks.open("new", [1] * wanted, reserve=reserve)
+        assert blocks.available == before

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reference_server.speech import audio, resample, wav
 from reference_server.speech.alphabet import ALPHABET, Unsayable, normalise, symbols
 from reference_server.speech.audio import AudioError, SampleReader
+from reference_server.speech.decode import MIN_FRAMES, PENALTY, QUIET, SILENCE_SCORE, Float, Search
 from reference_server.speech.seam import Audio, Heard
 from reference_server.speech.tones import Utterance
 
@@ -51,6 +52,44 @@ def cut(samples: Audio, cuts: list[float]) -> list[Audio]:
     return np.split(samples, [int(share * len(samples)) for share in cuts])
 
 
+def best_scores(shares: Float) -> Float:
+    """By definition, over all beginnings of all segments: [T, 3] for shares [T, 2, 49]."""
+    n = len(shares)
+    best = np.full((n + 1, 3), -1e18)
+    best[0, QUIET] = 0.0
+    for t in range(1, n + 1):
+        for parity in (0, 1):
+            for begin in range(t - MIN_FRAMES + 1):
+                entry = max(best[begin, 1 - parity], best[begin, QUIET])
+                score = entry - PENALTY + shares[begin:t, parity].sum(axis=0).max()
+                best[t, parity] = max(best[t, parity], score)
+        quiet = [best[begin, :2].max() - PENALTY + SILENCE_SCORE * (t - begin) for begin in range(1, t)]
+        best[t, QUIET] = max([SILENCE_SCORE * t, *quiet])
+    return best[1:]
+
+
+@given(
+    seed=st.integers(0, 2**32), lengths=st.lists(st.integers(1, 14), min_size=1, max_size=4), first=st.integers(1, 13)
+)
+def test_the_search_finds_the_best_of_all_paths(seed: int, lengths: list[int], first: int) -> None:
+    rng, lengths = np.random.default_rng(seed), sorted(lengths, reverse=True)
+    low, high = rng.uniform(0, 1, (len(lengths), 14, 14)), rng.uniform(0, 1, (len(lengths), 14, 7))
+    search, noted = Search(5), []
+    rows = rng.permutation(5)[: len(lengths)]
+    for a, b in ((0, first), (first, 14)):
+        counts = np.clip(np.array(lengths) - a, 0, b - a)
+        n = int((counts > 0).sum())
+        if n:
+            span = slice(a, a + int(counts[0]))
+            noted.append(search.advance(rows[:n], low[:n, span], high[:n, span], counts[:n]))
+    for i, length in enumerate(lengths):
+        notes = np.concatenate([part[i] for part in noted if i < len(part)])[:length]
+        shares = (low[i].reshape(14, 2, 1, 7) + high[i][:, None, :, None]).reshape(14, 2, 49)
+        expected = best_scores(shares[:length])
+        possible = expected > -1e17
+        np.testing.assert_allclose(notes[:, :3][possible], expected[possible], atol=1e-9)
+
+
 @given(text=SAYABLE, rate=RATES, speed=st.sampled_from([0.5, 0.8, 1.0, 1.25, 2.0]))
 def test_what_is_said_is_heard_at_any_rate_and_ordinary_speed(
     bank: ToneBank, text: str, rate: int, speed: float
@@ -67,7 +106,7 @@ def test_what_is_said_is_heard_through_a_telephone(bank: ToneBank, text: str, la
 
 
 @given(
-    texts=st.lists(SAYABLE, min_size=1, max_size=3),
+    texts=st.lists(SAYABLE, min_size=1, max_size=2),
     rate=st.sampled_from([8000, 16_000, 44_100]),
     cuts=CUTS,
     noise=st.sampled_from([0.0, 0.03, 0.1]),

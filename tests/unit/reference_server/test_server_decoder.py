@@ -11,8 +11,10 @@ from reference_server.scheduler import Generation, Scheduler
 
 torch = pytest.importorskip("torch", reason="the language model needs torch")
 
+from reference_server.device import kept_rows  # noqa: E402
 from reference_server.models.decoder import Decoder, _linear, to_grid  # noqa: E402
 from reference_server.models.presets import DECODERS, DecoderShape  # noqa: E402
+from reference_server.runner import Chunk  # noqa: E402
 from reference_server.torch_runner import TorchRunner  # noqa: E402
 
 SHAPE = DecoderShape(hidden=48, layers=2, heads=4, kv_heads=2, head_dim=16, feed_forward=80, max_context=256)
@@ -140,3 +142,46 @@ def test_the_seed_makes_the_weights() -> None:
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
     assert float(first.norm()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("most_bytes", [0, 200_000, 256 << 20], ids=["nothing kept", "kept at times", "all kept"])
+def test_what_is_kept_between_steps_changes_nothing(
+    prompts: list[list[int]], alone: list[list[int]], most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_rows, "_MOST_BYTES", most_bytes)
+    runner = TorchRunner(SHAPE, block_size=8, n_blocks=N_BLOCKS, max_tokens=1, seed=5)
+    gathered = 0
+    group = runner._group
+
+    def counted(members: list[Chunk], rows: slice, kept: bool) -> object:
+        nonlocal gathered
+        gathered += len(members[0].tokens) == 1 and not kept
+        return group(members, rows, kept)
+
+    monkeypatch.setattr(runner, "_group", counted)
+    together, _ = generate(runner, prompts, 24, batch=7, budget=33, blocks=N_BLOCKS, reuse=True)
+    assert together == alone
+    # A second life of the same sequences, by the same numbers: rows of the first must not be taken for theirs.
+    again, _ = generate(runner, prompts[::-1], 24, batch=7, budget=33, blocks=N_BLOCKS, reuse=False)
+    assert again == alone[::-1]
+    assert (gathered > 0) == (most_bytes < 256 << 20)
+
+
+def test_a_row_is_filled_when_its_sequence_joins_and_not_at_every_step() -> None:
+    rows = kept_rows.KeptRows(SHAPE, block_size=8, n_pool=9, device="cpu")
+
+    def chunk(sequence: int, start: int, *blocks: int) -> Chunk:
+        return Chunk(sequence, [65], start, blocks, True, False)
+
+    assert rows.arrange([chunk(1, 5, 0), chunk(2, 9, 1, 2), chunk(7, 0, 8)]) == [0, 1, 2]
+    assert rows._fresh == [0, 1, 2]
+    assert rows.arrange([chunk(3, 0, 4), chunk(2, 10, 1, 2), chunk(1, 6, 0)]) == [2, 1, 0]
+    assert rows._fresh == [2]
+    assert rows.arrange([chunk(3, 1, 4), chunk(2, 11, 1, 2)]) == [0, 1]  # 1 left: the last row took its place
+    assert rows._fresh == []
+    assert rows.arrange([chunk(3, 2, 5), chunk(2, 13, 1, 2)]) == [0, 1]  # another block, and a token too far
+    assert rows._fresh == [0, 1]
+    rows.forget({2})
+    assert rows.arrange([chunk(2, 14, 1, 2), chunk(3, 3, 5)]) == [1, 0]
+    assert rows._fresh == [1]
+    assert rows.arrange([chunk(3, 4, 5), chunk(3, 4, 5)]) is None

@@ -15,7 +15,7 @@ from reference_server.words import MAX_BYTES, MAX_WORDS, pieces_of, words_of
 
 torch = pytest.importorskip("torch", reason="the encoder needs torch")
 
-from reference_server.models.embedder import DIM, Embedder, build  # noqa: E402
+from reference_server.models.embedder import DIM, Embedder, _groups, build  # noqa: E402
 
 PAIRS = [
     ("The ship is safe when she is loaded to the line.", "A ship is safe if loaded only to her line."),
@@ -93,6 +93,19 @@ def test_a_text_has_the_same_vector_in_any_company(model: Embedder) -> None:
         together = [row for at in range(0, 60, size) for row in model.forward(samples[at : at + size])]
         assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
     assert np.abs(alone).max() < 2**24
+
+
+def test_a_batch_of_long_texts_is_computed_in_groups_of_like_length(model: Embedder) -> None:
+    lengths = [500, 3, 512, 40, 512, 7, 512, 512, 512, 512, 512, 512]
+    groups = _groups(sorted(range(12), key=lengths.__getitem__), lengths)
+    assert sorted(i for group in groups for i in group) == list(range(12))
+    assert all(len(group) * max(lengths[i] for i in group) ** 2 <= 8 * 512 * 512 for group in groups)
+    assert len(groups) == 2
+    texts = ["ship " * 300] * 25 + ["cargo"]
+    assert len(_groups(range(25), [300] * 25)) == 2
+    together = model.forward(samples_of(model, texts))
+    assert np.array_equal(together[25], model.forward(samples_of(model, ["cargo"]))[0])
+    assert all(np.array_equal(row, together[0]) for row in together[:25])
 
 
 def test_sums_stay_exact_at_the_longest_text(model: Embedder) -> None:

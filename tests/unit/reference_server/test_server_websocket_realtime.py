@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from typing import Any
 
 import pytest
 
-from reference_server.frontends.websocket.conversation import MAX_ITEMS, Conversed
+from reference_server.frontends.websocket.conversation import MAX_CHARACTERS, MAX_ITEMS, Conversed
 from reference_server.frontends.websocket.input_audio import InputAudio
 from reference_server.frontends.websocket.peer import Ending
 from reference_server.frontends.websocket.realtime import Talking
@@ -363,6 +364,27 @@ def test_a_conversation_keeps_its_newest_items() -> None:
         conversed.add(Item(f"item_{n}", "user", "input_text", str(n)))
         assert len(conversed.items) == min(n + 1, MAX_ITEMS)
     assert (conversed.items[0].said, conversed.last_id) == ("2", f"item_{MAX_ITEMS + 1}")
+
+
+def test_a_conversation_of_long_items_forgets_the_oldest() -> None:
+    conversed = Conversed()
+    for n in range(5):
+        conversed.add(Item(f"item_{n}", "user", "input_text", str(n) * (MAX_CHARACTERS // 2)))
+    assert [item.said[0] for item in conversed.items] == ["3", "4"]
+    conversed.add(Item("giant", "user", "input_text", "x" * (2 * MAX_CHARACTERS)))
+    assert [item.item_id for item in conversed.items] == ["giant"]
+
+
+def test_an_error_quotes_only_the_beginning_of_what_was_wrong() -> None:
+    giant = "x" * 100_000
+    script: list[Step] = [
+        {"type": giant, "event_id": giant},
+        {"type": "conversation.item.delete", "item_id": giant},
+        {"type": "session.update", "session": {"type": "realtime", giant: 1}},
+    ]
+    peer, _, _ = session(script)
+    assert errors(peer) == ["invalid_event", "invalid_item", "unknown_parameter"]
+    assert all(len(json.dumps(event)) < 4000 for event in peer.of("error"))
 
 
 def test_silence_before_the_speech_counts_for_nothing() -> None:
