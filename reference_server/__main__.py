@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from reference_server.config import ReadyLine
-from reference_server.errors import ConfigError
-from reference_server.flags import EXIT_USAGE, config, parser
-from reference_server.server import serve
+if TYPE_CHECKING:
+    from reference_server.config import ReadyLine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a server until it is told to stop; returns the exit code."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:  # while modules were imported, or before the signal handlers were in place
+        return 0
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    # Imported here, so that Ctrl-C in the second that it takes is no traceback.
+    import asyncio
+
+    from reference_server.errors import ConfigError
+    from reference_server.flags import config, parser
+    from reference_server.server import serve
+
     given = parser().parse_args(arguments)
     if given.until_stdin_closes:
         threading.Thread(target=_end_with_stdin, name="stdin", daemon=True).start()
     try:
         settings = config(given)
-        asyncio.run(serve(settings, lambda line: _announce(line, given.ready_fd)))
+        if given.ready_fd is not None and not _is_open(given.ready_fd):
+            raise ConfigError(f"--ready-fd {given.ready_fd}: no such descriptor is open. Pass one to this process")
+        asyncio.run(serve(settings, _announcer(given.ready_fd)))
     except ConfigError as error:
         return _complain(str(error))
     except OSError as error:
-        return _complain(
-            f"can't listen on {given.host}:{given.http_port}: {error.strerror}. Choose another --http-port"
-        )
-    except KeyboardInterrupt:  # before the signal handlers were in place
-        return 0
+        taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        reason = str(error.strerror).partition(" (while")[0]
+        flag = "--http-port" if taken else "--host"
+        return _complain(f"can't listen on {given.host}:{given.http_port}: {reason}. Choose another {flag}")
     return 0
 
 
@@ -41,17 +55,33 @@ def _end_with_stdin() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _announce(ready: ReadyLine, ready_fd: int | None) -> None:
-    line = ready.as_json() + "\n"
-    sys.stdout.write(line)
-    sys.stdout.flush()
-    if ready_fd is not None:
-        with os.fdopen(ready_fd, "w") as pipe:
-            pipe.write(line)
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _announcer(ready_fd: int | None) -> Callable[[ReadyLine], None]:
+    """Writes the ready line to standard output and to the descriptor."""
+
+    def announce(ready: ReadyLine) -> None:
+        line = ready.as_json() + "\n"
+        sys.stdout.write(line)
+        sys.stdout.flush()
+        if ready_fd is not None:
+            with os.fdopen(ready_fd, "w") as pipe:
+                pipe.write(line)
+
+    return announce
 
 
 def _complain(message: str) -> int:
-    sys.stderr.write(f"reference_server: {message}\n")
+    from reference_server.flags import EXIT_USAGE
+
+    for line in message.splitlines():
+        sys.stderr.write(f"reference_server: {line}\n")
     return EXIT_USAGE
 
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from reference_server.errors import ConfigError
 from reference_server.misfortune.fault import check_models, parse_fault
+from reference_server.models import presets
 
 MODELS = ("llm", "scripted", "resnet50", "dlrm", "embedder", "recogniser", "synthesiser")
 FIXED = ("resnet50", "dlrm", "embedder")
 """Models of fixed outputs, which a dynamic batcher serves."""
 WITH_TORCH = tuple(name for name in MODELS if name != "scripted")
 DEVICES = ("auto", "cpu", "cuda")
+MAX_THREADS = 256
+"""torch dies of many thousands."""
+MAX_SEED = 2**63 - 1
+"""What a random generator of torch takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """All settings of a server. Raises ConfigError for one that can't be honoured."""
+    """All settings of a server. Raises ConfigError for those that can't be honoured: a line for each."""
 
     host: str = "127.0.0.1"
     http_port: int = 8000
@@ -52,17 +59,31 @@ class ServerConfig:
     grace_s: float = 2.0
 
     def __post_init__(self) -> None:
+        if mistakes := [*self._choices(), *self._numbers(), *self._faults()]:
+            raise ConfigError("\n".join(mistakes))
+
+    def _choices(self) -> Iterator[str]:
         if not self.models:
-            raise ConfigError(f"--model: name at least one of {', '.join(MODELS)}")
+            yield f"--model: name at least one of {', '.join(MODELS)}"
         for model in self.models:
             if model not in MODELS:
-                raise ConfigError(f"--model {model}: unknown. Choose from {', '.join(MODELS)}")
+                yield f"--model {model}: unknown. Choose from {', '.join(MODELS)}"
         if self.device not in DEVICES:
-            raise ConfigError(f"--device {self.device}: unknown. Choose from {', '.join(DEVICES)}")
+            yield f"--device {self.device}: unknown. Choose from {', '.join(DEVICES)}"
+        if self.preset not in presets.sizes():
+            yield f"--preset {self.preset}: unknown. Choose from {', '.join(presets.sizes())}"
+        if self.weights is not None and "llm" not in self.models:
+            yield f"--weights {self.weights}: only llm takes weights. Add --model llm, or leave the flag out"
+        elif self.weights is not None and not Path(self.weights).is_dir():
+            yield f"--weights {self.weights}: no such folder. Name one with config.json, tokenizer.json and *.safetensors files"
+
+    def _numbers(self) -> Iterator[str]:
         for name in ("http_port", "grpc_port"):
             port = getattr(self, name)
             if port is not None and not 0 <= port <= 65535:
-                raise ConfigError(f"--{_option(name)} {port}: choose a port from 0 (any free one) to 65535")
+                yield f"--{_option(name)} {port}: choose a port from 0 (any free one) to 65535"
+        if self.grpc_port and self.grpc_port == self.http_port:
+            yield f"--grpc-port {self.grpc_port}: that is the HTTP port too. Choose another, or 0 for any free one"
         least = {
             "ttft_ns": 0,
             "itl_ns": 0,
@@ -77,15 +98,25 @@ class ServerConfig:
         }
         for name, low in least.items():
             if getattr(self, name) < low:
-                raise ConfigError(f"--{_option(name)}: must be at least {low}")
+                yield f"--{_option(name)}: must be at least {low}"
+        if not 0 <= self.seed <= MAX_SEED:
+            yield f"--seed {self.seed}: must lie between 0 and {MAX_SEED}"
         if self.read_timeout_s <= 0:
-            raise ConfigError("--read-timeout: must be longer than nothing")
+            yield "--read-timeout: must be longer than nothing"
         for name in ("kv_blocks", "threads", "max_prompt", "max_output"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigError(f"--{_option(name)}: must be at least 1, or left out")
+                yield f"--{_option(name)}: must be at least 1, or left out"
+
+        if self.threads is not None and self.threads > MAX_THREADS:
+            yield f"--threads {self.threads}: at most {MAX_THREADS}. More than the cores of this machine gain nothing"
+
+    def _faults(self) -> Iterator[str]:
         for fault in self.faults:
-            check_models(parse_fault(fault), self.models)
+            try:
+                check_models(parse_fault(fault), self.models)
+            except ConfigError as error:
+                yield str(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,10 +318,10 @@ class Engine:
     @contextmanager
     def _departures(self, now_ns: int | None = None) -> Iterator[None]:
         """Have the drain know of the places that come free, however they do."""
-        n_running = self.scheduler.n_running
+        n_running, n_kept = self.scheduler.n_running, self.scheduler.n_kept
         yield
         for _ in range(n_running - self.scheduler.n_running):
-            self.drain.departed(now_ns or self._now_ns(), n_waiting=self.scheduler.n_waiting)
+            self.drain.departed(now_ns or self._now_ns(), n_waiting=n_kept)
 
     def _watch(self, ticket: Ticket) -> None:
         """Ask again at the deadline: a step may be long, and the queue may stand still."""

@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from reference_server.config import DEVICES, MODELS, ServerConfig
 from reference_server.durations import parse_duration_ns
+from reference_server.errors import ConfigError
 from reference_server.models import presets
 
 EXIT_USAGE = 2
+_OF_THE_PROCESS = ("until_stdin_closes", "ready_fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A value that can't be read, kept until all of them are known. ``why`` ends with the next step."""
+
+    why: str
 
 
 def config(given: argparse.Namespace) -> ServerConfig:
-    """The settings that the flags make. Raises ConfigError."""
-    return ServerConfig(
-        host=given.host,
-        http_port=given.http_port,
-        grpc_port=given.grpc_port,
-        models=tuple(dict.fromkeys(given.model or ("scripted",))),
-        device=given.device,
-        preset=given.preset,
-        weights=given.weights,
-        ttft_ns=given.ttft,
-        itl_ns=given.itl,
-        queue_limit=given.queue_limit,
-        max_batch=given.max_batch,
-        max_wait_ns=given.max_wait,
-        synchronise=given.synchronise,
-        max_prompt=given.max_prompt,
-        max_output=given.max_output,
-        kv_blocks=given.kv_blocks,
-        block_size=given.block_size,
-        step_tokens=given.step_tokens,
-        prefix_cache=given.prefix_cache,
-        seed=given.seed,
-        threads=given.threads,
-        faults=tuple(given.fault or ()),
-        max_body_bytes=given.max_body,
-        grace_s=given.grace / 1e9,
-        max_connections=given.max_connections,
-        read_timeout_s=given.read_timeout / 1e9,
-    )
+    """The settings that the flags make. Raises ConfigError with a line for each that can't be honoured."""
+    flags = dict(vars(given))
+    mistakes = [
+        f"--{name.replace('_', '-')}: {value.why}" for name, value in flags.items() if isinstance(value, Unread)
+    ]
+    try:
+        made = ServerConfig(**_settings({k: v for k, v in flags.items() if not isinstance(v, Unread)}))
+    except ConfigError as error:
+        mistakes.append(str(error))
+    else:
+        if not mistakes:
+            return made
+    raise ConfigError("\n".join(mistakes))
+
+
+def _settings(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags by the names and in the units of ``ServerConfig``; what is not there keeps its default."""
+    renamed = {
+        "model": "models",
+        "fault": "faults",
+        "ttft": "ttft_ns",
+        "itl": "itl_ns",
+        "max_wait": "max_wait_ns",
+        "max_body": "max_body_bytes",
+        "grace": "grace_s",
+        "read_timeout": "read_timeout_s",
+    }
+    settings = {renamed.get(name, name): value for name, value in flags.items() if name not in _OF_THE_PROCESS}
+    settings["models"] = tuple(dict.fromkeys(settings["models"] or ("scripted",)))
+    settings["faults"] = tuple(settings["faults"] or ())
+    for name in ("grace_s", "read_timeout_s"):
+        if name in settings:
+            settings[name] /= 1e9
+    return settings
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -61,10 +77,15 @@ def parser() -> argparse.ArgumentParser:
 def _listening(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    add("--http-port", type=int, default=8000, help="0 picks a free port (default %(default)s)")
-    add("--grpc-port", type=int, default=None, help="also serve gRPC; 0 picks a free port (default: no gRPC)")
-    add("--max-body", type=int, default=4 << 20, help="largest request body in bytes (default %(default)s)")
-    add("--max-connections", type=int, default=8192, help="most at a time; an idle one gives way (default %(default)s)")
+    add("--http-port", type=_whole, default=8000, help="0 picks a free port (default %(default)s)")
+    add("--grpc-port", type=_whole, default=None, help="also serve gRPC; 0 picks a free port (default: no gRPC)")
+    add("--max-body", type=_whole, default=4 << 20, help="largest request body in bytes (default %(default)s)")
+    add(
+        "--max-connections",
+        type=_whole,
+        default=8192,
+        help="most at a time; an idle one gives way (default %(default)s)",
+    )
     add(
         "--read-timeout",
         type=_duration,
@@ -78,7 +99,7 @@ def _listening(parser: argparse.ArgumentParser) -> None:
         help="time for requests under way at the end (default %(default)s)",
     )
     add("--until-stdin-closes", action="store_true", help="stop when standard input ends")
-    add("--ready-fd", type=int, default=None, help="also write the ready line to this descriptor")
+    add("--ready-fd", type=_whole, default=None, help="also write the ready line to this descriptor")
 
 
 def _models(parser: argparse.ArgumentParser) -> None:
@@ -94,16 +115,16 @@ def _models(parser: argparse.ArgumentParser) -> None:
         help="of scripted: time to first token (default %(default)s)",
     )
     add("--itl", type=_duration, default="10ms", help="of scripted: time between tokens (default %(default)s)")
-    add("--seed", type=int, default=0, help="of weights, words and faults (default %(default)s)")
-    add("--threads", type=int, default=None, help="CPU threads of llm (default: by cores)")
+    add("--seed", type=_whole, default=0, help="of weights, words and faults (default %(default)s)")
+    add("--threads", type=_whole, default=None, help="CPU threads of all but scripted (default: by cores)")
 
 
 def _batching(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--queue-limit", type=int, default=256, help="most requests that wait (default %(default)s)")
+    add("--queue-limit", type=_whole, default=256, help="most requests that wait (default %(default)s)")
     add(
         "--max-batch",
-        type=int,
+        type=_whole,
         default=32,
         help="most sequences in a step, or samples in a batch (default %(default)s)",
     )
@@ -114,13 +135,17 @@ def _batching(parser: argparse.ArgumentParser) -> None:
         help="longest that a batch of a fixed-output model fills (default %(default)s)",
     )
     add(
-        "--synchronise", type=int, default=1, metavar="N", help="batches of N samples of one request each (MultiStream)"
+        "--synchronise",
+        type=_whole,
+        default=1,
+        metavar="N",
+        help="batches of N samples of one request each (MultiStream)",
     )
-    add("--max-prompt", type=int, default=None, help="most tokens of a prompt (default: by the context)")
-    add("--max-output", type=int, default=None, help="most tokens of an answer (default: by the context)")
-    add("--kv-blocks", type=int, default=None, help="blocks of the KV cache (default: by memory)")
-    add("--block-size", type=int, default=16, help="tokens in a block (default %(default)s)")
-    add("--step-tokens", type=int, default=256, help="most tokens in a step (default %(default)s)")
+    add("--max-prompt", type=_whole, default=None, help="most tokens of a prompt (default: by the context)")
+    add("--max-output", type=_whole, default=None, help="most tokens of an answer (default: by the context)")
+    add("--kv-blocks", type=_whole, default=None, help="blocks of the KV cache (default: by memory)")
+    add("--block-size", type=_whole, default=16, help="tokens in a block (default %(default)s)")
+    add("--step-tokens", type=_whole, default=256, help="most tokens in a step (default %(default)s)")
     add("--prefix-cache", action="store_true", help="reuse the KV blocks of equal prompt beginnings")
 
 
@@ -134,8 +159,15 @@ def _misfortune(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _duration(text: str) -> int:
+def _duration(text: str) -> int | Unread:
     try:
         return parse_duration_ns(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        return Unread(str(error))
+
+
+def _whole(text: str) -> int | Unread:
+    try:
+        return int(text)
+    except ValueError:
+        return Unread(f"{text!r} is no whole number. Write digits")

@@ -160,22 +160,27 @@ class EngineAnswer:
         now_ns = self._model.now_ns
         first = step = self._first or await self._next()
         n_new = text_ns = 0
-        while True:
-            if step.error:
-                raise StreamFailure(f"{step.error}, after {n_new} tokens", status=_STATUS[step.code], code=step.code)
-            if step.token >= 0:
-                n_new += 1
-                begun_ns = now_ns()
-                text = self._decoding.feed(step.token)
-                sink.token(text + self._decoding.flush() if step.finish else text, 1, -1)
-                text_ns += now_ns() - begun_ns
-            if step.finish:
-                break
-            step = await self._next()
-        again_ns = step.queue_ns - first.queue_ns
-        self._stages.add(QUEUE, again_ns)
-        self._stages.add(DECODE, now_ns() - first.at_ns - again_ns - text_ns)
-        self._stages.add(POSTPROCESS, text_ns)
+        try:
+            while True:
+                if step.error:
+                    said = f"{step.error}, after {n_new} tokens"
+                    raise StreamFailure(said, status=_STATUS[step.code], code=step.code)
+                if step.token >= 0:
+                    n_new += 1
+                    begun_ns = now_ns()
+                    try:
+                        text = self._decoding.feed(step.token)
+                        sink.token(text + self._decoding.flush() if step.finish else text, 1, -1)
+                    finally:
+                        text_ns += now_ns() - begun_ns
+                if step.finish:
+                    break
+                step = await self._next()
+        finally:  # the sink may have had enough, at a text that ends the answer: that one has an anatomy too
+            again_ns = max(0, step.queue_ns - first.queue_ns)
+            self._stages.add(QUEUE, again_ns)
+            self._stages.add(DECODE, now_ns() - first.at_ns - again_ns - text_ns)
+            self._stages.add(POSTPROCESS, text_ns)
         return Finish(step.finish, n_new, self._ticket.generation.n_cached)
 
     def close(self) -> None:

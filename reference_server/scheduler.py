@@ -136,8 +136,14 @@ class Scheduler:
         return min((generation.waiting_ns for generation in self._waiting), default=-1)
 
     def n_ahead(self, priority: int, queued_ns: int) -> int:
-        """How many of those who wait would be admitted before a newcomer."""
-        return bisect_right(self._waiting, queued_ns + priority * self.ageing_ns, key=lambda waiting: waiting.rank[0])
+        """How many of those who wait go before a newcomer and have no place in the next step."""
+        rank_ns = queued_ns + priority * self.ageing_ns
+        return self._kept(self._waiting[: bisect_right(self._waiting, rank_ns, key=lambda waiting: waiting.rank[0])])
+
+    @property
+    def n_kept(self) -> int:
+        """How many wait for want of room, and not just for the next step."""
+        return self._kept(self._waiting)
 
     def submit(self, generation: Generation) -> None:
         """Queue a sequence. Raises TooLong or QueueFull."""
@@ -268,9 +274,11 @@ class Scheduler:
 
     def _would_wait(self, newcomer: Generation) -> int:
         """How many would wait with the newcomer after the next step's admissions; only these count as queued."""
-        n_running, room = len(self._running), self.blocks.available
         place = bisect_right(self._waiting, newcomer.rank, key=_rank)
-        queue = [*self._waiting[:place], newcomer, *self._waiting[place:]]
+        return self._kept([*self._waiting[:place], newcomer, *self._waiting[place:]])
+
+    def _kept(self, queue: Sequence[Generation]) -> int:
+        n_running, room = len(self._running), self.blocks.available
         for position, generation in enumerate(queue):
             need = self.blocks.blocks_for(len(generation.tokens))
             if n_running >= self.max_batch or need + n_running > room:

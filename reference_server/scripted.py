@@ -203,8 +203,10 @@ class ScriptedAnswer:
             return None
 
         self._entry = self._model.wheel.at(planned_ns, fire)
-        await ended
-        self._ask.stages.add(DECODE, self.due_ns(n_new - 1) - self.due_ns(0))
+        try:
+            await ended
+        finally:  # the sink may have had enough before the end
+            self._ask.stages.add(DECODE, self.due_ns(min(position, n_new - 1)) - self.due_ns(0))
         return Finish("length", n_new)
 
     def close(self) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import gc
 import importlib
+import logging
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,13 +31,16 @@ from reference_server.truth import Truth
 if TYPE_CHECKING:
     from reference_server.frontends.grpc_.server import GrpcFrontEnd
 
+_log = logging.getLogger(__name__)
+
 
 async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None = None) -> None:
     """Serve until SIGTERM, SIGINT or cancellation; ``ready`` is called once requests are answered.
 
     The front-ends listen from the start, so that readiness can be asked for; what is not ready yet answers 503. At the end they
-    take nothing new, and requests under way get ``config.grace_s`` to finish; a second signal cuts that short. Raises ConfigError, and
-    OSError when a port is taken.
+    take nothing new, and requests under way get ``config.grace_s`` to finish; a second signal cuts that short. A start that is told to
+    stop ends when what it is loading is loaded, which nothing can interrupt; a second signal then kills the process. Raises
+    ConfigError, also for models that can't be started, and OSError when a port is taken.
     """
     loop = asyncio.get_running_loop()
     stopping, hurrying = asyncio.Event(), asyncio.Event()
@@ -68,6 +73,7 @@ async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None 
                     ready(_ready_line(config, service, port, grpc_port))
             else:
                 starting.cancel()
+                _second_signal_kills(loop)
                 await asyncio.gather(starting, return_exceptions=True)
             await stopped
         finally:
@@ -106,7 +112,11 @@ def _grpc(service: Service) -> GrpcFrontEnd:
 
 
 async def _start_models(config: ServerConfig, service: Service) -> None:
-    await asyncio.get_running_loop().run_in_executor(None, linger, service.faults, service.startup)
+    unwanted = threading.Event()
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, linger, service.faults, service.startup, unwanted.wait)
+    finally:
+        unwanted.set()  # told to stop, nobody waits for the rest of it
     if "scripted" in config.models:
         service.scripted = ScriptedModel(
             service.wheel,
@@ -122,7 +132,14 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
         await asyncio.get_running_loop().run_in_executor(None, _import_torch, service.startup)
         from reference_server import assembly
 
-        await assembly.start(config, service)
+        try:
+            await assembly.start(config, service)
+        except (OSError, RuntimeError, MemoryError) as error:  # torch's are RuntimeErrors, lack of memory among them
+            _log.debug("the models can't be started", exc_info=True)
+            reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+            raise ConfigError(
+                f"the models can't be started: {type(error).__name__}: {reason}. If it is memory, choose a smaller --preset or --kv-blocks"
+            ) from error
 
 
 def _import_torch(startup: Startup) -> None:
@@ -160,6 +177,12 @@ def _signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, hurrying:
     finally:
         for number in handled:
             loop.remove_signal_handler(number)
+
+
+def _second_signal_kills(loop: asyncio.AbstractEventLoop) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if loop.remove_signal_handler(number):
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 The names are shared by every model, so that answers compare: ``queue`` (waiting for a turn), ``preprocess``, then
 ``prefill`` and ``decode`` of a language model or ``inference`` of any other, and ``postprocess``. A dotted name is a part of the
 stage before the dot (``preprocess.resize``); parts need not add up to the whole, and never exceed it by more than the clock's
-own cost. On the wire it is the text of a Server-Timing header (RFC-less, W3C Server Timing), in milliseconds.
+own cost. On the wire it is the text of a Server-Timing header (W3C Server Timing), in milliseconds.
 """
 
 from __future__ import annotations

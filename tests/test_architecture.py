@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,17 +32,118 @@ OWNERS = {
     "uvloop": {"harness/worker.py", "reference_server/server.py"},
     "typer": {"harness/cli.py", "harness/cli_doc.py", "harness/verbs"},
     "jinja2": {"reports/formats", "harness/body_template.py"},
-    "aiohttp": {"reference_server"},
+    "aiohttp": {"reference_server/frontends/http", "reference_server/frontends/websocket"},
     "prometheus_client": {"reference_server/metrics.py"},
     "pytest": {"harness/pytest_plugin"},
     "locust": {"harness/distributed/locust_.py"},
     "pandas": {"reports/frame.py"},
     "grpc": {"harness/clients/grpc_.py", "reference_server/frontends/grpc_"},
-    "PIL": {"reference_server/models/resnet.py", "reference_server/images.py"},
+    "google.protobuf": {"reference_server/frontends/grpc_"},
+    "grpc_health": {"reference_server/frontends/grpc_"},
+    "grpc_reflection": {"reference_server/frontends/grpc_"},
+    "grpc_tools": {"reference_server/frontends/grpc_/generate.py"},
+    "PIL": {"reference_server/images.py"},
     "safetensors": {"reference_server/models"},
     "tokenizers": {"reference_server/text.py"},
     "transformers": set(),
-    "socket": {"harness/stream.py", "harness/endpoint.py", "harness/manifest.py", "reference_server"},
+    "openai": set(),
+    "websockets": set(),
+    "tritonclient": set(),
+    "deepgram": set(),
+    "socket": {
+        "harness/stream.py",
+        "harness/endpoint.py",
+        "harness/manifest.py",
+        "reference_server/frontends",
+        "reference_server/oracle",
+    },
+}
+
+#: Modules of the reference server that only decide or compute: the same arguments give the same answer. No loop, no thread, no clock.
+PURE = (
+    "admission",
+    "batch_queue",
+    "kv_blocks",
+    "scheduler",
+    "tensors",
+    "tokenizer",
+    "truth",
+    "words",
+    "model_statistics",
+    "frontends/raw_tensors",
+    "frontends/http/fields",
+    "frontends/http/kserve_binary",
+    "frontends/http/kserve_wire",
+    "frontends/http/multipart",
+    "frontends/http/ndjson_wire",
+    "frontends/http/openai_audio",
+    "frontends/http/openai_responses",
+    "frontends/http/openai_wire",
+    "frontends/http/text_request",
+    "frontends/websocket/conversation",
+    "frontends/websocket/input_audio",
+    "frontends/websocket/query",
+    "frontends/websocket/realtime_settings",
+    "frontends/websocket/turns",
+    "frontends/websocket/words",
+    "frontends/grpc_/contents",
+    "misfortune/fate",
+    "misfortune/fault",
+    "misfortune/kinds",
+    "misfortune/window",
+    "models/llama_config",
+    "models/presets",
+    "speech/alphabet",
+    "speech/audio",
+    "speech/certain_words",
+    "speech/decode",
+    "speech/resample",
+    "speech/tones",
+    "speech/transcript",
+    "speech/wav",
+)
+IMPURE_LIBRARIES = {
+    "asyncio",
+    "threading",
+    "concurrent",
+    "time",
+    "socket",
+    "subprocess",
+    "random",
+    "logging",
+    "torch",
+    "aiohttp",
+    "grpc",
+}
+#: room of the reference server -> rooms and root modules that it may import, where that says something.
+SERVER_ROOMS = {
+    "models": {
+        "models",
+        "speech",
+        "config",
+        "errors",
+        "images",
+        "stages",
+        "tensors",
+        "tokenizer",
+        "torch_runner",
+        "words",
+    },
+    "device": {"device", "models", "runner", "startup"},
+    "speech": {"speech", "errors", "stages", "startup"},
+    "oracle": {"oracle", "durations"},
+}
+#: front-end -> what it may take from another front-end.
+BETWEEN_FRONT_ENDS = {
+    "grpc_": {"http.fields", "http.stream"},
+    "http": {"websocket.routes", "websocket.deepgram_wire"},
+    "websocket": {
+        "http.calls",
+        "http.fields",
+        "http.openai_wire",
+        "http.ordeal",
+        "http.stream",
+    },
 }
 
 #: Modules of the hot path: no parsing, no logging, no model validation.
@@ -58,6 +160,7 @@ def files() -> Iterator[Path]:
         yield from sorted((ROOT / package).rglob("*.py"))
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Dotted names of every module imported anywhere in a file."""
     found: set[str] = set()
@@ -115,6 +218,46 @@ def test_each_library_is_imported_only_where_it_belongs(library: str) -> None:
 def test_the_hot_path_parses_and_logs_nothing(module: str) -> None:
     tops = {name.split(".")[0] for name in imports(ROOT / "harness" / f"{module}.py")}
     assert not tops & COLD_LIBRARIES
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_what_decides_in_the_reference_server_knows_no_loop_no_thread_and_no_clock(module: str) -> None:
+    tops = {name.split(".")[0] for name in imports(ROOT / "reference_server" / f"{module}.py")}
+    assert not tops & IMPURE_LIBRARIES
+
+
+def server_imports(folder: str) -> Iterator[tuple[str, str]]:
+    """Files of a folder of the reference server, and the modules of the reference server that each imports, without the package's name."""
+    modules = {
+        ".".join(path.relative_to(ROOT / "reference_server").with_suffix("").parts)
+        for path in files()
+        if "reference_server" in path.parts
+    }
+    for path in sorted((ROOT / "reference_server" / folder).rglob("*.py")):
+        for name in imports(path):
+            module = name.removeprefix("reference_server.")
+            if module != name and module in modules:
+                yield path.relative_to(ROOT).as_posix(), module
+
+
+@pytest.mark.parametrize("room", sorted(SERVER_ROOMS))
+def test_a_room_of_the_reference_server_knows_only_what_is_below_it(room: str) -> None:
+    for path, module in server_imports(room):
+        assert module.split(".")[0] in SERVER_ROOMS[room], f"{path} imports {module}"
+
+
+def test_models_and_engines_do_not_know_the_front_ends() -> None:
+    for path, module in server_imports("."):
+        if not path.startswith(("reference_server/frontends/", "reference_server/server.py")):
+            assert not module.startswith("frontends."), f"{path} imports {module}"
+
+
+def test_front_ends_take_from_each_other_only_what_is_shared() -> None:
+    for path, module in server_imports("frontends"):
+        own = path.split("/")[2]
+        parts = module.split(".")
+        if own in BETWEEN_FRONT_ENDS and parts[0] == "frontends" and parts[1] in BETWEEN_FRONT_ENDS.keys() - {own}:
+            assert ".".join(parts[1:]) in BETWEEN_FRONT_ENDS[own], f"{path} imports {module}"
 
 
 def test_no_file_is_a_junk_drawer() -> None:

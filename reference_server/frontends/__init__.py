@@ -1,1 +1,1 @@
-"""Front-ends, one file per protocol; each file exports ``FRONTEND``."""
+"""Front-ends, one folder per transport. What a wire means to the models, whichever it is, stands here beside them."""

@@ -19,6 +19,7 @@ from reference_server.answers import Ask, Script, TextModel
 from reference_server.errors import RequestError, StreamFailure
 from reference_server.frontends.http.fields import Fields
 from reference_server.frontends.http.stream import TextSink
+from reference_server.frontends.http.text_request import priority
 from reference_server.frontends.raw_tensors import objects, wrong
 from reference_server.service import Service
 from reference_server.stages import Stages
@@ -121,7 +122,7 @@ def wishes(parameters: Fields, script: Script) -> Wishes:
         max_new=parameters.integer("max_tokens", 0, low=1) if parameters.has("max_tokens") else None,
         min_new=parameters.integer("min_tokens", 0, low=0),
         ignore_eos=parameters.flag("ignore_eos"),
-        priority=parameters.integer("priority", 0, low=-100, high=100),
+        priority=priority(parameters),
         timeout_ns=timeout_us * 1000 if timeout_us else -1,
         script=script,
     )
@@ -291,6 +292,8 @@ async def _echo(service: Service, request: InferRequest, occasion: Occasion) -> 
         raise service.unknown("scripted", "echoes tensors")
     if not request.tensors:
         raise RequestError(400, "inputs: send at least one tensor", param="inputs", code="invalid_tensor")
+    if len({tensor.name for tensor in request.tensors}) != len(request.tensors):
+        raise RequestError(400, "inputs: two tensors have the same name", param="inputs", code="invalid_tensor")
     ask = Ask([0], 1, occasion.row, script=request.wishes.script, stages=occasion.stages)
     answer = scripted.ask(ask)
     error_at, cut_at = occasion.limits

@@ -13,6 +13,8 @@ class Lateness:
 
     def of_ns(self, request_id: str, position: int, now_ns: int) -> int:
         """Nanoseconds that the token at that position comes late, as the faults that act now want it."""
+        if not self._faults.present:
+            return 0
         late_ns = 0
         for placed in self._faults.acting("jitter", now_ns):
             late_ns += placed.wait_ns(f"{request_id}:{position}")

@@ -9,7 +9,7 @@ from reference_server.misfortune.faults import Faults
 from reference_server.startup import PHASES, Startup
 
 
-def linger(faults: Faults, startup: Startup, sleep: Callable[[float], None] = time.sleep) -> None:
+def linger(faults: Faults, startup: Startup, sleep: Callable[[float], object] = time.sleep) -> None:
     """Sleep for what ``slow_start`` adds to each phase, as a part of that phase."""
     for placed in faults.present:
         if placed.fault.name != "slow_start":

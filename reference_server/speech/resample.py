@@ -86,7 +86,9 @@ class Resampler:
 
     def feed(self, audio: Audio) -> Float:
         """Whole 16-bit values at 8 kHz, as far as the input reaches."""
-        steps = np.clip(np.rint(audio * np.float32(FULL_SCALE)), -FULL_SCALE, FULL_SCALE - 1).astype(np.float64)
+        steps = np.clip(np.rint(np.clip(audio, -1, 1) * np.float32(FULL_SCALE)), -FULL_SCALE, FULL_SCALE - 1).astype(
+            np.float64
+        )
         self.n_in += len(steps)
         self._kept = np.concatenate((self._kept, steps))
         shape = self.kernel

@@ -93,7 +93,7 @@ def _mono(data: bytes, form: _Format) -> Audio:
     values = _values(data[: len(data) - len(data) % frame], form)
     if form.channels == 1:
         return values
-    mixed: Audio = values.reshape(-1, form.channels).mean(axis=1, dtype=np.float32)
+    mixed: Audio = values.reshape(-1, form.channels).mean(axis=1, dtype=np.float64).astype(np.float32)
     return mixed
 
 

@@ -127,6 +127,22 @@ def test_texts_become_unit_vectors_and_stages_come_along(served: Server) -> None
     assert {"queue", "preprocess", "preprocess.hash", "inference", "inference.forward", "postprocess"} <= set(stages)
 
 
+def test_a_rank_that_is_none_and_a_model_without_text_are_refused_on_every_route(served: Server) -> None:
+    def status(path: str, body: dict[str, Any]) -> int:
+        request = urllib.request.Request(served.url + path, json.dumps(body).encode())
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=20) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as refused:
+            return refused.code
+
+    asked = {"model": "embedder", "input": "a ship"}
+    assert [status("/v1/embeddings", {**asked, "priority": rank}) for rank in (7, 101)] == [200, 400]
+    routes = ("generate", "generate_stream")
+    assert [status(f"/v2/models/embedder/{route}", {"text_input": "a ship"}) for route in routes] == [400, 400]
+
+
 def test_a_jpeg_in_base64_is_classified_and_another_file_refused(served: Server) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (5, 7, 3), dtype=np.uint8)
     pillow = pytest.importorskip("PIL.Image", reason="resnet50 needs Pillow")

@@ -156,6 +156,48 @@ def test_a_refusal_has_its_status_and_says_why(client: Client, request_: Any, co
     assert said in error.details()
 
 
+def test_bytes_that_are_no_message_are_the_clients_mistake_in_reflection_too(client: Client) -> None:
+    mirror = client.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+    assert refused(mirror(iter([b"\xff\xff"]), timeout=10)).code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_half_a_character_in_a_script_is_refused_at_once(client: Client, stream: bool) -> None:
+    asked = client.infer(parameters={"plimsoll": {"string_param": '{"\\ud800": 1}'}})
+    if stream:
+        (answer,) = client.stream(asked, timeout=10)
+        assert "unknown" in answer.error_message
+        return
+    error = refused(lambda: client.method(INFERENCE, "ModelInfer")(asked, timeout=10))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_refusal_within_a_stream_says_when_to_come_back(client: Client) -> None:
+    (answer,) = client.stream(client.text("a", 2, status=503), timeout=10)
+    said = answer.infer_response.parameters
+    assert (said["status"].string_param, said["retry-after"].int64_param) == ("UNAVAILABLE", 1)
+
+
+def test_calls_that_are_opened_and_dropped_leave_nothing_behind(server: Server, client: Client) -> None:
+    """Some used to end in a traceback on stderr, which ``running`` holds to be empty: 15 of 10,000 when it was measured."""
+    opened = client.method(INFERENCE, "ModelStreamInfer")
+    asked = client.infer(parameters={"plimsoll": {"string_param": '{"ttft_ms": 0}'}}).SerializeToString()
+    for _ in range(30):
+        calls = [opened(iter([asked])) for _ in range(100)]
+        for call in calls:
+            call.cancel()
+    watch = client.channel.unary_stream(f"/{HEALTH}/Watch")
+    for call in [watch(b"") for _ in range(300)]:
+        call.cancel()
+    assert next(client.stream(client.infer(), timeout=10)).error_message == ""
+    for _ in range(200):
+        if b'reference_running{model="scripted"} 0.0' in server.call("/metrics")[1]:
+            break
+        time.sleep(0.02)
+    else:
+        raise AssertionError("requests of clients that are gone are still in flight")
+
+
 def test_what_is_not_served_is_unimplemented(client: Client) -> None:
     for name in ("RepositoryModelLoad", "TraceSetting"):
         assert refused(lambda n=name: client.channel.unary_unary(f"/{INFERENCE}/{n}")(b"")).code() is (

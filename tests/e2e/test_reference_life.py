@@ -7,6 +7,8 @@ import http.client
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -200,3 +202,36 @@ def test_a_second_signal_ends_at_once() -> None:
         assert time.monotonic() - begun < 3
         thread.join(5)
         assert b"[DONE]" not in b"".join(got)
+
+
+def starting(*arguments: str, port: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "reference_server", "--http-port", str(port), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_slow_start_that_is_told_to_stop_ends_soon() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with starting("--fault", "slow_start=weights:60s", port=port) as process:
+        while not listening(port):  # only then does it know what a signal means
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        said, errors = process.communicate(timeout=10)
+        assert (process.returncode, said, errors) == (0, "", "")
+
+
+def test_models_that_do_not_start_end_the_server_with_one_line() -> None:
+    with starting("--model", "llm", "--kv-blocks", str(10**14)) as process:
+        said, errors = process.communicate(timeout=30)
+        assert (process.returncode, said, errors.count("\n")) == (2, "", 1)
+        assert errors.startswith("reference_server: the models can't be started: RuntimeError: ")
+        assert "choose a smaller --preset or --kv-blocks" in errors

@@ -38,6 +38,7 @@ FILES = {
     "report.json",
     "report.html",
 }
+STAGES = ("preprocess", "queue", "inference", "postprocess")
 CHAT = ("--protocol", "openai-chat", "--kind", "server", "--output-tokens", "16")
 #: The lag a run may have follows from its tightest latency objective: this one leaves room for a busy machine in tests
 #: that are not about timing.
@@ -54,6 +55,13 @@ def request_ids(path: Path) -> list[str]:
     import pyarrow.parquet as pq
 
     return list(pq.read_table(path / "requests.parquet", columns=["request_id"])["request_id"].to_pylist())
+
+
+def server_timings(path: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    column = pq.read_table(path / "requests.parquet", columns=["server_timing"])["server_timing"]
+    return list(column.to_pylist())
 
 
 def test_a_run_against_a_foreign_server_passes_its_objective(tmp_path: Path) -> None:
@@ -385,6 +393,18 @@ def test_the_null_protocol_measures_our_own_overhead(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert report["validity"]["stamp"] == "user"
     assert report["metrics"]["service_time"]["p50"] < 1_000_000
+
+
+@pytest.mark.parametrize("name", ["recommendation", "embeddings"])
+def test_a_scenario_of_fixed_outputs_brings_its_model_and_says_where_the_time_went(name: str, tmp_path: Path) -> None:
+    """Ten requests or so; the bundled server serves the model that the scenario names."""
+    done = plimsoll(
+        "run", name, "--queries", "10", "--duration", "0.1s", "--warmup", "0s", "--json", "--out", "r", cwd=tmp_path
+    )
+    assert done.returncode in (0, 3, 4), done.stderr  # 3: ten requests are too few to judge a p99; 4: a busy machine
+    report = json.loads(done.stdout)
+    assert set(report["counts"]["by_status"]) == {"OK"}, report["counts"]
+    assert all(f"{stage};dur=" in timing for timing in server_timings(tmp_path / "r") for stage in STAGES)
 
 
 def test_every_library_scenario_loads_and_names_objectives_that_parse() -> None:

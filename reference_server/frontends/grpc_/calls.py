@@ -14,16 +14,16 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from reference_server.answers import Script
+from reference_server.accounting import Account, accounted
 from reference_server.errors import RequestError, StreamCut, StreamFailure
 from reference_server.frontends.grpc_ import statuses
-from reference_server.misfortune.fate import Break, Misfortune, scripted_status
+from reference_server.misfortune.fate import Break
 from reference_server.service import Service
 from reference_server.truth import TruthRow
 
@@ -41,28 +41,13 @@ class Broken(Exception):
 class Call:
     """One request under way."""
 
-    service: Service
-    row: TruthRow
-    misfortune: Misfortune = field(default_factory=Misfortune)
-    own_cut: bool = False
-    """Where the answer is cut is the request's own wish."""
+    account: Account
     _before_ns: int = -1
 
-    def limits(self, script: Script) -> tuple[int, int]:
-        """Token positions at which the answer fails or is cut: the request's own wish before the server's faults."""
-        self.own_cut = script.cut_at >= 0
-        error_at = script.error_at if script.error_at >= 0 else self.misfortune.error_at
-        return error_at, script.cut_at if self.own_cut else self.misfortune.cut_at
-
-    def obey(self, script: Script) -> None:
-        """Raise the status that the script asks for, if it does."""
-        if script.status is not None:
-            raise scripted_status(script.status)
-
-    async def hold(self) -> None:
-        """Wait as long as the faults say before the first message."""
-        if self.misfortune.delay_ns > 0:
-            await self.service.wheel.sleep_until(self.row.received_ns + self.misfortune.delay_ns)
+    @property
+    def row(self) -> TruthRow:
+        """What is kept of it."""
+        return self.account.row
 
     def stamp_first(self) -> None:
         """The answer begins to be written now."""
@@ -85,44 +70,32 @@ class Call:
 @asynccontextmanager
 async def under_way(service: Service, request_id: str, received_ns: int) -> AsyncIterator[Call]:
     """See one request to its outcome. Raises RequestError for every refusal and failure, Broken where the script breaks the call."""
-    call = Call(service, service.truth.open(request_id, "", received_ns))
-    row, outcome = call.row, "error"
-    closed = service.closed()
-    if closed is None:
-        service.begin(received_ns)
-    else:  # the clock of the faults starts with a request that is served
-        service.n_in_flight += 1
-    try:
-        if closed is not None:
-            raise closed
-        call.misfortune = service.faults.draw(received_ns, in_flight=service.n_in_flight)
-        if call.misfortune.hold_ns > 0:
-            await service.wheel.sleep_until(received_ns + call.misfortune.hold_ns)
-        if call.misfortune.breaks_at_once:
-            raise StreamCut("the script breaks the call at once")
-        yield call
-        row.status = 200
-        outcome = "ok"
-    except RequestError as error:
-        row.status = error.status
-        if error.status in (429, 503) and row.model not in service.fixed:  # whose batchers count for themselves
-            service.metrics.rejected(row.model, error.code or "unnamed")
-        raise
-    except StreamFailure as failure:
-        row.status = failure.status
-        raise RequestError(failure.status, str(failure), kind="server_error", code=failure.code) from None
-    except StreamCut as cut:
-        outcome = "cut"
-        if call.misfortune.break_by is Break.MUTE and not call.own_cut:
-            await asyncio.Event().wait()  # until the client gives up, or the server ends
-        raise Broken(str(cut)) from None
-    except asyncio.CancelledError:
-        outcome = "cancelled"
-        raise
-    finally:
-        service.n_in_flight -= 1
-        service.truth.close(row, outcome, time.monotonic_ns())
-        service.metrics.request(row.model, row.status, row.outcome)
+    with accounted(service, request_id, received_ns, service.closed()) as account:
+        row = account.row
+        try:
+            misfortune = account.draw()
+            if misfortune.hold_ns > 0:
+                await service.wheel.sleep_until(received_ns + misfortune.hold_ns)
+            if misfortune.breaks_at_once:
+                raise StreamCut("the script breaks the call at once")
+            yield Call(account)
+            row.status = 200
+            account.outcome = "ok"
+        except RequestError as error:
+            row.status = error.status
+            account.refused(error)
+            raise
+        except StreamFailure as failure:
+            row.status = failure.status
+            raise RequestError(failure.status, str(failure), kind="server_error", code=failure.code) from None
+        except StreamCut as cut:
+            account.outcome = "cut"
+            if account.break_by is Break.MUTE:
+                await asyncio.Event().wait()  # until the client gives up, or the server ends
+            raise Broken(str(cut)) from None
+        except (asyncio.CancelledError, ConnectionError):
+            account.outcome = "cancelled"
+            raise asyncio.CancelledError from None
 
 
 def read(kind: type[_M], data: bytes) -> _M:
@@ -135,6 +108,14 @@ def read(kind: type[_M], data: bytes) -> _M:
             400, f"the bytes are no {kind.DESCRIPTOR.full_name}: {error}", code="invalid_message"
         ) from None
     return message
+
+
+async def write(context: Context, data: bytes) -> None:
+    """Write one message. Raises ConnectionError when the client is gone, which the library says in two ways, both of them its own."""
+    try:
+        await context.write(data)
+    except (grpc.aio.InternalError, grpc.aio.UsageError) as error:
+        raise ConnectionResetError("the client is gone") from error
 
 
 async def refuse(context: Context, error: RequestError) -> NoReturn:
@@ -192,7 +173,7 @@ def inference(service: Service, respond: Respond) -> Handler:
             async with under_way(service, request_id(service, context), received_ns) as call:
                 message, server_timing = await respond(call, data, deadline_ns(context))
                 reply = message.SerializeToString()
-                await call.hold()
+                await call.account.hold()
                 call.stamp_first()
         except RequestError as error:
             await refuse(context, error)

@@ -6,6 +6,7 @@ A watcher is told within a twentieth of a second, and its stream ends with the s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection
 
 import grpc
@@ -28,6 +29,8 @@ class Health:
         self._service = service
         self._names = frozenset(names) | {""}
         self._closing = closing
+        self._looking: asyncio.Task[None] | None = None
+        """One look at the server for all watchers: thousands of them must not each have a timer."""
 
     def handlers(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """Check and Watch."""
@@ -60,11 +63,20 @@ class Health:
             closing = self._closing.is_set()
             now = self._now(name).SerializeToString()
             if now != told:
-                await context.write(now)
+                try:
+                    await calls.write(context, now)
+                except ConnectionError:
+                    raise asyncio.CancelledError from None
                 told = now
             if closing:
                 return
-            try:
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.create_task(self._look())
+            await asyncio.shield(self._looking)
+
+    async def _look(self) -> None:
+        """Return when there may be something new to tell."""
+        before = open_inference.ready(self._service)
+        while not self._closing.is_set() and open_inference.ready(self._service) is before:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), _LOOK_S)
-            except TimeoutError:
-                continue

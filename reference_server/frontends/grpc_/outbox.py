@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from reference_server.errors import StreamCut
-from reference_server.frontends.grpc_.calls import Call, Context
+from reference_server.frontends.grpc_.calls import Call, Context, write
 from reference_server.frontends.http.stream import struck
 
 _MAX_UNSENT = 4 << 20
@@ -47,7 +47,7 @@ class Outbox:
             await asyncio.wait({self._writing})
 
     async def run(self) -> None:
-        """Write until cancelled. Raises what the stream raises when its client is gone."""
+        """Write until cancelled. Raises ConnectionError when the client is gone."""
         while True:
             item = await self._queue.get()
             if isinstance(item, asyncio.Future):
@@ -58,13 +58,20 @@ class Outbox:
             try:
                 if call is not None:
                     call.begin_write(due_ns)
-                self._writing = asyncio.ensure_future(self._context.write(data))
+                self._writing = asyncio.ensure_future(write(self._context, data))
+                self._writing.add_done_callback(_seen)
                 await asyncio.shield(self._writing)
             finally:  # a client that leaves at once may have had it
                 if call is not None:
                     call.end_write()
             self._writing = None
             self._unsent -= len(data)
+
+
+def _seen(writing: asyncio.Task[None]) -> None:
+    """A write that fails after its stream was cancelled has nobody left to tell: asyncio must not tell stderr."""
+    if not writing.cancelled():
+        writing.exception()
 
 
 class TokenSink:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import AsyncIterator
 
 import grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha import reflection_pb2 as reflected
 
-from reference_server.errors import ConfigError
-from reference_server.frontends.grpc_ import health, inference, speech
+from reference_server.errors import ConfigError, RequestError
+from reference_server.frontends.grpc_ import calls, health, inference, speech
+from reference_server.frontends.grpc_.calls import Context
 from reference_server.service import Service
 
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
@@ -59,11 +61,18 @@ class GrpcFrontEnd:
         ours = (inference.SERVICE, speech.SERVICE)
         served = [*ours, health.SERVICE, reflection.SERVICE_NAME]
         mirror = reflection.aio.ReflectionServicer(served)  # type: ignore[attr-defined]  # the stubs leave it out
-        method = grpc.stream_stream_rpc_method_handler(
-            mirror.ServerReflectionInfo,
-            request_deserializer=reflected.ServerReflectionRequest.FromString,
-            response_serializer=reflected.ServerReflectionResponse.SerializeToString,
-        )
+
+        async def reflect(requests: AsyncIterator[bytes], context: Context) -> None:
+            asked = (calls.read(reflected.ServerReflectionRequest, data) async for data in requests)
+            try:
+                async for reply in mirror.ServerReflectionInfo(asked, context):
+                    await calls.write(context, reply.SerializeToString())
+            except RequestError as error:
+                await calls.refuse(context, error)
+            except ConnectionError:
+                raise asyncio.CancelledError from None
+
+        method = grpc.stream_stream_rpc_method_handler(reflect)
         return [
             inference.Inference(self._service, self._closing).handlers(),
             speech.Speech(self._service).handlers(),

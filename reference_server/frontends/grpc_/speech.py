@@ -53,7 +53,8 @@ class Speech:
 
     async def _recognise(self, _requests: object, context: Context) -> None:
         try:
-            first = await self._read(context)
+            # Who isn't served is told at once, not when the configuration comes.
+            first = await self._read(context) if self._service.closed() is None else None
         except RequestError as error:
             await calls.refuse(context, error)
         await self._see_through(context, lambda call: self._listen(call, context, first))
@@ -107,7 +108,7 @@ class Speech:
             single_utterance=config.single_utterance,
         )
         try:
-            await call.hold()
+            await call.account.hold()
             await _Transcript(call, context, config).follow(self._read, reader, listener)
         finally:
             listener.close()
@@ -130,12 +131,12 @@ class Speech:
             raise invalid("sample_rate_hertz", "must be at least 0 (0: 24000)")
         rate = asked.sample_rate_hertz or 24_000
         pieces = synthesiser.speak(asked.text, sample_rate=rate, speed=asked.speed or 1.0, stages=stages)
-        error_at, cut_at = call.limits(Script())
+        error_at, cut_at = call.account.limits(Script())
         n_samples = n_pieces = 0
         try:
             async for piece in pieces:
                 if n_pieces == 0:
-                    await call.hold()
+                    await call.account.hold()
                 struck(n_pieces, error_at, cut_at)
                 n_pieces += 1
                 n_samples += len(piece)
@@ -148,7 +149,7 @@ class Speech:
             if close is not None:
                 await close()
         last = pb.SynthesiseResponse(audio_s=n_samples / rate, server_timing=stages.server_timing())
-        await context.write(last.SerializeToString())
+        await calls.write(context, last.SerializeToString())
         return stages
 
     def _synthesiser(self, name: str) -> Synthesiser:
@@ -165,7 +166,7 @@ class _Transcript:
         self._call = call
         self._context = context
         self._events = config.voice_activity_events
-        self._limits = call.limits(Script())
+        self._limits = call.account.limits(Script())
         self._n_sent = 0
 
     async def follow(
@@ -180,7 +181,7 @@ class _Transcript:
         reader.end()
         await self._tell(await listener.finish())
         last = pb.RecogniseResponse(request_id=self._call.row.request_id, server_timing=listener.stages.server_timing())
-        await self._context.write(last.SerializeToString())
+        await calls.write(self._context, last.SerializeToString())
 
     async def _tell(self, news: Sequence[Heard]) -> None:
         for heard in news:
@@ -233,6 +234,6 @@ async def _write(call: Call, context: Context, data: bytes) -> None:
     """Write one message, stamped."""
     call.begin_write()
     try:
-        await context.write(data)
+        await calls.write(context, data)
     finally:  # a client that leaves at once may have had it
         call.end_write()

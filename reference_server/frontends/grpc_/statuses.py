@@ -41,8 +41,8 @@ def code(status: int) -> grpc.StatusCode:
 
 
 def message(error: RequestError) -> str:
-    """The status message, of bounded length."""
-    text = error.message
+    """The status message, of bounded length; half a character, which JSON can quote and UTF-8 can't, becomes a question mark."""
+    text = error.message.encode("utf-8", errors="replace").decode()
     return text if len(text) <= _MAX_MESSAGE else text[:_MAX_MESSAGE] + " ..."
 
 

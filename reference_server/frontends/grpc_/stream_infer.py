@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from reference_server.accounting import obey
 from reference_server.errors import RequestError
 from reference_server.frontends import open_inference
 from reference_server.frontends.grpc_ import calls, statuses
@@ -32,9 +33,9 @@ def asked(
     call.row.model = card(service, message.model_name, message.model_version).name
     request = parse_request(message)
     script = request.wishes.script
-    call.obey(script)
+    obey(script)
     deadline_ns = open_inference.deadline(call.row.received_ns, request.wishes, client_deadline_ns)
-    return request, Occasion(call.row, call.limits(script), deadline_ns)
+    return request, Occasion(call.row, call.account.limits(script), deadline_ns)
 
 
 class StreamInfer:
@@ -52,6 +53,8 @@ class StreamInfer:
             await stream.run(self._closing)
         except BaseExceptionGroup as failures:
             found = _first(failures)
+            if isinstance(found, ConnectionError):
+                raise asyncio.CancelledError from None
             if not isinstance(found, RequestError | Broken):
                 raise
             ending = found
@@ -127,7 +130,7 @@ class _Stream:
         outputs = await open_inference.infer(self._service, request, occasion)
         said: dict[str, bool | str] = {_FINAL: True, "server_timing": occasion.stages.server_timing()}
         reply = response(request, outputs, typed=not message.raw_input_contents, **said)
-        await call.hold()
+        await call.account.hold()
         call.stamp_first()
         self._outbox.put(_wrapped(reply))
         await self._outbox.sent()
@@ -146,7 +149,7 @@ class _Stream:
             try:
                 async with open_inference.in_time(service, model.name, occasion.deadline_ns):
                     await answer.ready()
-                    await call.hold()
+                    await call.account.hold()
                     finish = await answer.play(TokenSink(self._outbox, call, render, occasion.limits))
             finally:
                 answer.close()
@@ -173,6 +176,8 @@ def _failure(message: pb.ModelInferRequest, error: RequestError) -> bytes:
     reply = pb.ModelInferResponse(model_name=message.model_name, id=message.id)
     reply.parameters[_FINAL].bool_param = True
     reply.parameters["status"].string_param = statuses.code(error.status).name
+    if error.retry_after_s is not None:
+        reply.parameters["retry-after"].int64_param = error.retry_after_s
     return pb.ModelStreamInferResponse(error_message=statuses.message(error), infer_response=reply).SerializeToString()
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from reference_server.accounting import obey
 from reference_server.answers import Script
 from reference_server.errors import RequestError, StreamCut, StreamFailure
 from reference_server.frontends.http import multipart, openai_audio
 from reference_server.frontends.http.calls import Call, inference
-from reference_server.frontends.http.openai_audio import Agreement, SpeechRequest, TranscriptionRequest
+from reference_server.frontends.http.openai_audio import SpeechRequest, TranscriptionRequest
 from reference_server.frontends.http.stream import EventSink, struck
 from reference_server.service import Service
 from reference_server.speech.audio import float_to_pcm16
+from reference_server.speech.certain_words import CertainWords
 from reference_server.speech.seam import Audio, Heard, Listener
 from reference_server.speech.wav import wav_header
 from reference_server.stages import POSTPROCESS, PREPROCESS, Stages
@@ -58,7 +59,7 @@ async def _hear(asked: TranscriptionRequest, listener: Listener) -> AsyncIterato
 
 async def _transcribe_whole(call: Call, asked: TranscriptionRequest, listener: Listener) -> web.StreamResponse:
     finals: list[Heard] = []
-    error_at, cut_at = call.limits(Script())
+    error_at, cut_at = call.account.limits(Script())
     async with call.deadline():
         async for heard in _hear(asked, listener):
             finals += [said for said in heard if said.kind == "final"]
@@ -66,7 +67,7 @@ async def _transcribe_whole(call: Call, asked: TranscriptionRequest, listener: L
     with listener.stages.time(POSTPROCESS):
         body = openai_audio.transcript(asked, finals)
     call.count_stages(listener.stages)
-    await call.hold_headers()
+    await call.account.hold()
     response = web.Response(body=body, headers={"Content-Type": openai_audio.TRANSCRIPT_TYPES[asked.response_format]})
     response.headers["Server-Timing"] = listener.stages.server_timing()
     await call.send(response)
@@ -74,19 +75,19 @@ async def _transcribe_whole(call: Call, asked: TranscriptionRequest, listener: L
 
 
 async def _transcribe_stream(call: Call, asked: TranscriptionRequest, listener: Listener) -> web.StreamResponse:
-    response, sink = await _event_stream(call, listener.stages, "text/event-stream")
+    response, sink = await _event_stream(call, listener.stages, call.account.limits(Script()))
     finals: list[Heard] = []
-    agreement = Agreement()
+    certain = CertainWords()
     n_sent = 0
     async with _failures(call, sink), call.deadline():
         async for heard in _hear(asked, listener):
             for said in heard:
-                words = []
+                words, texts = [], [word.text for word in said.words]
                 if said.kind == "partial":
-                    words = agreement.partial(said.words)
+                    words = certain.feed(texts)
                 elif said.kind == "final":
                     finals.append(said)
-                    words = agreement.final(said.words)
+                    words, certain = certain.end(texts), CertainWords()
                 if words:
                     sink.token((" " if n_sent else "") + " ".join(words), len(words), -1)
                     n_sent += len(words)
@@ -106,14 +107,14 @@ async def _speech(call: Call) -> web.StreamResponse:
     call.row.model = name
     asked = openai_audio.parse_speech(fields)
     script = fields.script()
-    call.obey(script)
+    obey(script)
     stages = Stages()
     stages.add(PREPROCESS, time.monotonic_ns() - call.row.received_ns)
     pieces = model.speak(asked.text, sample_rate=openai_audio.SPEECH_HZ, speed=asked.speed, stages=stages)
     try:
         async with call.deadline():
             first = await anext(pieces)
-        limits = call.limits(script)
+        limits = call.account.limits(script)
         send = _speech_events if asked.sse else _speech_bytes
         return await send(call, asked, _with(first, pieces), stages, limits)
     finally:
@@ -126,7 +127,7 @@ async def _speech_bytes(
     call: Call, asked: SpeechRequest, pieces: AsyncIterator[Audio], stages: Stages, limits: tuple[int, int]
 ) -> web.StreamResponse:
     """The header says what is known by now; raw audio has no place for the rest."""
-    response = await _begin(call, stages, openai_audio.SPEECH_TYPES[asked.response_format])
+    response = await call.begin(openai_audio.SPEECH_TYPES[asked.response_format], stages)
     if asked.response_format == "wav":
         await response.write(wav_header(openai_audio.SPEECH_HZ))
     row, n_pieces = call.row, 0
@@ -149,7 +150,7 @@ async def _speech_bytes(
 async def _speech_events(
     call: Call, asked: SpeechRequest, pieces: AsyncIterator[Audio], stages: Stages, limits: tuple[int, int]
 ) -> web.StreamResponse:
-    response, sink = await _event_stream(call, stages, "text/event-stream")
+    response, sink = await _event_stream(call, stages, limits)
     head = wav_header(openai_audio.SPEECH_HZ) if asked.response_format == "wav" else b""
     n_pieces = 0
     async with _failures(call, sink), call.deadline():
@@ -179,25 +180,9 @@ async def _failures(call: Call, sink: EventSink) -> AsyncIterator[None]:
         sink.event(openai_audio.error_event(error))
 
 
-async def _event_stream(call: Call, stages: Stages, content_type: str) -> tuple[web.StreamResponse, EventSink]:
-    response = await _begin(call, stages, content_type)
-    transport = call.request.transport
-    if not isinstance(transport, asyncio.WriteTransport):
-        raise ConnectionResetError("the client is gone")
-    error_at, cut_at = call.limits(Script())
-    chunked = call.request.version >= (1, 1)
-    sink = EventSink(transport, call.row, openai_audio.text_delta, chunked=chunked, error_at=error_at, cut_at=cut_at)
-    return response, sink
-
-
-async def _begin(call: Call, stages: Stages, content_type: str) -> web.StreamResponse:
-    headers = {"Content-Type": content_type, "Cache-Control": "no-cache", "Server-Timing": stages.server_timing()}
-    response = web.StreamResponse(headers=headers)
-    if call.request.version >= (1, 1):
-        response.enable_chunked_encoding()
-    await call.hold_headers()
-    await call.send(response)
-    return response
+async def _event_stream(call: Call, stages: Stages, limits: tuple[int, int]) -> tuple[web.StreamResponse, EventSink]:
+    response = await call.begin("text/event-stream", stages)
+    return response, call.sink(openai_audio.text_delta, limits)
 
 
 async def _with(first: Audio, rest: AsyncIterator[Audio]) -> AsyncIterator[Audio]:

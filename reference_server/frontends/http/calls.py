@@ -1,27 +1,27 @@
 """One inference request over HTTP from its last byte to its outcome: stamps, faults, refusals, counters.
 
 The routes say what the answer is; this file sees to it that every request, however it ends, leaves one true
-row and that every refusal is a reply in the dialect of its route.
+row and that every refusal is a reply in the dialect of its route. What no transport changes of that is in ``accounting``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 
 from aiohttp import web
 
-from reference_server.answers import Script
+from reference_server.accounting import UNTOUCHED, Account, accounted
 from reference_server.errors import RequestError, StreamCut, StreamFailure
 from reference_server.frontends.http import kserve_wire, ndjson_wire, openai_wire
 from reference_server.frontends.http.bodies import json_fields, read_body
 from reference_server.frontends.http.fields import Fields
 from reference_server.frontends.http.ordeal import break_off, ordeal
+from reference_server.frontends.http.stream import EventSink
 from reference_server.frontends.websocket import deepgram_wire
-from reference_server.misfortune.fate import Break, Misfortune, scripted_status
 from reference_server.service import Service
 from reference_server.stages import Stages
 from reference_server.truth import TruthRow
@@ -41,28 +41,34 @@ _LAST = frozenset({408, 413})
 class Call:
     """One request under way."""
 
-    service: Service
+    account: Account
     request: web.Request
     body: bytes
-    row: TruthRow
-    misfortune: Misfortune = field(default_factory=Misfortune)
     failed: bool = False
     """The request was refused, or its answer failed, before or after its header had gone out under status 200."""
-    own_cut: bool = False
-    """The request itself said where it is cut."""
     deadline_ns: int = -1
     """Instant of ``time.monotonic_ns()`` after which nobody wants the answer; -1 for none."""
+
+    @property
+    def service(self) -> Service:
+        """The server that it came to."""
+        return self.account.service
+
+    @property
+    def row(self) -> TruthRow:
+        """What is kept of it."""
+        return self.account.row
 
     def fields(self) -> Fields:
         """The JSON object in the body. Raises RequestError 400, or 415 when the header says that it is something else."""
         return json_fields(self.request, self.body)
 
-    @asynccontextmanager
-    async def deadline(self) -> AsyncIterator[None]:
+    def deadline(self) -> AbstractAsyncContextManager[None]:
         """Whatever the block waits for, it ends at the deadline. Raises RequestError 504."""
-        if self.deadline_ns < 0:
-            yield
-            return
+        return nullcontext() if self.deadline_ns < 0 else self._in_time()
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
         try:
             # The loop's clock is the monotonic clock that deadlines are told in.
             async with asyncio.timeout_at(self.deadline_ns / 1e9):
@@ -81,45 +87,45 @@ class Call:
         """Have the answer's anatomy in the metrics."""
         self.service.metrics.stage(self.row.model, stages)
 
-    def limits(self, script: Script) -> tuple[int, int]:
-        """Token positions at which the answer fails or is cut: the request's own wish before the server's
-        faults.
-        """
-        error_at = script.error_at if script.error_at >= 0 else self.misfortune.error_at
-        if script.cut_at >= 0:
-            self.own_cut = True
-            return error_at, script.cut_at
-        return error_at, self.misfortune.cut_at
-
-    @property
-    def break_by(self) -> Break:
-        """How the answer breaks off, if it does."""
-        return Break.CLOSE if self.own_cut else self.misfortune.break_by
-
-    def obey(self, script: Script) -> None:
-        """Raise the status that the script asks for, if it does."""
-        if script.status is not None:
-            raise scripted_status(script.status)
-
-    async def hold_headers(self) -> None:
-        """Wait as long as the faults say before the first byte."""
-        if self.misfortune.delay_ns > 0:
-            await self.service.wheel.sleep_until(self.row.received_ns + self.misfortune.delay_ns)
-
     async def send(self, response: web.StreamResponse) -> None:
         """Write the header, and the body if it is already known; stamp the first byte."""
         response.headers["x-request-id"] = self.row.request_id
-        if self.misfortune.content_type and response.status < 400:
-            response.headers["Content-Type"] = self.misfortune.content_type
+        if self.account.misfortune.content_type and response.status < 400:
+            response.headers["Content-Type"] = self.account.misfortune.content_type
         self.row.status = response.status
         self.row.first_write_ns = time.monotonic_ns()
         await response.prepare(self.request)
         if isinstance(response, web.Response):
             await response.write_eof()
 
+    async def begin(
+        self, content_type: str, stages: Stages, headers: Mapping[str, str] | None = None
+    ) -> web.StreamResponse:
+        """Send the header of an answer that comes piece by piece."""
+        response = web.StreamResponse(
+            headers={"Content-Type": content_type, "Cache-Control": "no-cache", "Server-Timing": stages.server_timing()}
+        )
+        response.headers.update(headers or {})
+        if self._chunked:
+            response.enable_chunked_encoding()
+        await self.account.hold()
+        await self.send(response)
+        return response
+
+    def sink(self, render: Callable[[str], bytes], limits: tuple[int, int]) -> EventSink:
+        """Where the events of an answer go that has begun. Raises ConnectionResetError when the client is gone."""
+        transport = self.request.transport
+        if not isinstance(transport, asyncio.WriteTransport):
+            raise ConnectionResetError("the client is gone")
+        return EventSink(transport, self.row, render, chunked=self._chunked, error_at=limits[0], cut_at=limits[1])
+
+    @property
+    def _chunked(self) -> bool:
+        return self.request.version >= (1, 1)
+
     async def reply(self, body: bytes, *, server_timing: str = "") -> web.Response:
         """Send a JSON body under status 200."""
-        await self.hold_headers()
+        await self.account.hold()
         response = web.Response(body=body, content_type="application/json")
         if server_timing:
             response.headers["Server-Timing"] = server_timing
@@ -139,41 +145,34 @@ def inference(service: Service, respond: Respond) -> Callable[[web.Request], Awa
             b"" if closed else await read_body(request, limit=service.max_body_bytes, timeout_s=service.read_timeout_s)
         )
         received_ns = time.monotonic_ns()
-        row = service.truth.open(request_id(service, request), "", received_ns)
-        call = Call(service, request, body, row)
-        outcome = "error"
-        if closed is None:
-            service.begin(received_ns)
-        else:  # the clock of the faults starts with a request that is served
-            service.n_in_flight += 1
-        try:
-            response = await _answer(call, respond, closed)
-            outcome = "error" if call.failed else "ok"
-            return response
-        except StreamCut:
-            outcome = "cut"
-            await break_off(request, call.break_by)
-            raise asyncio.CancelledError from None
-        except (asyncio.CancelledError, ConnectionError):
-            outcome = "cancelled"
-            raise
-        finally:
-            service.n_in_flight -= 1
-            service.truth.close(row, outcome, time.monotonic_ns())
-            service.metrics.request(row.model, row.status, row.outcome)
+        with accounted(service, request_id(service, request), received_ns, closed) as account:
+            call = Call(account, request, body)
+            try:
+                response = await _answer(call, respond)
+                account.outcome = "error" if call.failed else "ok"
+                return response
+            except StreamCut:
+                account.outcome = "cut"
+                await break_off(request, account.break_by)
+                raise asyncio.CancelledError from None
+            except (asyncio.CancelledError, ConnectionError):
+                account.outcome = "cancelled"
+                raise
 
     return handle
 
 
-async def _answer(call: Call, respond: Respond, closed: RequestError | None) -> web.StreamResponse:
+async def _answer(call: Call, respond: Respond) -> web.StreamResponse:
     """The route's answer, or the reply to a request that is refused or fails: of either the client may be gone, which raises."""
     service, received_ns = call.service, call.row.received_ns
     try:
-        if closed is not None:
-            raise closed
+        if call.account.closed is not None:
+            raise call.account.closed
         call.deadline_ns = _deadline_ns(call.request, received_ns)
-        call.misfortune = service.faults.draw(received_ns, in_flight=service.n_in_flight)
-        async with ordeal(call.request, call.misfortune, service.wheel, received_ns):
+        misfortune = call.account.draw()
+        if misfortune is UNTOUCHED:
+            return await respond(call)
+        async with ordeal(call.request, misfortune, service.wheel, received_ns):
             return await respond(call)
     except RequestError as error:
         call.failed = True
@@ -187,12 +186,11 @@ async def _answer(call: Call, respond: Respond, closed: RequestError | None) -> 
 
 
 async def _refuse(call: Call, error: RequestError) -> web.Response:
-    if error.status in (429, 503) and call.row.model not in call.service.fixed:  # whose batchers count for themselves
-        call.service.metrics.rejected(call.row.model, error.code or "unnamed")
+    call.account.refused(error)
     response = refusal(call.request, error)
     if call.service.startup.draining:
         response.force_close()  # the next request goes to another server
-    await call.hold_headers()
+    await call.account.hold()
     await call.send(response)
     return response
 

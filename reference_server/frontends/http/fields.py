@@ -4,6 +4,7 @@ protocol.
 
 from __future__ import annotations
 
+import codecs
 import json
 from typing import Any
 
@@ -24,6 +25,10 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number of JSON's")
 
 
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_NO_SCRIPT = Script()
+
+
 class Fields:
     """One JSON object, read field by field; ``prefix`` goes before names in messages."""
 
@@ -35,7 +40,7 @@ class Fields:
     def parse(body: bytes) -> Fields:
         """The object in a request body."""
         try:
-            values = json.loads(body.decode("utf-8-sig"), parse_constant=_no_number)
+            values = _DECODER.decode(body.removeprefix(codecs.BOM_UTF8).decode())
         except RecursionError:
             raise RequestError(
                 400, "the body is not JSON that can be read: too deeply nested", code="invalid_json"
@@ -111,6 +116,8 @@ class Fields:
     def script(self) -> Script:
         """The request's own wishes for what should happen to it, in the object ``plimsoll``."""
         fields = self.mapping("plimsoll")
+        if not fields.values:
+            return _NO_SCRIPT
         allowed = (*_SCRIPT_MS, *_SCRIPT_INT, *_SCRIPT_BOOL)
         for key in fields.values:
             if key not in allowed:

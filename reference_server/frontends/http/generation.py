@@ -5,17 +5,17 @@ An answer's anatomy is complete only at its end, so a stream has it in its last 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
 from aiohttp import web
 
+from reference_server.accounting import obey
 from reference_server.answers import Answer, Ask, Finish, Sink, TextModel
 from reference_server.errors import RequestError, StreamFailure
 from reference_server.frontends.http.calls import Call
-from reference_server.frontends.http.stream import EventSink, Stopped, StopSink, TextSink
+from reference_server.frontends.http.stream import Stopped, StopSink, TextSink
 from reference_server.frontends.http.text_request import TextRequest
 from reference_server.stages import POSTPROCESS, PREPROCESS, Stages
 
@@ -46,7 +46,7 @@ class Writer(Protocol):
 async def generate(call: Call, model: TextModel, asked: TextRequest, writer: Writer) -> web.StreamResponse:
     """Answer a request. Raises RequestError before the first byte."""
     row = call.row
-    call.obey(asked.script)
+    obey(asked.script)
     call.service.check(model, len(asked.prompt), asked.max_new, asked.script)
     ask = Ask(
         asked.prompt,
@@ -71,38 +71,24 @@ async def generate(call: Call, model: TextModel, asked: TextRequest, writer: Wri
 
 
 async def _whole(call: Call, asked: TextRequest, answer: Answer, writer: Writer, stages: Stages) -> web.StreamResponse:
-    error_at, cut_at = call.limits(asked.script)
+    error_at, cut_at = call.account.limits(asked.script)
     sink = TextSink(error_at=error_at, cut_at=cut_at)
     async with call.deadline():
         finish = await _play(answer, asked, sink)
-    with stages.time(POSTPROCESS):
-        body = writer.whole(sink.text, finish, stages, time.monotonic_ns() - call.row.received_ns)
+    ended_ns = time.monotonic_ns()
+    body = writer.whole(sink.text, finish, stages, ended_ns - call.row.received_ns)
+    stages.add(POSTPROCESS, time.monotonic_ns() - ended_ns)
     _count(call, finish, sink.first_ns, stages)
     return await call.reply(body, server_timing=stages.server_timing())
 
 
 async def _stream(call: Call, asked: TextRequest, answer: Answer, writer: Writer, stages: Stages) -> web.StreamResponse:
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": writer.content_type,
-            "Cache-Control": "no-cache",
-            "Server-Timing": stages.server_timing(),
-        }
-    )
-    chunked = call.request.version >= (1, 1)
-    if chunked:
-        response.enable_chunked_encoding()
-    await call.hold_headers()
-    await call.send(response)
-    transport = call.request.transport
-    if not isinstance(transport, asyncio.WriteTransport):
-        raise ConnectionResetError("the client is gone")
-    error_at, cut_at = call.limits(asked.script)
+    response = await call.begin(writer.content_type, stages)
 
     def render(text: str) -> bytes:
         return writer.token(text, sink.n_tokens)
 
-    sink = EventSink(transport, call.row, render, chunked=chunked, error_at=error_at, cut_at=cut_at)
+    sink = call.sink(render, call.account.limits(asked.script))
     for message in writer.opening():
         sink.event(message)
     try:

@@ -5,19 +5,18 @@ What the models make of a request is in ``open_inference``; here are the bytes a
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from aiohttp import web
 
+from reference_server.accounting import obey
 from reference_server.answers import Answer, Ask
 from reference_server.errors import RequestError, StreamFailure
 from reference_server.frontends import open_inference
 from reference_server.frontends.http import kserve_binary, kserve_wire
 from reference_server.frontends.http.calls import Call, inference
 from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.frontends.http.stream import EventSink
 from reference_server.frontends.open_inference import InferRequest, Occasion, card
 from reference_server.service import Service
 from reference_server.tensors import Tensor
@@ -80,9 +79,9 @@ def _card(service: Service, request: web.Request) -> open_inference.Card:
 
 def _occasion(call: Call, request: InferRequest) -> Occasion:
     wish = request.wishes
-    call.obey(wish.script)
+    obey(wish.script)
     deadline_ns = open_inference.deadline(call.row.received_ns, wish, call.deadline_ns)
-    return Occasion(call.row, call.limits(wish.script), deadline_ns)
+    return Occasion(call.row, call.account.limits(wish.script), deadline_ns)
 
 
 async def _infer(call: Call) -> web.StreamResponse:
@@ -99,14 +98,14 @@ async def _infer(call: Call) -> web.StreamResponse:
     if n_json is not None:
         response.headers[kserve_binary.HEADER] = str(n_json)
     response.headers["Server-Timing"] = occasion.stages.server_timing()
-    await call.hold_headers()
+    await call.account.hold()
     await call.send(response)
     return response
 
 
 def _text_request(call: Call) -> InferRequest:
     """The body of the generate routes: ``text_input``, and parameters in their own object or beside it."""
-    model = _card(call.service, call.request).name
+    model = call.service.model(_card(call.service, call.request).name).name
     call.row.model = model
     fields = Fields.parse(call.body)
     given = fields.mapping("parameters").values
@@ -157,30 +156,8 @@ async def _generate_stream(call: Call) -> web.StreamResponse:
 async def _stream(
     call: Call, request: InferRequest, occasion: Occasion, ask: Ask, answer: Answer
 ) -> web.StreamResponse:
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "text/event-stream",
-            "Cache-Control": "no-cache",
-            "Server-Timing": occasion.stages.server_timing(),
-        }
-    )
-    chunked = call.request.version >= (1, 1)
-    if chunked:
-        response.enable_chunked_encoding()
-    await call.hold_headers()
-    await call.send(response)
-    transport = call.request.transport
-    if not isinstance(transport, asyncio.WriteTransport):
-        raise ConnectionResetError("the client is gone")
-    error_at, cut_at = occasion.limits
-    sink = EventSink(
-        transport,
-        call.row,
-        lambda text: _event(_frame(request, text)),
-        chunked=chunked,
-        error_at=error_at,
-        cut_at=cut_at,
-    )
+    response = await call.begin("text/event-stream", occasion.stages)
+    sink = call.sink(lambda text: _event(_frame(request, text)), occasion.limits)
     try:
         async with open_inference.in_time(call.service, request.model, occasion.deadline_ns):
             finish = await answer.play(sink)

@@ -17,7 +17,7 @@ from reference_server.frontends.http import text_request
 from reference_server.frontends.http.fields import Fields, invalid
 from reference_server.frontends.http.multipart import Part
 from reference_server.speech.audio import AudioError
-from reference_server.speech.seam import Audio, Heard, Word
+from reference_server.speech.seam import Audio, Heard
 from reference_server.speech.wav import read_wav
 
 TRANSCRIPT_TYPES = {
@@ -118,35 +118,6 @@ def parse_speech(fields: Fields) -> SpeechRequest:
         fields.text("voice", "")  # there is one voice, by whatever name
     speed = fields.number("speed", 1.0, low=0.25, high=4.0)
     return SpeechRequest(fields.text("model"), text, form, speed, stream_format == "sse")
-
-
-class Agreement:
-    """Which words of an utterance are safe to send while it goes on: those that two partials in a row agree on.
-
-    A word once given is not taken back; where the final differs after all, the whole text at the end is what counts.
-    """
-
-    def __init__(self) -> None:
-        self._before: list[str] = []
-        self._n_given = 0
-
-    def partial(self, words: Sequence[Word]) -> list[str]:
-        """Words to send now."""
-        now = [word.text for word in words]
-        n_same = 0
-        for old, new in zip(self._before, now, strict=False):
-            if old != new:
-                break
-            n_same += 1
-        self._before = now
-        given, self._n_given = now[self._n_given : n_same], max(self._n_given, n_same)
-        return given
-
-    def final(self, words: Sequence[Word]) -> list[str]:
-        """The rest of the utterance; the next one begins."""
-        rest = [word.text for word in words[self._n_given :]]
-        self._before, self._n_given = [], 0
-        return rest
 
 
 def transcript(asked: TranscriptionRequest, finals: Sequence[Heard]) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from aiohttp import web
 
+from reference_server.accounting import obey
 from reference_server.answers import Script
 from reference_server.frontends.http import openai_wire
 from reference_server.frontends.http.calls import Call, inference
@@ -15,7 +16,7 @@ from reference_server.frontends.http.fields import Fields, invalid
 from reference_server.frontends.http.generation import generate
 from reference_server.frontends.http.openai_responses import ResponseWriter, parse_response
 from reference_server.frontends.http.openai_wire import ChunkWriter
-from reference_server.frontends.http.text_request import TextRequest
+from reference_server.frontends.http.text_request import TextRequest, priority
 from reference_server.service import Service
 from reference_server.stages import INFERENCE, PREPROCESS, Stages
 from reference_server.tensors import Tensor
@@ -88,7 +89,8 @@ async def _from_tokens(call: Call, fields: Fields, name: str, stages: Stages) ->
     model = call.service.model(name)
     call.row.model = model.name
     asked = openai_wire.parse_embedding(fields, model.tokenizer)
-    call.obey(asked.script)
+    priority(fields)  # vectors are made at once: a rank is checked, and changes nothing
+    obey(asked.script)
     call.service.check(model, max(len(prompt) for prompt in asked.prompts), 0, asked.script)
     stages.add(PREPROCESS, time.monotonic_ns() - call.row.received_ns)
     async with call.deadline():
@@ -104,15 +106,15 @@ async def _from_texts(call: Call, fields: Fields, name: str, stages: Stages) -> 
     call.row.model = name
     inputs, names = openai_wire.embedding_inputs(fields)
     openai_wire.wants_base64(fields)
-    script = fields.script()
-    call.obey(script)
+    script, rank = fields.script(), priority(fields)
+    obey(script)
     _no_timetable(script)
     for text, where in zip(inputs, names, strict=True):
         if not isinstance(text, str):
             raise invalid(where, f"must be a string: model {name!r} takes no token ids")
     texts = np.array([text.encode("utf-8", "replace") for text in inputs], dtype=np.object_)
     tensors = [Tensor(batched.model.inputs[0].name, "BYTES", texts)]
-    given = await batched.infer(tensors, stages, deadline_ns=call.deadline_ns)
+    given = await batched.infer(tensors, stages, priority=rank, deadline_ns=call.deadline_ns)
     # Bytes count as tokens, as for the other models here.
     return given[0].data.tolist(), sum(map(len, texts))
 

@@ -11,6 +11,7 @@ import json
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from reference_server.answers import Finish, Script
@@ -22,6 +23,7 @@ from reference_server.stages import Stages
 from reference_server.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"
+_to_json = json.JSONEncoder().encode
 _REFUSED = ("tools", "functions", "logprobs", "audio", "suffix", "echo")
 
 
@@ -115,8 +117,6 @@ class ChunkWriter:
         self._chat = chat
         self._id = answer_id
         self._created_s = created_s
-        marker = "\x00"
-        self._before, self._after = _event(self._content(marker)).split(json.dumps(marker).encode())
 
     def opening(self) -> Sequence[bytes]:
         """The first chat frame; completions have none."""
@@ -129,7 +129,15 @@ class ChunkWriter:
         """A content frame; all but the text was rendered beforehand, unless each frame has its usage."""
         if self._request.continuous_usage:
             return _event(self._content(text) | {"usage": self._usage(Finish("", n_new, -1))})
-        return self._before + json.dumps(text).encode() + self._after
+        before, after = self._halves
+        return before + _to_json(text).encode() + after
+
+    @cached_property
+    def _halves(self) -> tuple[bytes, bytes]:
+        """What comes before and after the text of a content frame: only streams need it."""
+        marker = "\x00"
+        before, after = _event(self._content(marker)).split(json.dumps(marker).encode())
+        return before, after
 
     def failure(self, error: RequestError) -> bytes:
         """An error in the middle of a stream, under status 200."""

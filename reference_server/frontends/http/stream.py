@@ -37,6 +37,7 @@ class EventSink:
         self._chunked = chunked
         self._error_at = error_at
         self._cut_at = cut_at
+        self._may_break = error_at >= 0 or cut_at >= 0
         self._n_tokens = 0
 
     @property
@@ -50,14 +51,17 @@ class EventSink:
 
     def token(self, text: str, n_tokens: int, due_ns: int) -> None:
         """Write one token event and stamp it."""
-        struck(self._n_tokens, self._error_at, self._cut_at)
+        if self._may_break:
+            struck(self._n_tokens, self._error_at, self._cut_at)
         self._n_tokens += n_tokens
         if not text:
             return  # half a character: nothing to show yet
         self.stamped(self._render(text), due_ns)
 
     def stamped(self, data: bytes, due_ns: int = -1) -> None:
-        """Write one whole event that counts as output, and stamp it."""
+        """Write one whole event that counts as output, and stamp it. Raises ConnectionError when the client is gone."""
+        if self._transport.is_closing():
+            raise ConnectionResetError("the client is gone")
         frame = self._frame(data)
         before_ns = time.monotonic_ns()
         self._transport.write(frame)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from reference_server.answers import Script
 from reference_server.frontends.http.fields import Fields, invalid
+from reference_server.scheduler import PRIORITIES
 from reference_server.tokenizer import Tokenizer
 
 MAX_STOPS = 4
@@ -45,8 +46,8 @@ def stops(fields: Fields, name: str = "stop") -> tuple[str, ...]:
 
 
 def priority(fields: Fields) -> int:
-    """Lower goes first; 0 when it isn't given."""
-    return fields.integer("priority", 0, low=-(2**31))
+    """Lower goes first; 0 when it isn't given. Checked the same for every model, also for one that has no use for it."""
+    return fields.integer("priority", 0, low=PRIORITIES[0], high=PRIORITIES[-1])
 
 
 def sampling(fields: Fields) -> None:

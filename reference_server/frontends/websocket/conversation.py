@@ -18,11 +18,6 @@ class Conversed:
 
     items: list[Item] = field(default_factory=list)
 
-    @property
-    def last_id(self) -> str | None:
-        """The id of the newest item."""
-        return self.items[-1].item_id if self.items else None
-
     def add(self, item: Item, after: str | None = None) -> str | None:
         """Put an item at the end, or after another ("root": first); returns the id of the one before it.
 

@@ -103,7 +103,7 @@ def listen_options(given: Mapping[str, str]) -> ListenOptions:
         raise invalid("utterance_end_ms", "needs interim_results=true")
     options = ListenOptions(
         encoding=encoding,
-        sample_rate=query.integer("sample_rate", 8000 if encoding != "linear16" else None, low=1, high=384_000),
+        sample_rate=query.integer("sample_rate", 8000 if encoding != "linear16" else None, low=8000, high=48_000),
         channels=query.integer("channels", 1, low=1, high=8),
         interim=interim,
         endpointing_ms=_endpointing(query),
@@ -127,7 +127,7 @@ def recorded_options(given: Mapping[str, str]) -> tuple[str | None, int]:
     query.accept(("model", *_LISTEN_IGNORED))
     query.refuse(_LISTEN_REFUSED)
     encoding = query.choice("encoding", ENCODINGS) if query.text("encoding") else None
-    sample_rate = query.integer("sample_rate", None if encoding == "linear16" else 8000, low=1, high=384_000)
+    sample_rate = query.integer("sample_rate", None if encoding == "linear16" else 8000, low=8000, high=48_000)
     query.check()
     return encoding, sample_rate
 

@@ -32,7 +32,7 @@ from reference_server.truth import TruthRow
 
 COMMANDS = ("KeepAlive", "Finalize", "CloseStream", "Configure")
 IDLE_S = 10.0
-"""A stream that sends neither audio nor text for so long is closed."""
+"""A stream that sends neither audio nor text for so long is closed; sooner where the server's read timeout is shorter."""
 LONGEST_S = 600.0
 """Without endpointing an utterance of this length is ended by a final, wherever that is."""
 _PIECE_S = 0.5
@@ -55,7 +55,8 @@ def add_routes(app: web.Application, sessions: Sessions) -> None:
             single_utterance=options.endpointing_ms is None,
         )
         writer = ListenWriter(row.request_id, row.model)
-        return Listening(options, listener, writer, sessions.count_stages(row))
+        idle_s = min(IDLE_S, sessions.service.read_timeout_s)
+        return Listening(options, listener, writer, sessions.count_stages(row), idle_s)
 
     app.router.add_get("/v1/listen", sessions.route(DIALECT, admit))
     app.router.add_post("/v1/listen", inference(sessions.service, _recorded))
@@ -207,6 +208,8 @@ async def _recorded(call: Call) -> web.StreamResponse:
             audio, sample_rate = read_wav(call.body)
         else:
             audio = decode(encoding, call.body)
+        if len(audio) == 0:
+            raise AudioError("it holds not one sample")
     except AudioError as error:
         raise RequestError(400, f"the body is no audio: {error}", code="bad_audio") from None
     listener = model.listen(sample_rate, interim=False)

@@ -42,9 +42,8 @@ def add_routes(app: web.Application, sessions: Sessions) -> None:
 
     def admit(request: web.Request, row: TruthRow) -> Conversation:
         hearing = recogniser(service)
-        row.model = request.query.get("model", "") or hearing.name
-        if row.model != hearing.name:
-            row.model = service.model(row.model).name
+        name = request.query.get("model", "") or hearing.name
+        row.model = hearing.name if name == hearing.name else service.model(name).name
         settings = Settings(row.model, spoken=service.synthesiser is not None)
         return Talking(service, settings, Events(row.request_id), InputAudio(hearing, settings))
 

@@ -1,7 +1,7 @@
 """One WebSocket session from its handshake to its outcome: admission, stamps, faults, refusals, counters, and the end of the server.
 
 The WebSocket counterpart of ``frontends/http/calls.py``: whatever a session comes to, it leaves one true row, and whoever is refused is
-told before the upgrade, in the dialect of the route. A session counts as one request in flight for as long as it lasts.
+told before the upgrade, in the dialect of the route. A session counts as one request in flight for as long as it lasts (``accounting``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
+from reference_server.accounting import Account, accounted
 from reference_server.errors import RequestError, StreamCut, StreamFailure
 from reference_server.frontends.http.calls import request_id
 from reference_server.frontends.http.ordeal import break_off, ordeal
@@ -27,7 +28,6 @@ from reference_server.frontends.websocket.peer import (
     Conversation,
     Ending,
 )
-from reference_server.misfortune.fate import Misfortune
 from reference_server.service import Service
 from reference_server.stages import Stages
 from reference_server.truth import TruthRow
@@ -61,21 +61,8 @@ class Sessions:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             service, received_ns = self.service, time.monotonic_ns()
-            row = service.truth.open(request_id(service, request), "", received_ns)
-            session = _Session(self, request, row, dialect)
-            closed = service.closed()
-            if closed is None:
-                service.begin(received_ns)
-            else:  # the clock of the faults starts with a request that is served
-                service.n_in_flight += 1
-            try:
-                if closed is not None:
-                    return await session.refuse(closed)
-                return await session.run(admit)
-            finally:
-                service.n_in_flight -= 1
-                service.truth.close(row, session.outcome, time.monotonic_ns())
-                service.metrics.request(row.model, row.status, row.outcome)
+            with accounted(service, request_id(service, request), received_ns, service.closed()) as account:
+                return await _Session(self, request, account, dialect).run(admit)
 
         return handle
 
@@ -93,38 +80,35 @@ class Sessions:
 class _Session:
     sessions: Sessions
     request: web.Request
-    row: TruthRow
+    account: Account
     dialect: Dialect
-    misfortune: Misfortune = field(default_factory=Misfortune)
-    outcome: str = "error"
     over: bool = False
     """All was said: whether the client waits for the close frame is its own affair."""
 
     async def run(self, admit: Admit) -> web.StreamResponse:
         """From the faults' draw to the close frame. Raises CancelledError and ConnectionError when the client is gone."""
-        service, request = self.sessions.service, self.request
+        account, request = self.account, self.request
         conversation: Conversation | None = None
         try:
-            self.misfortune = service.faults.draw(self.row.received_ns, in_flight=service.n_in_flight)
-            async with ordeal(request, self.misfortune, service.wheel, self.row.received_ns):
+            async with ordeal(request, account.draw(), account.service.wheel, account.row.received_ns):
                 if not web.WebSocketResponse().can_prepare(request):
                     message = f"{request.path} is a WebSocket. Connect with a WebSocket handshake, version 13"
                     raise RequestError(426, message, code="no_upgrade")
-                conversation = admit(request, self.row)
-                await self._hold_headers()
+                conversation = admit(request, account.row)
+                await account.hold()
                 return await self._upgraded(conversation)
         except RequestError as error:
-            await self._hold_headers()
-            return await self.refuse(error)
+            await account.hold()
+            return await self._refuse(error)
         except StreamCut:
-            self.outcome = "cut"
+            account.outcome = "cut"
             if conversation is not None:
                 conversation.close()
-            await break_off(request, self.misfortune.break_by)
+            await break_off(request, account.break_by)
             raise asyncio.CancelledError from None
         except (asyncio.CancelledError, ConnectionError):
             if not self.over:
-                self.outcome = "cancelled"
+                account.outcome = "cancelled"
             raise
         finally:
             if conversation is not None:
@@ -133,15 +117,15 @@ class _Session:
     async def _upgraded(self, conversation: Conversation) -> web.StreamResponse:
         peer, response = await upgrade(
             self.request,
-            self.row,
-            self.misfortune,
+            self.account.row,
+            self.account.misfortune,
             protocols=self.dialect.protocols,
             max_message=self.sessions.service.max_body_bytes,
         )
         self.sessions.open.add(peer)
         try:
             ending = await conversation.hold(peer)
-            self.outcome = "ok" if ending is None or ending.ok else "error"
+            self.account.outcome = "ok" if ending is None or ending.ok else "error"
         except BrokenMessage:
             return response  # closed already, with the status code of what was wrong
         except RequestError as error:
@@ -159,22 +143,18 @@ class _Session:
             await peer.close(ending)
         return response
 
-    async def _hold_headers(self) -> None:
-        if self.misfortune.delay_ns > 0:
-            await self.sessions.service.wheel.sleep_until(self.row.received_ns + self.misfortune.delay_ns)
-
-    async def refuse(self, error: RequestError) -> web.StreamResponse:
+    async def _refuse(self, error: RequestError) -> web.StreamResponse:
         """Answer the handshake with a refusal."""
-        if error.status in (429, 503):
-            self.sessions.service.metrics.rejected(self.row.model, error.code or "unnamed")
-        response = self.dialect.refuse(error, self.row.request_id)
-        response.headers["x-request-id"] = self.row.request_id
+        row = self.account.row
+        self.account.refused(error)
+        response = self.dialect.refuse(error, row.request_id)
+        response.headers["x-request-id"] = row.request_id
         if error.retry_after_s is not None:
             response.headers["Retry-After"] = str(error.retry_after_s)
         if error.status == 426:
             response.headers["Upgrade"] = "websocket"
-        self.row.status = error.status
-        self.row.first_write_ns = time.monotonic_ns()
+        row.status = error.status
+        row.first_write_ns = time.monotonic_ns()
         await response.prepare(self.request)
         await response.write_eof()
         return response

@@ -217,7 +217,7 @@ async def _whole(call: Call) -> web.StreamResponse:
 
 
 async def _write(call: Call, response: web.StreamResponse, data: bytes) -> None:
-    error_at, cut_at = call.limits(Script())
+    error_at, cut_at = call.account.limits(Script())
     struck(len(call.row.before_ns), -1, cut_at if error_at < 0 else error_at)
     before_ns = time.monotonic_ns()
     await response.write(data)
@@ -227,19 +227,12 @@ async def _write(call: Call, response: web.StreamResponse, data: bytes) -> None:
 
 async def _begin(call: Call, options: SpeakOptions, stages: Stages, n_characters: int) -> web.StreamResponse:
     kind = "audio/wav" if options.container == "wav" else f"audio/{_MIME[options.encoding]};rate={options.sample_rate}"
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": kind,
-            "Server-Timing": stages.server_timing(),
-            "dg-request-id": call.row.request_id,
-            "dg-model-name": call.row.model,
-            "dg-char-count": str(n_characters),
-        }
-    )
-    if call.request.version >= (1, 1):
-        response.enable_chunked_encoding()
-    await call.hold_headers()
-    await call.send(response)
+    headers = {
+        "dg-request-id": call.row.request_id,
+        "dg-model-name": call.row.model,
+        "dg-char-count": str(n_characters),
+    }
+    response = await call.begin(kind, stages, headers)
     if options.container == "wav":
         await response.write(wav_header(options.sample_rate, encoding=options.encoding))
     return response

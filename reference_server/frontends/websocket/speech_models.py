@@ -13,7 +13,7 @@ def recogniser(service: Service, name: str = "") -> Recogniser:
     """The recogniser. Raises RequestError: 404 or 400 when that is no name of one, 503 while the server starts."""
     found = service.recogniser
     if found is None or name not in ("", found.name):
-        raise service.unknown(name or "recogniser", "recognises speech")
+        raise service.unknown(name or "recogniser", "listens")
     return found
 
 

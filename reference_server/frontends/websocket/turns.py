@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from reference_server.frontends.websocket.words import CertainWords
+from reference_server.speech.certain_words import CertainWords
 from reference_server.speech.seam import Heard
 
 

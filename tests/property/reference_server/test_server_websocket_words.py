@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_server.frontends.websocket.turns import Ended, Said, Turns
-from reference_server.frontends.websocket.words import CertainWords, SpokenWords
+from reference_server.frontends.websocket.words import SpokenWords
+from reference_server.speech.certain_words import CertainWords
 from reference_server.speech.seam import Heard, Word
 
 WORD = st.sampled_from(["a", "b", "c"])

@@ -15,7 +15,6 @@ from reference_server.errors import RequestError
 from reference_server.frontends.http import multipart, openai_audio
 from reference_server.frontends.http.fields import Fields
 from reference_server.frontends.http.multipart import Part
-from reference_server.frontends.http.openai_audio import Agreement
 from reference_server.speech.seam import Heard, Word
 from reference_server.speech.wav import write_wav
 
@@ -124,27 +123,6 @@ def test_speech_that_can_t_be_made_is_refused_by_name(change: dict[str, Any], fi
 
 def words(text: str) -> tuple[Word, ...]:
     return tuple(Word(word, i * 0.5, i * 0.5 + 0.4, 0.5) for i, word in enumerate(text.split()))
-
-
-def test_a_word_is_sent_when_two_partials_agree_on_it() -> None:
-    agreement = Agreement()
-    assert agreement.partial(words("the")) == []
-    assert agreement.partial(words("the lime")) == ["the"]
-    assert agreement.partial(words("the line is")) == []
-    assert agreement.partial(words("the line is on")) == ["line", "is"]
-    assert agreement.final(words("the line is on her")) == ["on", "her"]
-    assert agreement.partial(words("no")) == []
-    assert agreement.final(words("no")) == ["no"]
-
-
-@given(st.lists(st.lists(st.sampled_from("abc"), max_size=6), max_size=8), st.lists(st.sampled_from("abc"), max_size=6))
-def test_where_partials_only_grow_the_words_sent_are_the_final(partials: list[list[str]], final: list[str]) -> None:
-    agreement = Agreement()
-    sent: list[str] = []
-    for n in sorted(min(len(partial), len(final)) for partial in partials):
-        sent += agreement.partial(words(" ".join(final[:n])))
-    sent += agreement.final(words(" ".join(final)))
-    assert sent == final
 
 
 FINALS = [

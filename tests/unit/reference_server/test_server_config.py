@@ -34,7 +34,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         (["--model", "gpt"], "--model gpt: unknown. Choose from llm, scripted"),
         (["--device", "tpu"], "--device tpu"),
         (["--http-port", "70000"], "--http-port 70000"),
-        (["--http-port", "x"], "invalid int value"),
+        (["--http-port", "x"], "--http-port: 'x' is no whole number"),
         (["--ttft", "50"], "no duration"),
         (["--max-batch", "0"], "--max-batch: must be at least 1"),
         (["--kv-blocks", "0"], "--kv-blocks: must be at least 1"),
@@ -42,6 +42,14 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         (["--max-connections", "0"], "--max-connections: must be at least 1"),
         (["--read-timeout", "0s"], "--read-timeout: must be longer than nothing"),
         (["--fault", "nonsense"], "unknown fault"),
+        (["--threads", "100000"], "--threads 100000: at most 256"),
+        (["--seed", "-1"], "--seed -1: must lie between 0 and"),
+        (["--preset", "huge"], "--preset huge: unknown. Choose from tiny"),
+        (["--model", "llm", "--weights", "/nowhere"], "--weights /nowhere: no such folder"),
+        (["--weights", "/"], "only llm takes weights. Add --model llm"),
+        (["--http-port", "7001", "--grpc-port", "7001"], "--grpc-port 7001: that is the HTTP port too"),
+        (["--ready-fd", "4711"], "--ready-fd 4711: no such descriptor"),
+        (["--host", "256.0.0.1", "--http-port", "0"], "Choose another --host"),
         (["--colour", "red"], "unrecognized arguments"),
     ],
 )
@@ -57,6 +65,28 @@ def test_a_bad_argument_is_one_line_and_exit_2(
     assert part in shown.err
     assert shown.err.count("\n") == 1
     assert shown.out == ""
+
+
+def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = [
+        "--ttft",
+        "5",
+        "--grpc-port",
+        "x",
+        "--model",
+        "gpt",
+        "--device",
+        "tpu",
+        "--max-batch",
+        "0",
+        "--preset",
+        "huge",
+    ]
+    assert main([*wrong, "--fault", "nonsense", "--fault", "stall"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert {line.split()[0] for line in lines} == {"reference_server:"}
+    named = ["--grpc-port", "--ttft", "--model", "--device", "--preset", "--max-batch", "--fault", "--fault"]
+    assert [line.split()[1].rstrip(":") for line in lines] == named
 
 
 def test_no_model_at_all_is_refused() -> None:
@@ -76,9 +106,24 @@ def test_the_ready_line_says_where_the_server_is() -> None:
 
 def test_the_scripted_server_imports_neither_torch_nor_the_load_generator() -> None:
     code = (
-        "import sys, reference_server.__main__, reference_server.frontends.http.server as f\n"
+        "import sys, reference_server.__main__, reference_server.server, reference_server.frontends.http.server as f\n"
         "assert f.FRONTEND\n"
         "bad = {m.split('.')[0] for m in sys.modules} & {'torch', 'harness', 'scenarios', 'slo', 'reports'}\n"
         "sys.exit(str(bad) if bad else 0)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_ctrl_c_while_the_server_is_imported_is_no_traceback() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'reference_server.server':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from reference_server.__main__ import main\n"
+        "sys.exit(main([]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")

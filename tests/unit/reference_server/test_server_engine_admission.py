@@ -263,6 +263,30 @@ def test_a_deadline_out_of_reach_is_a_503_and_one_within_reach_is_let_in() -> No
     with_model(play, clock=clock)
 
 
+def test_who_waits_only_for_the_next_step_is_no_queue() -> None:
+    clock = Clock()
+
+    async def play(model: LanguageModel, gate: Gate) -> None:
+        scheduler = model.engine.scheduler
+        scheduler.max_batch = 8
+        answers = [model.ask(ask(max_new=1))]
+        await asyncio.to_thread(gate.entered.acquire)
+        paced(model, clock, 2)
+        answers += [model.ask(ask(max_new=9)) for _ in range(3)]
+        assert (scheduler.n_waiting, scheduler.n_kept) == (3, 0)
+        model.ask(ask(deadline_ns=clock.now_ns + 1)).close()  # the next step has room for it
+        gate.leave.release()
+        await answers[0].ready()
+        await asyncio.to_thread(gate.entered.acquire)
+        assert (
+            model.engine.drain.wait_s(1, clock.now_ns) is None
+        )  # and who left meanwhile says nothing of a queue's pace
+        for answer in answers:
+            answer.close()
+
+    with_model(play, clock=clock)
+
+
 def test_who_still_waits_when_the_server_stops_is_told_with_a_503() -> None:
     async def main() -> None:
         model = LanguageModel(

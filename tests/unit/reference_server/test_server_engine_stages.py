@@ -7,8 +7,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from reference_server.answers import Ask
 from reference_server.engine import Engine
+from reference_server.frontends.http.stream import Stopped, StopSink
 from reference_server.kv_blocks import KvBlocks
 from reference_server.llm import LanguageModel
 from reference_server.runner import Chunk, ScriptedRunner
@@ -86,6 +89,31 @@ def test_each_span_lies_in_its_stage_and_they_add_up_to_the_answer() -> None:
         }
         assert sum(wanted.stages.spans_ns.values()) == clock.now_ns - begun_ns
         answer.close()
+        await model.engine.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def test_an_answer_that_a_text_ends_has_its_whole_anatomy() -> None:
+    clock = Clock()
+    turns = Turns(clock)
+
+    async def main() -> None:
+        model = language_model(turns, clock)
+        wanted = ask(4, 9)
+        begun_ns = clock.now_ns
+        answer = model.ask(wanted)
+        await model.engine.start()
+        turns.may_step.release()
+        await answer.ready()
+        with pytest.raises(Stopped):
+            await answer.play(StopSink(turns, ["g"]))  # "e", "f", "g"
+        assert turns.text == "ef"
+        spans = wanted.stages.spans_ns
+        assert (spans["decode"], spans["postprocess"]) == (2 * TOKEN_NS, 2 * TEXT_NS)
+        assert sum(spans.values()) == clock.now_ns - begun_ns
+        answer.close()
+        turns.may_step.release()
         await model.engine.stop()
 
     asyncio.run(asyncio.wait_for(main(), 10))

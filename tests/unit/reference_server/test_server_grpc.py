@@ -188,5 +188,9 @@ def test_a_shed_request_says_when_to_come_back_as_googles_error_model_does() -> 
     assert statuses.trailing(RequestError(400, "no")) == ()
 
 
+def test_a_message_that_quotes_half_a_character_can_be_sent() -> None:
+    assert statuses.message(RequestError(400, "plimsoll.\ud800: unknown")).encode() == b"plimsoll.?: unknown"
+
+
 def test_a_long_message_is_cut_short_because_metadata_has_little_room() -> None:
     assert len(statuses.message(RequestError(400, "x" * 100_000))) < 1100

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from typing import Any, cast
 
+import grpc
 import pytest
 
+from reference_server.accounting import Account
 from reference_server.errors import StreamCut, StreamFailure
 from reference_server.frontends.grpc_.calls import Call, Context
 from reference_server.frontends.grpc_.outbox import Outbox, TokenSink
@@ -23,18 +26,21 @@ class FakeContext:
         self.reads = asyncio.Event()
         self.reads.set()
         self.n_under_way = 0
+        self.is_gone = False
 
     async def write(self, data: bytes) -> None:
         self.n_under_way += 1
         assert self.n_under_way == 1
         await self.reads.wait()
+        if self.is_gone:
+            raise grpc.aio.InternalError("execute_batch")
         self.written.append(data)
         self.n_under_way -= 1
 
 
 def made() -> tuple[FakeContext, Outbox, Call]:
     context = FakeContext()
-    return context, Outbox(cast(Context, context)), Call(cast(Service, None), TruthRow("r", "m", 0))
+    return context, Outbox(cast(Context, context)), Call(Account(cast(Service, None), TruthRow("r", "m", 0)))
 
 
 def run(case: Coroutine[Any, Any, None]) -> None:
@@ -88,6 +94,38 @@ def test_a_write_under_way_is_finished_before_the_call_is_ended() -> None:
         context.reads.set()
         await settled
         assert context.written == [b"a"]
+
+    run(case())
+
+
+def test_a_client_that_is_gone_is_a_broken_connection_and_no_error_of_the_library() -> None:
+    async def case() -> None:
+        context, outbox, _ = made()
+        context.is_gone = True
+        outbox.put(b"a")
+        with pytest.raises(ConnectionError):
+            await outbox.run()
+
+    run(case())
+
+
+def test_a_write_that_fails_after_its_stream_was_cancelled_says_nothing_on_stderr() -> None:
+    async def case() -> None:
+        said: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: said.append(about))
+        context, outbox, _ = made()
+        context.reads.clear()
+        writer = asyncio.create_task(outbox.run())
+        outbox.put(b"a")
+        while not context.n_under_way:
+            await asyncio.sleep(0)
+        writer.cancel()
+        context.is_gone = True
+        context.reads.set()
+        await outbox.settled()
+        del outbox, writer
+        gc.collect()
+        assert said == []
 
     run(case())
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reference_server.answers import Ask, Script
 from reference_server.errors import RequestError, StreamCut, StreamFailure
-from reference_server.frontends.http.stream import TextSink, struck
+from reference_server.frontends.http.stream import EventSink, Stopped, StopSink, TextSink, struck
 from reference_server.scripted import ScriptedModel
 from reference_server.timetable import DeadlineWheel
 from reference_server.truth import TruthRow
@@ -34,6 +34,31 @@ def model_on(wheel: DeadlineWheel, **settings: int) -> ScriptedModel:
 
 def ask(script: Script | None = None, *, n: int = 4) -> Ask:
     return Ask([65], n, TruthRow("r", "scripted", 1000), script=script or Script())
+
+
+def test_nothing_is_written_or_stamped_when_the_client_is_gone() -> None:
+    class Gone(asyncio.WriteTransport):
+        def is_closing(self) -> bool:
+            return True
+
+    row = TruthRow("r", "scripted", 1000)
+    sink = EventSink(Gone(), row, str.encode, chunked=True)
+    with pytest.raises(ConnectionError):
+        sink.token("word", 1, -1)
+    assert len(row.before_ns) == 0
+
+
+def test_a_timetable_that_a_text_ends_counts_up_to_there() -> None:
+    async def play(wheel: DeadlineWheel) -> None:
+        wanted = ask(n=9)
+        answer = model_on(wheel).ask(wanted)
+        await answer.ready()
+        with pytest.raises(Stopped):
+            await answer.play(StopSink(TextSink(), ["is"]))  # the third word
+        assert wanted.stages.spans_ns["decode"] == 2 * 10
+        answer.close()
+
+    on_wheel(play)
 
 
 @given(

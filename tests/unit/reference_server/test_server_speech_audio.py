@@ -9,6 +9,7 @@ import pytest
 
 from reference_server.speech import audio, wav
 from reference_server.speech.audio import AudioError, SampleReader
+from reference_server.speech.resample import Resampler, kernel
 
 WAVE = np.sin(np.arange(800) / 7).astype(np.float32) * np.float32(0.8)
 STEP = 1 / 32768
@@ -148,6 +149,15 @@ def test_pcm_of_every_width_has_the_same_full_scale(bits: int, data: bytes) -> N
 def test_channels_are_averaged() -> None:
     stereo = struct.pack("<4h", 16384, 0, -16384, 16384)
     assert wav.read_wav(pcm(stereo, 16, 2))[0].tolist() == [0.25, 0.0]
+
+
+def test_samples_far_beyond_full_scale_are_heard_as_full_scale_without_a_warning() -> None:
+    loud = np.full(8 * 4000, 3e38, np.float32)
+    file = wav.write_wav(loud, 16_000, encoding="float32").replace(b"\3\0\1\0", b"\3\0\10\0", 1)  # eight channels
+    mixed, sample_rate = wav.read_wav(file)
+    assert (len(mixed), sample_rate) == (4000, 16_000)
+    heard = Resampler(kernel(sample_rate)).feed(mixed)
+    assert heard.tolist() == Resampler(kernel(sample_rate)).feed(np.ones(4000, np.float32)).tolist()
 
 
 def test_the_extensible_format_and_chunks_of_odd_length_are_read() -> None:

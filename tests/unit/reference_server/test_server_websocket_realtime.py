@@ -363,7 +363,7 @@ def test_a_conversation_keeps_its_newest_items() -> None:
     for n in range(MAX_ITEMS + 2):
         conversed.add(Item(f"item_{n}", "user", "input_text", str(n)))
         assert len(conversed.items) == min(n + 1, MAX_ITEMS)
-    assert (conversed.items[0].said, conversed.last_id) == ("2", f"item_{MAX_ITEMS + 1}")
+    assert (conversed.items[0].said, conversed.items[-1].item_id) == ("2", f"item_{MAX_ITEMS + 1}")
 
 
 def test_a_conversation_of_long_items_forgets_the_oldest() -> None:

@@ -51,6 +51,8 @@ CHAT: dict[str, Any] = {"model": "llm", "messages": [{"role": "user", "content":
         ({"stop": 7}, "stop"),
         ({"stop": ["x" * 257]}, "stop"),
         ({"priority": 1.5}, "priority"),
+        ({"priority": 101}, "priority"),
+        ({"priority": -101}, "priority"),
         ({"temperature": 10**400}, "temperature"),
         ({"tools": [{}]}, "tools"),
         ({"stream": "yes"}, "stream"),

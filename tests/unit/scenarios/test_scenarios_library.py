@@ -17,7 +17,7 @@ from scenarios.document import read_document
 LIBRARY = spec.library()
 WANTED = {
     "demo", "smoke", "ramp", "spike", "interactive-chat", "mlperf-chat-server", "single-stream",
-    "multi-stream", "offline-batch",
+    "multi-stream", "offline-batch", "recommendation", "embeddings",
 }  # fmt: skip
 
 
@@ -34,7 +34,8 @@ def test_library_scenario_parses_builds_and_round_trips(name: str) -> None:
     source = scenario.source_object()
     plan = scenario.build(len(source))
     assert plan.n_samples >= 1
-    assert source.payload(int(plan.payload_ix[-1])).prompt
+    payload = source.payload(int(plan.payload_ix[-1]))
+    assert payload.prompt or payload.data
     assert spec.parse(scenario.to_mapping(), "again") == scenario
     assert json.loads(json.dumps(scenario.to_mapping())) == scenario.to_mapping()
 
