@@ -105,5 +105,7 @@ class TextModel(Protocol):
     def ask(self, ask: Ask) -> Answer:
         """Admit a prompt. Raises RequestError when it is refused."""
 
-    async def embed(self, prompts: Sequence[Sequence[int]], script: Script) -> list[list[float]]:
-        """One unit-length vector per prompt."""
+    async def embed(
+        self, prompts: Sequence[Sequence[int]], script: Script, stages: Stages | None = None
+    ) -> list[list[float]]:
+        """One unit-length vector per prompt; queue and inference are added to the stages."""

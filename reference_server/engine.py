@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from reference_server.admission import Drain
 from reference_server.runner import Chunk, Runner
 from reference_server.scheduler import Generation, Scheduler
+from reference_server.stages import INFERENCE, QUEUE, Stages
 
 STEP_FAILED, DEADLINE, STOPPING = "step_failed", "deadline_exceeded", "shutting_down"
 _T = TypeVar("_T")
@@ -110,6 +111,8 @@ class Engine:
         self._jobs: deque[tuple[Callable[[], None], Future[Any]]] = deque()
         self._numbers = itertools.count(1)
         self._closing = False
+        self.failure = ""
+        """Why nothing can be served any more: planning itself failed."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
 
@@ -185,12 +188,21 @@ class Engine:
             since_ns = self.scheduler.waiting_since_ns()
             return (self._now_ns() - since_ns) / 1e9 if since_ns >= 0 else 0.0
 
-    async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """One unit-length vector per prompt, computed between two steps."""
+    async def embed(self, prompts: Sequence[Sequence[int]], stages: Stages | None = None) -> list[list[float]]:
+        """One unit-length vector per prompt, computed between two steps; the wait for them is the queue."""
         vectors: list[list[float]] = []
+        told = stages if stages is not None else Stages()
         for prompt in prompts:  # one by one: a large batch must not hold up the steps of the others
-            vectors += await asyncio.wrap_future(self._between_steps(partial(self._runner.embed, (prompt,))))
+            asked_ns = self._now_ns()
+            begun_ns, found, ended_ns = await asyncio.wrap_future(self._between_steps(partial(self._embed, prompt)))
+            told.add(QUEUE, begun_ns - asked_ns)
+            told.add(INFERENCE, ended_ns - begun_ns)
+            vectors += found
         return vectors
+
+    def _embed(self, prompt: Sequence[int]) -> tuple[int, list[list[float]], int]:
+        begun_ns = self._now_ns()
+        return begun_ns, self._runner.embed((prompt,)), self._now_ns()
 
     def _between_steps(self, work: Callable[[], _T]) -> Future[_T]:
         """Have the thread do it before its next step. Raises Closed, at once or from the future."""
@@ -235,7 +247,8 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - planning itself failed: nothing can be served any more, and all are told
             _log.exception("the step loop has ended")
             with self._changed:
-                news += self._fail(list(self._tickets), f"the engine failed: {type(error).__name__}: {error}")
+                self.failure = f"the engine failed: {type(error).__name__}: {error}"
+                news += self._fail(list(self._tickets), self.failure)
         finally:
             with self._changed:
                 self._closing = True

@@ -97,17 +97,24 @@ class LanguageModel:
             late = "the queue drains too slowly for the deadline. Allow more time or come back later"
             raise self._busy(late, "deadline_unreachable") from None
         except Closed:
-            raise self._busy("the server is shutting down. Ask another", STOPPING) from None
+            raise self._closed() from None
         return EngineAnswer(self, ticket, ask.stages)
 
-    async def embed(self, prompts: Sequence[Sequence[int]], script: Script) -> list[list[float]]:
+    async def embed(
+        self, prompts: Sequence[Sequence[int]], script: Script, stages: Stages | None = None
+    ) -> list[list[float]]:
         """One unit-length vector per prompt. Raises RequestError: 400 when one is too long."""
         for prompt in prompts:
             self._check_prompt(len(prompt), "input")
         try:
-            return await self.engine.embed(prompts)
+            return await self.engine.embed(prompts, stages)
         except Closed:
-            raise self._busy("the server is shutting down. Ask another", STOPPING) from None
+            raise self._closed() from None
+
+    def _closed(self) -> RequestError:
+        if self.engine.failure:
+            return self._busy(f"{self.engine.failure}. The server must be started again", STEP_FAILED)
+        return self._busy("the server is shutting down. Ask another", STOPPING)
 
     def _check(self, ask: Ask) -> None:
         self._check_prompt(len(ask.prompt), "prompt")

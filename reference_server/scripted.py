@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from reference_server.answers import Ask, Finish, Script, Sink
 from reference_server.errors import RequestError
 from reference_server.misfortune.lateness import Lateness
-from reference_server.stages import DECODE, PREFILL, PREPROCESS, QUEUE
+from reference_server.stages import DECODE, INFERENCE, PREFILL, PREPROCESS, QUEUE, Stages
 from reference_server.timetable import DeadlineWheel, Entry
 from reference_server.tokenizer import Bytes, Tokenizer
 
@@ -103,12 +103,16 @@ class ScriptedModel:
             )
         return ScriptedAnswer(self, ask)
 
-    async def embed(self, prompts: Sequence[Sequence[int]], script: Script) -> list[list[float]]:
+    async def embed(
+        self, prompts: Sequence[Sequence[int]], script: Script, stages: Stages | None = None
+    ) -> list[list[float]]:
         """Vectors drawn from a generator seeded with the prompt, after the time to first token."""
         ttft_ns = self.ttft_ns if script.ttft_ns is None else script.ttft_ns
         due_ns = time.monotonic_ns() + ttft_ns
         vectors = [self._vector(prompt) for prompt in prompts]
         await self.wheel.sleep_until(due_ns)
+        if stages is not None:
+            stages.add(INFERENCE, ttft_ns)
         return vectors
 
     def limit(self, n_slots: int | None) -> None:

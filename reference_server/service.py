@@ -54,12 +54,12 @@ class Service:
         named = (self.llm, self.scripted, self.recogniser, self.synthesiser)
         return [*(model.name for model in named if model is not None), *self.fixed]
 
-    def model(self, name: str) -> TextModel:
+    def model(self, name: str, ability: str = "continues text") -> TextModel:
         """The text model of that name. Raises RequestError 404, and 503 while the server starts."""
         for model in (self.llm, self.scripted):
             if model is not None and model.name == name:
                 return model
-        raise self.unknown(name, "continues text")
+        raise self.unknown(name, ability)
 
     def batched(self, name: str) -> Batched:
         """The fixed-output model of that name. Raises RequestError 404, and 503 while the server starts."""
@@ -68,11 +68,13 @@ class Service:
         raise self.unknown(name, "takes tensors")
 
     def closed(self) -> RequestError | None:
-        """Why no request is taken now, if none is: the server is starting, or draining."""
+        """Why no request is taken now, if none is: the server is starting or draining, or its engine has failed."""
         if self.startup.draining:
             message, code = "the server is draining: it finishes what it has and takes nothing new", "draining"
         elif not self.startup.ready:
             message, code = "the server is starting. Ask /health", "starting"
+        elif self.llm is not None and self.llm.engine.failure:
+            message, code = f"{self.llm.engine.failure}. The server must be started again", "failed"
         else:
             return None
         return RequestError(503, message, kind="server_error", code=code, retry_after_s=1)

@@ -172,7 +172,7 @@ def n_executed(service: Service, name: str) -> int:
 
 def ready(service: Service) -> bool:
     """Are requests answered?"""
-    return service.startup.ready and not service.startup.draining
+    return service.closed() is None
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ them: events in order, gapless numbers, the anatomy in the last message.
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import time
@@ -219,6 +220,16 @@ def test_a_deadline_ends_what_nobody_waits_for(client: Any, server: Server) -> N
 def lines(raw: bytes) -> list[dict[str, Any]]:
     assert raw.endswith(b"\n")
     return [json.loads(line) for line in raw.splitlines()]
+
+
+def test_ollamas_routes_read_what_curl_sends(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    body = json.dumps({"model": "scripted", "prompt": "hi", "options": {"num_predict": 2}})
+    connection.request("POST", "/api/generate", body, {"content-type": "application/x-www-form-urlencoded"})
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert json.loads(answer.read().splitlines()[-1])["done"] is True
+    connection.close()
 
 
 def test_ndjson_streams_one_object_a_line(server: Server) -> None:

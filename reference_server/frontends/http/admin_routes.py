@@ -23,7 +23,8 @@ def _add_health(app: web.Application, service: Service) -> None:
     startup = service.startup
 
     async def health(_request: web.Request) -> web.Response:
-        status = "draining" if startup.draining else "ok" if startup.ready else "starting"
+        closed = service.closed()
+        status = "ok" if closed is None else closed.code
         answer = {"status": status, "models": service.model_names, "startup_s": startup.seconds()}
         if status == "ok":
             return web.json_response(answer)

@@ -54,9 +54,11 @@ async def _read_slowly(content: StreamReader, limit: int, timeout_s: float) -> b
     return bytes(body)
 
 
-def json_fields(request: web.Request, body: bytes) -> Fields:
-    """The JSON object in a body; a type that was not said counts as JSON. Raises RequestError 400, and 415 for another type."""
-    if "Content-Type" in request.headers:
+def json_fields(request: web.Request, body: bytes, *, any_type: bool = False) -> Fields:
+    """The JSON object in a body; a type that was not said counts as JSON. Raises RequestError 400, and 415 for another type unless
+    ``any_type``.
+    """
+    if "Content-Type" in request.headers and not any_type:
         kind, charset = request.content_type, request.charset
         if kind != "application/json" and not kind.endswith("+json"):
             message = f"Content-Type {kind} is not understood here. Send application/json"

@@ -59,9 +59,9 @@ class Call:
         """What is kept of it."""
         return self.account.row
 
-    def fields(self) -> Fields:
+    def fields(self, *, any_type: bool = False) -> Fields:
         """The JSON object in the body. Raises RequestError 400, or 415 when the header says that it is something else."""
-        return json_fields(self.request, self.body)
+        return json_fields(self.request, self.body, any_type=any_type)
 
     def deadline(self) -> AbstractAsyncContextManager[None]:
         """Whatever the block waits for, it ends at the deadline. Raises RequestError 504."""

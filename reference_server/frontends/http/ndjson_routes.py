@@ -31,7 +31,7 @@ async def _chat(call: Call) -> web.StreamResponse:
 
 
 async def _text(call: Call, parse: Callable[[Fields, Tokenizer], TextRequest], *, chat: bool) -> web.StreamResponse:
-    fields = call.fields()
+    fields = call.fields(any_type=True)  # as Ollama does: its users type `curl -d`
     model = call.service.model(fields.text("model"))
     call.row.model = model.name
     asked = parse(fields, model.tokenizer)

@@ -18,7 +18,7 @@ from reference_server.frontends.http.openai_responses import ResponseWriter, par
 from reference_server.frontends.http.openai_wire import ChunkWriter
 from reference_server.frontends.http.text_request import TextRequest, priority
 from reference_server.service import Service
-from reference_server.stages import INFERENCE, PREPROCESS, Stages
+from reference_server.stages import PREPROCESS, Stages
 from reference_server.tensors import Tensor
 from reference_server.tokenizer import Tokenizer
 
@@ -86,7 +86,7 @@ async def _embeddings(call: Call) -> web.StreamResponse:
 
 
 async def _from_tokens(call: Call, fields: Fields, name: str, stages: Stages) -> tuple[list[list[float]], int]:
-    model = call.service.model(name)
+    model = call.service.model(name, "turns text into vectors")
     call.row.model = model.name
     asked = openai_wire.parse_embedding(fields, model.tokenizer)
     priority(fields)  # vectors are made at once: a rank is checked, and changes nothing
@@ -94,8 +94,7 @@ async def _from_tokens(call: Call, fields: Fields, name: str, stages: Stages) ->
     call.service.check(model, max(len(prompt) for prompt in asked.prompts), 0, asked.script)
     stages.add(PREPROCESS, time.monotonic_ns() - call.row.received_ns)
     async with call.deadline():
-        with stages.time(INFERENCE):
-            vectors = await model.embed(asked.prompts, asked.script)
+        vectors = await model.embed(asked.prompts, asked.script, stages)
     call.count_stages(stages)
     return vectors, sum(len(prompt) for prompt in asked.prompts)
 

@@ -9,10 +9,17 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
+from reference_server.answers import Script
 from reference_server.engine import Closed, Engine, Step, Ticket
+from reference_server.errors import RequestError
+from reference_server.frontends import open_inference
 from reference_server.kv_blocks import KvBlocks
+from reference_server.llm import LanguageModel
 from reference_server.runner import Chunk, Runner, ScriptedRunner
 from reference_server.scheduler import Scheduler
+from reference_server.service import Service
+from reference_server.stages import Stages
+from reference_server.startup import Startup
 
 
 def with_engine(runner: Runner, play: Callable[[Engine], Coroutine[None, None, None]], *, max_batch: int = 4) -> None:
@@ -218,5 +225,40 @@ def test_an_engine_that_can_no_longer_plan_tells_all_and_takes_no_more(caplog: p
         await asyncio.to_thread(engine._thread.join, 10)
         with pytest.raises(Closed):
             engine.submit([1], max_new=3)
+        # The whole server says so, to readiness probes too: only a new start mends it.
+        service = Service(None, None, None, None, 1, startup=Startup(ready=True), llm=LanguageModel(engine))  # type: ignore[arg-type]
+        refused = service.closed()
+        assert refused is not None
+        assert (refused.status, refused.code) == (503, "failed")
+        assert "no plan. The server must be started again" in refused.message
+        assert not open_inference.ready(service)
+        with pytest.raises(RequestError, match="no plan"):
+            await LanguageModel(engine).embed([[1]], Script())
 
     with_engine(ScriptedRunner(), play)
+
+
+def test_the_wait_of_vectors_is_their_queue() -> None:
+    """On a clock that moves only while the device works: 7 ms a vector."""
+    now = [0]
+
+    class Vectors(ScriptedRunner):  # one method differs
+        def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+            now[0] += 7_000_000
+            return [[1.0] for _ in prompts]
+
+    async def main() -> None:
+        scheduler = Scheduler(KvBlocks(64, 4), max_batch=4, queue_limit=8, max_context=200)
+        engine = Engine(scheduler, Vectors(), now_ns=lambda: now[0])
+        await engine.start()
+        with engine._changed:  # both are asked for before either begins
+            asked = [asyncio.create_task(engine.embed([[1], [2]][: i + 1], stages)) for i, stages in enumerate(told)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*asked)
+        await engine.stop()
+
+    told = [Stages(), Stages()]
+    asyncio.run(main())
+    assert [stages.spans_ns["inference"] for stages in told] == [7_000_000, 14_000_000]
+    assert told[0].spans_ns["queue"] == 0
+    assert told[1].spans_ns["queue"] == 7_000_000
