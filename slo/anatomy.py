@@ -18,8 +18,9 @@ import numpy as np
 from slo.records import IntArray, Phase, Records, Status
 
 PERCENTILES = (50.0, 99.0)
-#: Requests of a band: this share of all, nearest in rank to the percentile, and no more than so many.
-BAND_SHARE, BAND_MAX = 0.01, 1000
+#: Requests of a band: this share of all, nearest in rank to the percentile; not fewer than so many where the ranks allow it,
+#: and not more.
+BAND_SHARE, BAND_MIN, BAND_MAX = 0.01, 10, 1000
 #: Stages shown; a server that names each request's stages otherwise has no anatomy worth a page.
 MAX_STAGES = 24
 
@@ -94,7 +95,7 @@ def _nearest(order: IntArray, percentile: float) -> IntArray:
     """The rows nearest in rank to the percentile (nearest rank), evenly to both sides; fewer where the ranks end."""
     n = len(order)
     rank = max(0, int(np.ceil(n * percentile / 100)) - 1)
-    half = max(0, min(BAND_MAX, int(n * BAND_SHARE)) // 2)
+    half = max(BAND_MIN, min(BAND_MAX, int(n * BAND_SHARE))) // 2
     half = min(half, rank, n - 1 - rank)
     return order[rank - half : rank + half + 1]
 
