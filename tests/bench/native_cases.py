@@ -55,7 +55,7 @@ def fold_token_event() -> float:
     for _ in range(rounds):
         found = fold.read(body, mark_ns, mark_end, search)
     spent = time.process_time() - begun
-    if found is None or len(found[1].output) != TOKENS:
+    if found is None or len(found.scan.output) != TOKENS:
         raise RuntimeError("the stream was not folded")
     return spent / rounds / TOKENS * 1e6
 
