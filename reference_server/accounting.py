@@ -6,9 +6,10 @@ It refuses to know a protocol: how a request is refused, and how its answer brea
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from reference_server.answers import Script
@@ -87,3 +88,25 @@ def obey(script: Script) -> None:
     """Raise the status that a request asks for itself, if it does."""
     if script.status is not None:
         raise scripted_status(script.status)
+
+
+def in_time(
+    deadline_ns: int, missed: Callable[[], None], limit: str, *, param: str | None = None
+) -> AbstractAsyncContextManager[None]:
+    """Whatever the block waits for, it ends at that instant of ``time.monotonic_ns()``; -1 for never.
+
+    Raises RequestError 504 then, after calling ``missed``; ``limit`` is how the client gave it, ``param`` where.
+    """
+    return nullcontext() if deadline_ns < 0 else _in_time(deadline_ns, missed, limit, param)
+
+
+@asynccontextmanager
+async def _in_time(deadline_ns: int, missed: Callable[[], None], limit: str, param: str | None) -> AsyncIterator[None]:
+    try:
+        # The loop's clock is the monotonic clock that deadlines are told in.
+        async with asyncio.timeout_at(deadline_ns / 1e9):
+            yield
+    except TimeoutError:
+        missed()
+        message = f"the answer was not whole {limit}. Allow more time, or ask for less"
+        raise RequestError(504, message, kind="server_error", param=param, code="deadline_exceeded") from None

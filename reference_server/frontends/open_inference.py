@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
+from reference_server import accounting
 from reference_server.answers import Ask, Script, TextModel
 from reference_server.errors import RequestError, StreamFailure
 from reference_server.frontends.http.fields import Fields
@@ -175,20 +176,9 @@ def ready(service: Service) -> bool:
     return service.closed() is None
 
 
-@asynccontextmanager
-async def in_time(service: Service, name: str, deadline_ns: int) -> AsyncIterator[None]:
+def in_time(service: Service, name: str, deadline_ns: int) -> AbstractAsyncContextManager[None]:
     """Give up at an instant of ``time.monotonic_ns()``; -1 for never. Raises RequestError 504."""
-    try:
-        async with asyncio.timeout_at(deadline_ns / 1e9 if deadline_ns >= 0 else None):
-            yield
-    except TimeoutError:
-        service.metrics.deadline_missed(name)
-        raise RequestError(
-            504,
-            "the answer was not whole before the deadline. Allow more time, or ask for less",
-            kind="server_error",
-            code="deadline_exceeded",
-        ) from None
+    return accounting.in_time(deadline_ns, lambda: service.metrics.deadline_missed(name), "before the deadline")
 
 
 @contextmanager

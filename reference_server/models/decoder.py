@@ -23,7 +23,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference_server.models.presets import EXACT, GRID_MAX, DecoderShape
+from reference_server.models.grids import GridLinear, seeded_linear, to_grid
+from reference_server.models.presets import GRID_MAX, DecoderShape
 from reference_server.tokenizer import EOS, VOCABULARY
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -38,33 +39,11 @@ _FIRST_PRINTABLE, _LAST_PRINTABLE = 32, 126
 
 
 @dataclass(frozen=True, slots=True)
-class _Linear:
-    """Integer weights [n_in, n_out], what one step of them is worth, and the grid its inputs are put on."""
-
-    weight: Tensor
-    scale: float
-    level: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """x [N, n_in] times the weights, each row on its own grid."""
-        grid, step = to_grid(x, self.level)
-        return torch.mm(grid, self.weight).mul_(step * self.scale)
-
-    def normed(self, x: Tensor) -> Tensor:
-        """The same for x divided by its root mean square: the row's grid step cancels, so only the integers
-        count.
-        """
-        grid, _ = to_grid(x, self.level)
-        mean_square = (grid * grid).sum(-1, keepdim=True).mul_(1.0 / x.shape[-1])
-        return torch.mm(grid, self.weight).mul_(self.scale / mean_square.sqrt_().clamp_(min=1e-6))
-
-
-@dataclass(frozen=True, slots=True)
 class _Layer:
-    qkv: _Linear
-    out: _Linear
-    gate_up: _Linear
-    down: _Linear
+    qkv: GridLinear
+    out: GridLinear
+    gate_up: GridLinear
+    down: GridLinear
 
 
 class Decoder:
@@ -77,14 +56,14 @@ class Decoder:
         q_kv = shape.head_dim * (shape.heads + 2 * shape.kv_heads)
         self._layers = [
             _Layer(
-                qkv=_linear(generator, shape.hidden, q_kv, device),
-                out=_linear(generator, shape.heads * shape.head_dim, shape.hidden, device),
-                gate_up=_linear(generator, shape.hidden, 2 * shape.feed_forward, device),
-                down=_linear(generator, shape.feed_forward, shape.hidden, device),
+                qkv=seeded_linear(generator, shape.hidden, q_kv, device),
+                out=seeded_linear(generator, shape.heads * shape.head_dim, shape.hidden, device),
+                gate_up=seeded_linear(generator, shape.hidden, 2 * shape.feed_forward, device),
+                down=seeded_linear(generator, shape.feed_forward, shape.hidden, device),
             )
             for _ in range(shape.layers)
         ]
-        self._unembed = _linear(generator, shape.hidden, VOCABULARY, device)
+        self._unembed = seeded_linear(generator, shape.hidden, VOCABULARY, device)
         # Tied weights. A small share in the residual stream, or the best next token would be the last one for
         # ever.
         self._embedding = (self._unembed.weight.t() * (0.25 / self._unembed.weight.abs().max())).contiguous()
@@ -175,18 +154,6 @@ def attention(shape: DecoderShape, q: Tensor, k: Tensor, v: Tensor, visible: Ten
     mixed = torch.bmm(weights, v).div_(weights.sum(-1, keepdim=True).mul_(_GRID))
     mixed = mixed.view(n_batch, shape.kv_heads, n_query, group, dim).permute(0, 2, 1, 3, 4)
     return mixed.reshape(n_batch, n_query, heads * dim)
-
-
-def to_grid(x: Tensor, level: float) -> tuple[Tensor, Tensor]:
-    """Rows of x as integers in [-level, level], and the worth [N, 1] of one step of each row."""
-    largest = x.abs().amax(-1, keepdim=True).clamp_(min=1e-30)
-    return (x * (level / largest)).round_(), largest.mul_(1.0 / level)
-
-
-def _linear(generator: torch.Generator, n_in: int, n_out: int, device: str) -> _Linear:
-    level = float(min(127, math.isqrt(EXACT // n_in)))
-    weight = torch.randn(n_in, n_out, generator=generator).mul_(level / 4).round_().clamp_(-level, level)
-    return _Linear(weight.to(device), 4.0 / level / math.sqrt(n_in), level)
 
 
 def _rope_tables(shape: DecoderShape, device: str) -> tuple[Tensor, Tensor]:

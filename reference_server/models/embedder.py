@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from reference_server import tensors as named
-from reference_server.models.grids import EXACT, GridLinear, seeded_linear
+from reference_server.models.grids import GridLinear, seeded_linear
+from reference_server.models.presets import EXACT
 from reference_server.stages import Stages
 from reference_server.words import MAX_WORDS, pieces_of, words_of
 

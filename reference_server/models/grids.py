@@ -2,8 +2,8 @@
 
 A kernel chooses its order of summation by the shape of the batch, and float addition is not associative. Here both factors are
 integers so small that a float32 holds every partial sum exactly: level x level x length stays below 2**24, whatever the order. What
-remains is element-wise add, multiply, divide and square root, which IEEE 754 rounds the same way everywhere. ``decoder`` has the same
-idea for a language model. It refuses lower precision: TF32 or bf16 products would undo it.
+remains is element-wise add, multiply, divide and square root, which IEEE 754 rounds the same way everywhere. It refuses lower
+precision: TF32 or bf16 products would undo it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-EXACT = 2**24 - 1
-"""Integers up to here are float32 values."""
+from reference_server.models.presets import EXACT
 
 
 def level_of(n_in: int) -> float:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from aiohttp import web
 
-from reference_server.accounting import UNTOUCHED, Account, accounted
+from reference_server.accounting import UNTOUCHED, Account, accounted, in_time
 from reference_server.errors import RequestError, StreamCut, StreamFailure
 from reference_server.frontends.http import kserve_wire, ndjson_wire, openai_wire
 from reference_server.frontends.http.bodies import json_fields, read_body
@@ -65,23 +65,11 @@ class Call:
 
     def deadline(self) -> AbstractAsyncContextManager[None]:
         """Whatever the block waits for, it ends at the deadline. Raises RequestError 504."""
-        return nullcontext() if self.deadline_ns < 0 else self._in_time()
 
-    @asynccontextmanager
-    async def _in_time(self) -> AsyncIterator[None]:
-        try:
-            # The loop's clock is the monotonic clock that deadlines are told in.
-            async with asyncio.timeout_at(self.deadline_ns / 1e9):
-                yield
-        except TimeoutError:
+        def missed() -> None:
             self.service.metrics.deadline_missed(self.row.model)
-            raise RequestError(
-                504,
-                f"the answer was not whole within {DEADLINE_HEADER}. Allow more time, or ask for less",
-                kind="server_error",
-                param=DEADLINE_HEADER,
-                code="deadline_exceeded",
-            ) from None
+
+        return in_time(self.deadline_ns, missed, f"within {DEADLINE_HEADER}", param=DEADLINE_HEADER)
 
     def count_stages(self, stages: Stages) -> None:
         """Have the answer's anatomy in the metrics."""

@@ -12,7 +12,8 @@ from reference_server.scheduler import Generation, Scheduler
 torch = pytest.importorskip("torch", reason="the language model needs torch")
 
 from reference_server.device import kept_rows  # noqa: E402
-from reference_server.models.decoder import Decoder, _linear, to_grid  # noqa: E402
+from reference_server.models.decoder import Decoder  # noqa: E402
+from reference_server.models.grids import seeded_linear, to_grid  # noqa: E402
 from reference_server.models.presets import DECODERS, DecoderShape  # noqa: E402
 from reference_server.runner import Chunk  # noqa: E402
 from reference_server.torch_runner import TorchRunner  # noqa: E402
@@ -107,7 +108,7 @@ def test_answers_differ_and_are_printable(alone: list[list[int]]) -> None:
 @pytest.mark.parametrize("n_in", [48, 344, 1024, 4096])
 def test_a_row_of_a_product_is_bitwise_the_same_in_every_batch(n_in: int) -> None:
     generator = torch.Generator().manual_seed(2)
-    linear = _linear(generator, n_in, 65, "cpu")
+    linear = seeded_linear(generator, n_in, 65, "cpu")
     x = torch.randn(37, n_in, generator=generator) * 3
     whole, whole_normed = linear(x), linear.normed(x)
     for size in (1, 2, 3, 7, 8, 16, 36):
@@ -118,7 +119,7 @@ def test_a_row_of_a_product_is_bitwise_the_same_in_every_batch(n_in: int) -> Non
 
 @pytest.mark.parametrize("n_in", [48, 1024, 4096, 14336])
 def test_no_partial_sum_leaves_the_range_that_float32_holds_exactly(n_in: int) -> None:
-    linear = _linear(torch.Generator().manual_seed(2), n_in, 1, "cpu")
+    linear = seeded_linear(torch.Generator().manual_seed(2), n_in, 1, "cpu")
     grid, step = to_grid(torch.randn(3, n_in), linear.level)
     assert torch.equal(grid, grid.round())
     assert float(grid.abs().max()) == linear.level
