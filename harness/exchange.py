@@ -10,6 +10,70 @@ from array import array
 from typing import Any
 
 
+class SessionStamps:
+    """What only a live session has: see ``slo.session_columns`` for each field. Made by the client or by ``settle``.
+
+    Instants are absolute monotonic ns, durations ns, -1 "did not happen"; ``slice`` is a name ("": none).
+    """
+
+    __slots__ = (
+        "audible_ns",
+        "chunk_audio_ns",
+        "chunk_cursor_ns",
+        "endpoint_ns",
+        "false_endpoints",
+        "final_ns",
+        "first_audio_ns",
+        "first_final_ns",
+        "first_partial_ns",
+        "frame_lag_ns",
+        "frame_ns",
+        "input_end_ns",
+        "leading_silence_ns",
+        "media_out_ns",
+        "media_start_ns",
+        "n_partials",
+        "n_revised",
+        "open_ns",
+        "pace",
+        "slice",
+        "speech_end_ns",
+        "speech_start_ns",
+        "unsent_bytes",
+        "word_errors",
+        "word_lag_ns",
+        "words",
+    )
+
+    def __init__(self) -> None:
+        self.open_ns = -1
+        self.media_start_ns = -1
+        self.speech_start_ns = -1
+        self.speech_end_ns = -1
+        self.input_end_ns = -1
+        self.first_partial_ns = -1
+        self.first_final_ns = -1
+        self.final_ns = -1
+        self.endpoint_ns = -1
+        self.first_audio_ns = -1
+        self.audible_ns = -1
+        self.leading_silence_ns = -1
+        self.media_out_ns = -1
+        self.false_endpoints = -1
+        self.n_partials = -1
+        self.n_revised = -1
+        self.words = -1
+        self.word_errors = -1
+        self.unsent_bytes = -1
+        self.frame_ns = -1
+        self.pace = -1
+        self.slice = ""
+        self.chunk_audio_ns = array("q")
+        self.chunk_cursor_ns = array("q")
+        self.word_lag_ns = array("q")
+        self.frame_lag_ns = array("q")
+
+
 class Exchange:
     """One sample on the wire.
 
@@ -55,6 +119,7 @@ class Exchange:
         "sample_ix",
         "sent_ns",
         "server_timing",
+        "session",
         "stamp",
         "status",
         "tokens_from",
@@ -88,6 +153,7 @@ class Exchange:
         self.tokens_from = 0
         self.error: str | None = None
         self.server_timing: str | None = None
+        self.session: SessionStamps | None = None
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
         self.mark_ns = array("q")

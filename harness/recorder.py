@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.clock import Clock
-from harness.exchange import Exchange
+from harness.exchange import Exchange, SessionStamps
 from slo.records import COLUMNS, Records, Status
+from slo.session_columns import RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze
 
 SEGMENT_ROWS = 20_000
 SEGMENT_NS = 1_000_000_000
@@ -31,10 +32,43 @@ _RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name 
 _OK = int(Status.OK)
 
 
+class SessionRows:
+    """The session columns of rows under construction, made once a row has some."""
+
+    __slots__ = ("_ends", "_lists", "_table", "_values")
+
+    def __init__(self, rows_before: int) -> None:
+        self._values = {name: array("q", [-1]) * rows_before for name in SESSION_COLUMNS}
+        self._lists = {name: array("q") for name in RAGGED}
+        self._ends = {name: array("q", [0]) * rows_before for name in RAGGED}
+        self._table: dict[str, int] = {}
+
+    def append(self, stamps: SessionStamps | None) -> None:
+        for name, column in self._values.items():
+            if name == "slice":
+                column.append(_intern(self._table, (stamps.slice or None) if stamps is not None else None))
+            else:
+                column.append(getattr(stamps, name) if stamps is not None else -1)
+        for name, values in self._lists.items():
+            if stamps is not None:
+                values.extend(getattr(stamps, name))
+            self._ends[name].append(len(values))
+
+    def to_table(self, t0_ns: int) -> SessionTable:
+        columns = {name: np.array(column, dtype=np.int64) for name, column in self._values.items()}
+        for name in SESSION_TIMES:
+            columns[name][columns[name] >= 0] -= t0_ns
+        ragged = {
+            name: (np.array(values, np.int64), np.concatenate(([0], np.array(self._ends[name], np.int64))))
+            for name, values in self._lists.items()
+        }
+        return freeze(columns, ragged, tuple(self._table))
+
+
 class Columns:
     """Rows under construction. Times are stored absolute and made relative when the segment is cut."""
 
-    __slots__ = ("chunk_ends", "chunks", "error", "errors", "timing", "timings", "values")
+    __slots__ = ("chunk_ends", "chunks", "error", "errors", "session", "timing", "timings", "values")
 
     def __init__(self) -> None:
         self.values = {name: array("q") for name in _FIELDS}
@@ -44,11 +78,16 @@ class Columns:
         self.timings: dict[str, int] = {}
         self.chunks = array("q")
         self.chunk_ends = array("q")
+        self.session: SessionRows | None = None
 
     def __len__(self) -> int:
         return len(self.error)
 
     def append(self, exchange: Exchange) -> None:
+        if exchange.session is not None and self.session is None:
+            self.session = SessionRows(len(self))
+        if self.session is not None:
+            self.session.append(exchange.session)
         for name, column in self.values.items():
             column.append(getattr(exchange, name))
         self.error.append(_intern(self.errors, exchange.error))
@@ -69,7 +108,8 @@ class Columns:
         columns["server_timing"] = np.array(self.timing, dtype=COLUMNS["server_timing"])
         offsets = np.concatenate(([0], np.array(self.chunk_ends, dtype=np.int64))).astype(np.int64)
         chunks = np.array(self.chunks, dtype=np.int64) - t0_ns
-        return Records(columns, chunks, offsets, tuple(self.errors), tuple(self.timings))
+        session = None if self.session is None else self.session.to_table(t0_ns)
+        return Records(columns, chunks, offsets, tuple(self.errors), tuple(self.timings), session)
 
 
 def _intern(table: dict[str, int], text: str | None) -> int:

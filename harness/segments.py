@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slo.records import Records
+from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable
 
 _MAGIC = b"plimsoll-segment/2\n"
 
@@ -95,16 +96,39 @@ def dump_segment(file: IO[bytes], records: Records) -> None:
     Not .npz: zipfile is Python code, and its hold of the interpreter lock delayed the sending loop by up to 5 ms.
     """
     arrays = {**records.columns, "chunk_ns": records.chunk_ns, "chunk_offsets": records.chunk_offsets}
+    if records.session is not None:
+        arrays |= _session_arrays(records.session)
     lengths = {name: len(array) for name, array in arrays.items()}
     arrays = {name: array[:1] if _is_constant(array) else array for name, array in arrays.items()}
     layout = [(name, array.dtype.str, len(array), lengths[name]) for name, array in arrays.items()]
-    header = json.dumps({"arrays": layout, "errors": list(records.errors), "timings": list(records.timings)}).encode()
+    texts = {"errors": list(records.errors), "timings": list(records.timings)}
+    if records.session is not None:
+        texts["slices"] = list(records.session.slices)
+    header = json.dumps({"arrays": layout, **texts}).encode()
     check = 0
     columns = [np.ascontiguousarray(array).data.cast("B") if len(array) else b"" for array in arrays.values()]
     for data in (_MAGIC, len(header).to_bytes(8, "little"), header, *columns):
         check = zlib.crc32(data, check)
         file.write(data)
     file.write(check.to_bytes(4, "little"))
+
+
+def _session_arrays(session: SessionTable) -> dict[str, npt.NDArray[np.generic]]:
+    """The arrays of a session table under names that no other column has."""
+    arrays: dict[str, npt.NDArray[np.generic]] = {f"session.{name}": session.columns[name] for name in SESSION_COLUMNS}
+    for name in RAGGED:
+        arrays[f"values.{name}"], arrays[f"offsets.{name}"] = session.ragged[name]
+    return arrays
+
+
+def _session_table(arrays: dict[str, npt.NDArray[np.generic]], slices: list[str]) -> SessionTable:
+    """Take the arrays that ``_session_arrays`` made out of the others."""
+    columns = {name: arrays.pop(f"session.{name}").astype(np.int64) for name in SESSION_COLUMNS}
+    ragged = {
+        name: (arrays.pop(f"values.{name}").astype(np.int64), arrays.pop(f"offsets.{name}").astype(np.int64))
+        for name in RAGGED
+    }
+    return SessionTable(columns, ragged, tuple(slices))
 
 
 def _is_constant(array: npt.NDArray[np.generic]) -> bool:
@@ -130,7 +154,8 @@ def load_segment(data: bytes) -> Records:
         end += array.nbytes
         arrays[name] = array if count == length else np.full(length, array[0], dtype=dtype)
     chunk_ns, offsets = arrays.pop("chunk_ns").astype(np.int64), arrays.pop("chunk_offsets").astype(np.int64)
-    return Records(arrays, chunk_ns, offsets, tuple(header["errors"]), tuple(header["timings"]))
+    session = _session_table(arrays, header["slices"]) if "slices" in header else None
+    return Records(arrays, chunk_ns, offsets, tuple(header["errors"]), tuple(header["timings"]), session)
 
 
 def read_segments(folders: list[Path]) -> tuple[list[Records], list[str]]:

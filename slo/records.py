@@ -19,7 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 1
+from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze, join
+
+#: The second version holds the columns of live sessions; runs without them are written as the first.
+SCHEMA_VERSION = 2
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -104,7 +107,8 @@ class Records:
 
     ``columns[name]`` has the dtype of ``COLUMNS[name]``. Chunk arrivals of row i are
     ``chunk_ns[chunk_offsets[i]:chunk_offsets[i + 1]]`` (int64 ns relative to t0, non-decreasing).
-    ``errors`` and ``timings`` are string tables that the columns of those names index.
+    ``errors`` and ``timings`` are string tables that the columns of those names index. ``session``: the columns of live
+    sessions, if any row has some.
     """
 
     columns: Mapping[str, npt.NDArray[np.generic]]
@@ -112,13 +116,24 @@ class Records:
     chunk_offsets: IntArray
     errors: Sequence[str] = field(default_factory=tuple)
     timings: Sequence[str] = field(default_factory=tuple)
+    session: SessionTable | None = None
 
     def __len__(self) -> int:
         return len(self.chunk_offsets) - 1
 
     def __getitem__(self, name: str) -> IntArray:
-        """A column by name, as int64."""
+        """A column by name, as int64; one of the session columns is all -1 in records without sessions."""
+        if name in SESSION_COLUMNS:
+            return self.session.columns[name] if self.session is not None else np.full(len(self), -1, np.int64)
         return self.columns[name].astype(np.int64, copy=False)
+
+    def ragged(self, name: str) -> tuple[IntArray, IntArray]:
+        """(values int64[m], offsets int64[n+1]) of one of the lists of ``slo.session_columns.RAGGED``."""
+        if self.session is not None:
+            return self.session.ragged[name]
+        if name not in RAGGED:
+            raise KeyError(name)
+        return np.empty(0, np.int64), np.zeros(len(self) + 1, np.int64)
 
     @property
     def ok(self) -> BoolArray:
@@ -138,7 +153,7 @@ class Records:
     def without_chunks(self) -> Records:
         """The same rows without their chunk times: for work that needs none, on runs where they are most of the memory."""
         bounds = np.zeros(len(self) + 1, np.int64)
-        return Records(self.columns, np.empty(0, np.int64), bounds, self.errors, self.timings)
+        return Records(self.columns, np.empty(0, np.int64), bounds, self.errors, self.timings, self.session)
 
     def select(self, rows: npt.NDArray[Any]) -> Records:
         """The given rows with their chunks: ``rows`` is bool[n], or integer positions in any order."""
@@ -154,16 +169,18 @@ class Records:
             offsets,
             self.errors,
             self.timings,
+            None if self.session is None else self.session.select(ix),
         )
 
     def table(self, name: str) -> Sequence[str]:
-        """The string table that column ``error`` or ``server_timing`` indexes."""
-        return {"error": self.errors, "server_timing": self.timings}[name]
+        """The string table that column ``error``, ``server_timing`` or ``slice`` indexes."""
+        slices = self.session.slices if self.session is not None else ()
+        return {"error": self.errors, "server_timing": self.timings, "slice": slices}[name]
 
     def texts(self, name: str) -> list[str | None]:
-        """The strings of column ``error`` or ``server_timing``, None where there is none."""
+        """The strings of column ``error``, ``server_timing`` or ``slice``, None where there is none."""
         table = self.table(name)
-        return [table[i] if i >= 0 else None for i in self.columns[name].tolist()]
+        return [table[i] if i >= 0 else None for i in self[name].tolist()]
 
 
 class RecordsError(ValueError):
@@ -182,6 +199,7 @@ def from_arrays(
     offsets: npt.NDArray[Any],
     errors: Sequence[str],
     timings: Sequence[str],
+    session: SessionTable | None = None,
 ) -> Records:
     """Records of private, read-only arrays with the schema's dtypes."""
     fixed: dict[str, npt.NDArray[np.generic]] = {}
@@ -192,7 +210,9 @@ def from_arrays(
     chunks, bounds = np.array(chunk_ns, np.int64), np.array(offsets, np.int64)
     chunks.setflags(write=False)
     bounds.setflags(write=False)
-    return Records(MappingProxyType(fixed), chunks, bounds, tuple(errors), tuple(timings))
+    if session is not None and len(session) != len(bounds) - 1:
+        raise ValueError(f"{len(session)} session rows for {len(bounds) - 1} records; give one per record")
+    return Records(MappingProxyType(fixed), chunks, bounds, tuple(errors), tuple(timings), session)
 
 
 _ZERO = frozenset(
@@ -206,34 +226,56 @@ def from_columns(
     chunks: Sequence[Sequence[int]] | None = None,
     errors: Sequence[str | None] | None = None,
     timings: Sequence[str | None] | None = None,
+    slices: Sequence[str | None] | None = None,
+    ragged: Mapping[str, Sequence[Sequence[int]]] | None = None,
     **columns: Any,
 ) -> Records:
     """Records from what is known; the rest takes the schema's "did not happen".
 
     A column is a sequence of length n or one value for every row. Not given: ``query_id`` counts from 0,
     ``n_chunks`` is the length of each row's ``chunks`` (ns, relative to t0), status is OK, phase MEASURE,
-    counters of bytes 0, everything else -1. ``errors`` and ``timings`` are one text (or None) per row.
+    counters of bytes 0, everything else -1. ``errors``, ``timings`` and ``slices`` are one text (or None) per row,
+    ``ragged[name]`` one list per row. Session columns may be given like the others.
     Raises ValueError for an unknown column or unequal lengths.
     """
-    unknown = sorted(set(columns) - set(COLUMNS))
+    unknown = sorted(set(columns) - {*COLUMNS, *SESSION_COLUMNS})
     if unknown:
-        raise ValueError(f"unknown columns {', '.join(unknown)}; known: {', '.join(COLUMNS)}")
-    ragged = [list(row) for row in chunks] if chunks is not None else None
-    sized = [v for v in (ragged, errors, timings, *columns.values()) if v is not None and not np.isscalar(v)]
+        raise ValueError(f"unknown columns {', '.join(unknown)}; known: {', '.join((*COLUMNS, *SESSION_COLUMNS))}")
+    rows_of_chunks = [list(row) for row in chunks] if chunks is not None else None
+    given = (rows_of_chunks, errors, timings, slices, *(ragged or {}).values(), *columns.values())
+    sized = [v for v in given if v is not None and not np.isscalar(v)]
     rows = n if n is not None else (len(sized[0]) if sized else 1)
     full: dict[str, Any] = {name: np.full(rows, 0 if name in _ZERO else -1) for name in COLUMNS}
     full["query_id"] = np.arange(rows)
-    lengths = np.array([len(row) for row in ragged] if ragged is not None else [0] * rows, np.int64)
+    listed = rows_of_chunks if rows_of_chunks is not None else [[]] * rows
+    lengths = np.array([len(row) for row in listed], np.int64)
     full["n_chunks"] = lengths
     full["error"], error_table = _intern(errors, rows)
     full["server_timing"], timing_table = _intern(timings, rows)
+    own: dict[str, Any] = {}
     for name, value in columns.items():
-        full[name] = np.broadcast_to(np.asarray(value), (rows,)) if np.ndim(value) == 0 else np.asarray(value)
+        place = full if name in COLUMNS else own
+        place[name] = np.broadcast_to(np.asarray(value), (rows,)) if np.ndim(value) == 0 else np.asarray(value)
     bad = sorted(name for name, column in full.items() if len(column) != rows)
     if bad:
         raise ValueError(f"columns {', '.join(bad)} have another length than {rows}; give every column the same")
-    flat = np.array([t for row in ragged or () for t in row], np.int64)
-    return from_arrays(full, flat, offsets_of(lengths), error_table, timing_table)
+    flat = np.array([t for row in listed for t in row], np.int64)
+    session = _session(own, slices, ragged, rows) if own or slices is not None or ragged else None
+    return from_arrays(full, flat, offsets_of(lengths), error_table, timing_table, session)
+
+
+def _session(
+    columns: dict[str, Any],
+    slices: Sequence[str | None] | None,
+    ragged: Mapping[str, Sequence[Sequence[int]]] | None,
+    rows: int,
+) -> SessionTable:
+    columns["slice"], table = _intern(slices, rows)
+    lists = {}
+    for name, listed in (ragged or {}).items():
+        lengths = np.array([len(row) for row in listed], np.int64)
+        lists[name] = (np.array([value for row in listed for value in row], np.int64), offsets_of(lengths))
+    return freeze(columns, lists, table)
 
 
 def _intern(texts: Sequence[str | None] | None, rows: int) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
@@ -267,4 +309,5 @@ def concat(parts: Sequence[Records]) -> Records:
         columns[name], tables[name] = np.concatenate(moved), tuple(table)
     lengths = np.concatenate([np.diff(part.chunk_offsets) for part in parts])
     chunks = np.concatenate([part.chunk_ns for part in parts])
-    return from_arrays(columns, chunks, offsets_of(lengths), tables["error"], tables["server_timing"])
+    session = join([part.session for part in parts], [len(part) for part in parts])
+    return from_arrays(columns, chunks, offsets_of(lengths), tables["error"], tables["server_timing"], session)

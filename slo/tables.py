@@ -29,6 +29,7 @@ from slo.records import (
     from_arrays,
     offsets_of,
 )
+from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
 _SCHEMA_KEY = b"plimsoll.records.schema"
 _ENUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -61,16 +62,49 @@ def to_tables(records: Records, request_ids: Sequence[str]) -> tuple[Any, Any]:
             return pa.DictionaryArray.from_arrays(ix, _strings(records.table(name)))
         return _array(values)
 
-    metadata = {_SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
+    metadata = {_SCHEMA_KEY: b"1" if records.session is None else str(SCHEMA_VERSION).encode()}
     requests = {name: column(name) for name in COLUMNS}
     requests["request_id"] = _strings(request_ids)
     lists = pa.ListArray.from_arrays(_array(records.chunk_offsets.astype(np.int32)), _array(records.chunk_ns))
     chunks = {name: column(name) for name in ("query_id", "sample_ix", "phase")} | {"chunk_ns": lists}
     chunks["merged"] = pa.ListArray.from_arrays(lists.offsets, _array(marks(records)))
+    if records.session is not None:
+        _add_session(records, records.session, requests, chunks)
     return (
         pa.table(requests).replace_schema_metadata(metadata),
         pa.table(chunks).replace_schema_metadata(metadata),
     )
+
+
+def _add_session(records: Records, session: SessionTable, requests: dict[str, Any], chunks: dict[str, Any]) -> None:
+    """The columns of live sessions, beside the others: -1 for "did not happen" as there, lists with the chunks."""
+    import pyarrow as pa
+
+    for name in SESSION_COLUMNS:
+        if name == "slice":
+            ix = _array(records["slice"].astype(np.int32), valid=records["slice"] >= 0)
+            requests[name] = pa.DictionaryArray.from_arrays(ix, _strings(session.slices))
+        else:
+            requests[name] = _array(session.columns[name])
+    for name in RAGGED:
+        values, offsets = session.ragged[name]
+        chunks[name] = pa.ListArray.from_arrays(_array(offsets.astype(np.int32)), _array(values))
+
+
+def _session_of(requests: Any, chunks: Any) -> SessionTable | None:
+    """The columns of live sessions, if the files have them. Raises ``RecordsError``."""
+    if "media_start_ns" not in requests.column_names:
+        return None
+    missing = sorted(({*SESSION_COLUMNS} - {*requests.column_names}) | ({*RAGGED} - {*chunks.column_names}))
+    if missing:
+        raise RecordsError(f"the session columns {', '.join(missing)} are missing. Measure again, or restore the files")
+    columns: dict[str, Any] = {name: _numbers(requests.column(name)) for name in SESSION_COLUMNS if name != "slice"}
+    columns["slice"], slices = _decode(requests.column("slice"), None)
+    ragged = {}
+    for name in RAGGED:
+        lists = chunks.column(name).combine_chunks()
+        ragged[name] = (_numbers(lists.flatten()), offsets_of(_numbers(lists.value_lengths())))
+    return freeze(columns, ragged, slices)
 
 
 def _array(values: npt.NDArray[Any], valid: BoolArray | None = None) -> Any:
@@ -165,7 +199,8 @@ def from_tables(requests: Any, chunks: Any) -> Records:
         raise RecordsError("chunks: its rows are not those of requests. Measure again, or restore both files")
     lengths = _numbers(lists.value_lengths()).astype(np.int64)
     times = _numbers(lists.flatten())
-    return from_arrays(columns, times, offsets_of(lengths), texts["error"], texts["server_timing"])
+    session = _session_of(requests, chunks)
+    return from_arrays(columns, times, offsets_of(lengths), texts["error"], texts["server_timing"], session)
 
 
 def _decode(column: Any, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
