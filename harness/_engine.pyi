@@ -27,7 +27,16 @@ class Engine:
     def set_requests(self, requests: list[tuple[bytes, bytes, bool] | None], /) -> None: ...
     def set_plain(self, success: bytes, needles: list[bytes], /) -> None: ...
     def open_lane(
-        self, phase: int, due: object, ids: object, offsets: object, sample: object, payload: object, limit: int, /
+        self,
+        phase: int,
+        due: object,
+        ids: object,
+        offsets: object,
+        sample: object,
+        payload: object,
+        limit: int,
+        cancel: object | None = None,
+        /,
     ) -> None: ...
     def closed_lane(
         self,
@@ -42,6 +51,7 @@ class Engine:
         max_queries: int,
         min_queries: int,
         min_duration_ns: int,
+        cancel: object | None = None,
         /,
     ) -> None: ...
     def open(self, connections: int, /) -> None: ...

@@ -2,14 +2,16 @@
 
 Variables: ``prompt``, ``messages`` (a prompt becomes one user message), ``max_output_tokens``, ``model``,
 ``data`` (all of the payload's data) and ``index`` where the source puts one into ``data``. What a payload
-doesn't have is null; ``| tojson`` writes any of them as JSON. An unknown variable is an error, never an
-empty string.
+doesn't have is null; ``| tojson`` writes any of them as JSON and ``| b64`` text, bytes or an array's memory as base64.
+An unknown variable is an error, never an empty string.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
+import numpy as np
 import orjson
 
 from harness.errors import HarnessFault
@@ -19,17 +21,19 @@ from scenarios.payload import Payload
 class BodyTemplate:
     """A compiled template. Raises ValueError for one that doesn't compile."""
 
-    __slots__ = ("_template",)
+    __slots__ = ("_template", "_where")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, where: str = "target.options.body") -> None:
         from jinja2 import StrictUndefined, TemplateSyntaxError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+        self._where = where
         environment = ImmutableSandboxedEnvironment(
             undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True
         )
         # Jinja2's own tojson escapes for HTML and would change the bytes that the user wrote.
         environment.filters["tojson"] = _to_json
+        environment.filters["b64"] = _to_base64
         try:
             self._template = environment.from_string(text)
         except TemplateSyntaxError as error:
@@ -57,9 +61,15 @@ class BodyTemplate:
             return self._template.render(variables).encode()
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise HarnessFault(
-                f"target.options.body: the template can't be rendered: {error}. Correct it, or the payload source"
+                f"{self._where}: the template can't be rendered: {error}. Correct it, or the payload source"
             ) from None
 
 
 def _to_json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+
+
+def _to_base64(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        value = np.ascontiguousarray(value).tobytes()
+    return b64encode(value.encode() if isinstance(value, str) else value).decode()

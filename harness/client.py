@@ -5,7 +5,7 @@ A client file in ``harness/clients/`` exports ``PROTOCOLS``, a tuple of ``Protoc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -85,7 +85,12 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProtocolSpec:
-    """One protocol by name. ``check(options)`` returns every error as text (empty: fine), before any load."""
+    """One protocol by name. ``check(options)`` returns every error as text (empty: fine), before any load.
+
+    ``bundled_model`` is what the bundled server is started with for it where no model is named (None: a language model);
+    ``grpc``: it is spoken on that server's gRPC port. ``prepare(target)``, if there is one, asks the endpoint once, before any
+    worker starts, for what all of them need (a schema, say), and returns the target with it; it raises HarnessFault.
+    """
 
     name: str
     summary: str
@@ -93,3 +98,6 @@ class ProtocolSpec:
     check: Callable[[Mapping[str, Any]], list[str]]
     streaming: bool
     needs_url: bool = True
+    bundled_model: str | None = None
+    grpc: bool = False
+    prepare: Callable[[Target], Awaitable[Target]] | None = None

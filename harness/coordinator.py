@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from harness import bundled as bundled_server
@@ -30,6 +31,7 @@ from harness.outputs import gather
 from harness.plugins import protocols
 from harness.progress import Progress, Snapshot
 from harness.rundir import RunDirectory, Sealed, seal
+from scenarios import cancellation
 from scenarios.plan import Plan
 from scenarios.reference import Expected, references
 from scenarios.spec import Scenario
@@ -121,8 +123,11 @@ class Coordinator:
                 self._notice("starting the bundled reference server ...")
                 server = await bundled_server.start(self._job.bundled, self._job.directory.server_log)
                 target = _aim(target, server)
-            if protocols()[target.protocol].needs_url:
+            protocol = protocols()[target.protocol]
+            if protocol.needs_url:
                 await preflight(target)
+            if protocol.prepare is not None:
+                target = await protocol.prepare(target)
             if not target.model and target.protocol.startswith("openai-"):
                 target = replace(target, model=await first_model(target) or "")
             sealed = await self._measure(target, server)
@@ -169,7 +174,8 @@ class Coordinator:
         manifest |= {**job.foreseen, "source_samples": n_samples}
         if scenario.mode == "accuracy":
             self._gather_outputs(plan, run_id, references(source, scenario.reference))
-        return seal(job.directory, manifest, job.public, plan, self._crew.members, self._facts(plan, shards))
+        chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
+        return seal(job.directory, manifest, job.public, plan, self._crew.members, self._facts(plan, shards), chosen)
 
     def _gather_outputs(self, plan: Plan, run_id: str, expected: Sequence[Expected] | None) -> None:
         job = self._job
@@ -227,7 +233,7 @@ class Coordinator:
             exhausted.update(report["client"].get("exhausted", {}))
         opened = sum(int(report["client"].get("connections_opened", 0)) for report in done)
         faults += limits.exhaustion(exhausted, opened, (time.monotonic_ns() - self._t0_ns) / 1e9, limits.read())
-        stop = plan.stop
+        stop, frame = plan.stop, self._job.scenario.frame
         return GeneratorFacts(
             open_loop=plan.open_loop,
             process=_arrival_process(self._job.scenario),
@@ -243,6 +249,8 @@ class Coordinator:
             no_endpoint=not protocols()[self._job.target.protocol].needs_url,
             disk_notes=tuple(text for report in done for text in report["disk_notes"]),
             n_workers=shards,
+            frame_interval_ns=frame.interval_ns if frame is not None else 0,
+            frame_deadline_ns=frame.deadline_ns if frame is not None else 0,
         )
 
 
@@ -279,11 +287,14 @@ def _vitals(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _aim(target: Target, server: bundled_server.Bundled) -> Target:
-    return replace(target, url=server.url, model=target.model or server.models[0])
+    url = f"grpc://{server.facts['grpc']}" if protocols()[target.protocol].grpc else server.url
+    return replace(target, url=url, model=target.model or server.models[0])
 
 
 def _arrival_process(scenario: Scenario) -> str | None:
     """The arrival process whose shape can be tested: only a constant rate has one."""
+    if scenario.frame is not None:
+        return "constant"
     params = scenario.params.model_dump()
     if not isinstance(params.get("rate"), int | float):
         return None

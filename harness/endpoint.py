@@ -22,12 +22,16 @@ _NEXT_STEP = {
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A resolved origin: addresses in the resolver's order, and TLS settings or None."""
+    """A resolved origin: addresses in the resolver's order, and TLS settings or None.
+
+    ``alpn`` is the one protocol that is offered in TLS. A server that chooses none is taken at its word for http/1.1 only.
+    """
 
     host: str
     port: int
     addresses: tuple[tuple[int, tuple[object, ...]], ...]
     tls: ssl.SSLContext | None = None
+    alpn: str = "http/1.1"
 
     def numeric(self) -> list[tuple[int, str, int] | tuple[int, str, int, int]]:
         """(family, IP address, port) of each address, and the scope of an IPv6 one: what the compiled engine takes."""
@@ -39,22 +43,22 @@ class Endpoint:
         return found
 
 
-def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
-    """A client context that offers only http/1.1. Raises OSError or ssl.SSLError for a bad ``ca_file``."""
+def tls_context(verify: bool, ca_file: str | None, alpn: str = "http/1.1") -> ssl.SSLContext:
+    """A client context that offers one protocol by ALPN. Raises OSError or ssl.SSLError for a bad ``ca_file``."""
     context = ssl.create_default_context(cafile=ca_file)
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([alpn])
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-async def resolve(host: str, port: int, tls: ssl.SSLContext | None) -> Endpoint:
+async def resolve(host: str, port: int, tls: ssl.SSLContext | None, alpn: str = "http/1.1") -> Endpoint:
     """Look a host up once, before the run. Raises OSError (socket.gaierror) if it has no address."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = tuple(dict.fromkeys((family, address) for family, _, _, _, address in found))
-    return Endpoint(host, port, addresses, tls)
+    return Endpoint(host, port, addresses, tls, alpn)
 
 
 def explain(error: OSError) -> str:

@@ -14,6 +14,7 @@ class SessionStamps:
     """What only a live session has: see ``slo.session_columns`` for each field. Made by the client or by ``settle``.
 
     Instants are absolute monotonic ns, durations ns, -1 "did not happen"; ``slice`` is a name ("": none).
+    ``texts`` is no column: 1 for each message that was text, 0 for a binary one.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class SessionStamps:
         "slice",
         "speech_end_ns",
         "speech_start_ns",
+        "texts",
         "unsent_bytes",
         "word_errors",
         "word_lag_ns",
@@ -68,6 +70,7 @@ class SessionStamps:
         self.frame_ns = -1
         self.pace = -1
         self.slice = ""
+        self.texts = bytearray()
         self.chunk_audio_ns = array("q")
         self.chunk_cursor_ns = array("q")
         self.word_lag_ns = array("q")

@@ -17,12 +17,14 @@ from typing import Any
 from harness.client import Client
 from harness.clock import Clock
 from harness.exchange import Exchange
-from scenarios.plan import Plan
+from scenarios.plan import IntArray, Plan
 from slo.records import Phase, Status
 
 _WARMUP, _MEASURE = int(Phase.WARMUP), int(Phase.MEASURE)
 _NEVER = 1 << 62
 _CONNECT = int(Status.CONNECT)
+#: The error of a request that was dropped because the plan said so: one text, however long it had lived.
+CANCELLED = "cancelled on purpose (the scenario's cancel)"
 #: A closed loop's slot rests this long after a connection that could not be made.
 BACKOFF_NS = 10_000_000
 
@@ -31,7 +33,8 @@ BACKOFF_NS = 10_000_000
 class Load:
     """What one worker sends: its shard of the plan and, per payload index, the encoded request.
 
-    ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id.
+    ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns`` has for each row of
+    the plan how long after it was taken up its query is cancelled, -1 for never (None: no query is).
     """
 
     plan: Plan
@@ -39,6 +42,7 @@ class Load:
     requests: Sequence[Any]
     run_id: str
     outstanding_limit: int = 100_000
+    cancel_ns: IntArray | None = None
 
 
 def too_many_outstanding(outstanding: int, ceiling: int) -> str:
@@ -70,7 +74,9 @@ class Issuer:
         self.t0_ns = t0_ns
         load = self._load
         main: _OpenLane | _ClosedLane
-        main = _ClosedLane(self, load.plan, _MEASURE) if load.plan.cyclic else _OpenLane(self, load.plan, _MEASURE)
+        cancel = None if load.cancel_ns is None else load.cancel_ns.tolist()
+        lane_of = _ClosedLane if load.plan.cyclic else _OpenLane
+        main = lane_of(self, load.plan, _MEASURE, cancel=cancel)
         self._lanes = [main]
         warmup = load.warmup
         if warmup is not None and warmup.cyclic:
@@ -117,8 +123,10 @@ class Issuer:
 
     # -- the hot path -------------------------------------------------------------------------------------------
 
-    def send(self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, phase: int, done: Any) -> None:
-        """Take one sample up and hand it to the client. ``due_ns`` is absolute."""
+    def send(
+        self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, phase: int, done: Any, cancel_ns: int = -1
+    ) -> None:
+        """Take one sample up and hand it to the client. ``due_ns`` is absolute, ``cancel_ns`` from now (-1: never)."""
         exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, self._load.requests[payload_ix])
         exchange.phase = phase
         exchange.on_done = done
@@ -129,6 +137,8 @@ class Issuer:
         self.sent += 1
         exchange.ready_ns = self._clock.now_ns()
         self._client.send(exchange, request_id.encode())
+        if cancel_ns >= 0:
+            self._clock.wake_at(exchange.ready_ns + cancel_ns, lambda: self._cancel(exchange))
         if len(flying) > self._load.outstanding_limit and self.aborted is None:
             self._abort(len(flying))
 
@@ -136,6 +146,11 @@ class Issuer:
         """An exchange is over (for lanes: call this first)."""
         self._flying.discard(exchange)
         self._on_finished(exchange)
+
+    def _cancel(self, exchange: Exchange) -> None:
+        """Its time has come: unless it is over, done or failed, it is dropped."""
+        if exchange in self._flying:
+            self._client.cancel(exchange, int(Status.CANCELLED), CANCELLED)
 
     def _abort(self, outstanding: int) -> None:
         self.aborted = too_many_outstanding(outstanding, self._load.outstanding_limit)
@@ -150,7 +165,7 @@ class Issuer:
 class _OpenLane:
     """Due times are absolute; nothing is waited for, except that an offline plan bounds samples on the wire."""
 
-    def __init__(self, issuer: Issuer, plan: Plan, phase: int) -> None:
+    def __init__(self, issuer: Issuer, plan: Plan, phase: int, cancel: list[int] | None = None) -> None:
         self._issuer = issuer
         self._clock = issuer._clock
         self._phase = phase
@@ -160,6 +175,7 @@ class _OpenLane:
         self._sample = plan.sample_ix.tolist()
         self._payload = plan.payload_ix.tolist()
         self._limit = plan.max_in_flight
+        self._cancel = cancel or [-1] * len(self._due)
         self._row = 0
         self._held: deque[tuple[int, int]] = deque()
         self._flying = 0
@@ -198,7 +214,15 @@ class _OpenLane:
 
     def _send(self, row: int, ix: int) -> None:
         self._flying += 1
-        self._issuer.send(self._ids[row], self._sample[ix], self._payload[ix], self._due[row], self._phase, self._done)
+        self._issuer.send(
+            self._ids[row],
+            self._sample[ix],
+            self._payload[ix],
+            self._due[row],
+            self._phase,
+            self._done,
+            self._cancel[row],
+        )
 
     def _done(self, exchange: Exchange) -> None:
         self._flying -= 1
@@ -214,7 +238,9 @@ class _OpenLane:
 class _ClosedLane:
     """A fixed number of slots; a query is due the moment its slot comes free (LoadGen: scheduled = issued = now)."""
 
-    def __init__(self, issuer: Issuer, plan: Plan, phase: int, ends_ns: int | None = None) -> None:
+    def __init__(
+        self, issuer: Issuer, plan: Plan, phase: int, ends_ns: int | None = None, cancel: list[int] | None = None
+    ) -> None:
         self._issuer = issuer
         self._clock = issuer._clock
         self._phase = phase
@@ -223,6 +249,7 @@ class _ClosedLane:
         self._sample = plan.sample_ix.tolist()
         self._payload = plan.payload_ix.tolist()
         self._slots = plan.max_in_flight or 1
+        self._cancel = cancel or [-1] * plan.n_queries
         self._ends_ns = ends_ns
         self._next_id = plan.first_id
         self._last_due_ns = 0
@@ -282,7 +309,9 @@ class _ClosedLane:
             self._missing[query_id] = last - first
         due = self._last_due_ns = self._clock.now_ns()
         for ix in range(first, last):
-            self._issuer.send(query_id, self._sample[ix], self._payload[ix], due, self._phase, self._done)
+            self._issuer.send(
+                query_id, self._sample[ix], self._payload[ix], due, self._phase, self._done, self._cancel[row]
+            )
 
     def _done(self, exchange: Exchange) -> None:
         self._issuer.done(exchange)

@@ -296,8 +296,8 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
 def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | None:
     if scenario.target.url is not None or not protocol.needs_url:
         return None
-    model = scenario.target.model or bundled.default_model()
-    return ("--model", model)
+    model = scenario.target.model or protocol.bundled_model or bundled.default_model()
+    return ("--model", model, *(("--grpc-port", "0") if protocol.grpc else ()))
 
 
 def _default_out(name: str) -> Path:

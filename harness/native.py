@@ -23,7 +23,7 @@ from harness.endpoint import Endpoint, explain
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.http_pool import HttpClient
-from harness.issuer import Load, too_many_outstanding
+from harness.issuer import CANCELLED, Load, too_many_outstanding
 from harness.origin import origin_of
 from harness.recorder import SEGMENT_NS, SEGMENT_ROWS, Recorder
 from scenarios.plan import Plan
@@ -43,7 +43,7 @@ _SHARED = ROW[: ROW.index("settled")]
 _TIMES = frozenset(name for name in _SHARED if name.endswith("_ns") and name != "connect_ns")
 _PAYLOAD = ROW.index("payload_ix")
 #: Why an exchange failed, as engine.h numbers it.
-_TIMEOUT, _CONNECT, _CONNECT_TIMEOUT, _CLOSED_EARLY, _CLOSED_MIDDLE, _WIRE, _GIVEN_UP = range(1, 8)
+_TIMEOUT, _CONNECT, _CONNECT_TIMEOUT, _CLOSED_EARLY, _CLOSED_MIDDLE, _WIRE, _GIVEN_UP, _CANCELLED = range(1, 9)
 #: One turn of settling: then the worker looks at its messages again.
 TURN_NS = 50_000_000
 #: How long the engine's thread may take to give everything up.
@@ -137,17 +137,17 @@ class NativeRun:
         self._begun: tuple[int, int, int] | None = None
 
     def _add(self, plan: Plan, phase: Phase) -> None:
-        stop = plan.stop
+        stop, cancel = plan.stop, self._load.cancel_ns if phase == Phase.MEASURE else None
         if plan.cyclic:
             self._engine.closed_lane(
                 int(phase), plan.offsets, plan.sample_ix, plan.payload_ix, plan.max_in_flight or 1, plan.first_id,
                 plan.id_step, phase == Phase.WARMUP, -1 if stop.max_queries is None else stop.max_queries,
-                stop.min_queries, stop.min_duration_ns,
+                stop.min_queries, stop.min_duration_ns, cancel,
             )  # fmt: skip
             return
         limit = -1 if plan.max_in_flight is None else plan.max_in_flight
         arrays = plan.due_ns, plan.query_id, plan.offsets, plan.sample_ix, plan.payload_ix
-        self._engine.open_lane(int(phase), *arrays, limit)
+        self._engine.open_lane(int(phase), *arrays, limit, cancel)
 
     async def open(self, connections: int) -> None:
         """Open connections ahead of t0; wait for them at most the connect timeout."""
@@ -299,6 +299,8 @@ class NativeRun:
             return self._wire_errors[detail]
         if error == _GIVEN_UP:
             return self._given_up
+        if error == _CANCELLED:
+            return CANCELLED
         reason = explain(OSError(detail, "")) if detail else ""
         if error == _CONNECT:
             return reason or "the connection was closed"

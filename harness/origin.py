@@ -11,6 +11,9 @@ from harness.endpoint import Endpoint, resolve, tls_context
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 
+#: Schemes of target URLs: whether TLS is spoken. The protocol is ``target.protocol``'s to say; all name a host and a port.
+SCHEMES = {"http": False, "https": True, "ws": False, "wss": True, "grpc": False, "grpcs": True}
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -23,25 +26,27 @@ class Origin:
 
 
 def origin_of(url: str) -> Origin:
-    """The origin of an http or https URL. Raises HarnessFault for anything else."""
+    """The origin of a URL with one of ``SCHEMES`` (none: http). Raises HarnessFault for anything else."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
     except ValueError as error:
         raise HarnessFault(f"target.url: {url!r}: {error}. Write it as http://host:port") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise HarnessFault(f"target.url: {url!r} is not an http or https URL. Write it as http://host:port")
+    if parts.scheme not in SCHEMES or not parts.hostname:
+        known = ", ".join(SCHEMES)
+        raise HarnessFault(f"target.url: {url!r} is not a URL with one of {known}. Write it as http://host:port")
+    secure = SCHEMES[parts.scheme]
+    default = 443 if secure else 80
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        port = parts.port or default
     except ValueError:
         raise HarnessFault(f"target.url: the port of {url!r} is not a number from 1 to 65535") from None
     host = parts.hostname
     name = f"[{host}]" if ":" in host else host
-    default = 443 if parts.scheme == "https" else 80
-    return Origin(host, port, parts.scheme == "https", name if port == default else f"{name}:{port}")
+    return Origin(host, port, secure, name if port == default else f"{name}:{port}")
 
 
-async def locate(target: Target) -> Endpoint:
-    """Resolve a target's origin and load its TLS settings.
+async def locate(target: Target, alpn: str = "http/1.1") -> Endpoint:
+    """Resolve a target's origin and load its TLS settings, which offer the protocol ``alpn``.
 
     Raises HarnessFault: exit code 5 if the name has no address, 2 for a bad URL or CA file.
     """
@@ -49,11 +54,11 @@ async def locate(target: Target) -> Endpoint:
     context = None
     if origin.tls:
         try:
-            context = tls_context(target.tls_verify, target.ca_file)
+            context = tls_context(target.tls_verify, target.ca_file, alpn)
         except (OSError, ssl.SSLError) as error:
             raise HarnessFault(f"target.ca_file: cannot load {target.ca_file!r}: {error}") from None
     try:
-        return await resolve(origin.host, origin.port, context)
+        return await resolve(origin.host, origin.port, context, alpn)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise HarnessFault(

@@ -23,7 +23,8 @@ from slo.records import Status, TokensFrom
 OK, HTTP, PROTOCOL, REFUSED = int(Status.OK), int(Status.HTTP), int(Status.PROTOCOL), int(Status.REFUSED)
 #: Characters of an error body that are kept.
 EXCERPT = 300
-_SHED = frozenset({429, 503})
+#: Status codes by which a server sheds load.
+SHED = frozenset({429, 503})
 
 
 def header(exchange: Exchange, name: bytes) -> str | None:
@@ -60,8 +61,15 @@ def fail_by(exchange: Exchange, fault: Fault, secrets: Iterable[str] = ()) -> No
     fail(exchange, REFUSED if fault.overloaded else HTTP, text, secrets)
 
 
-def judge_code(exchange: Exchange, secrets: Iterable[str] = (), success: Collection[int] = range(200, 300)) -> bool:
-    """Judge the status line; true if the body is worth reading. Also keeps the server-timing header."""
+def judge_code(
+    exchange: Exchange,
+    secrets: Iterable[str] = (),
+    success: Collection[int] = range(200, 300),
+    shed: Collection[int] = SHED,
+) -> bool:
+    """Judge the status line; true if the body is worth reading. Also keeps the server-timing header. ``shed``: the codes of an
+    overload.
+    """
     exchange.server_timing = header(exchange, b"server-timing")
     code = exchange.code
     if code < 0:
@@ -73,7 +81,7 @@ def judge_code(exchange: Exchange, secrets: Iterable[str] = (), success: Collect
     location = header(exchange, b"location")
     if 300 <= code < 400 and location:
         text = f"HTTP {code} to {location[:EXCERPT]}: redirects are not followed. Give that URL as the target"
-    fail(exchange, REFUSED if code in _SHED else HTTP, text, secrets)
+    fail(exchange, REFUSED if code in shed else HTTP, text, secrets)
     return False
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from harness.crew import Member
 from harness.errors import HarnessFault
 from harness.segments import read_segments
 from scenarios.plan import Plan
+from slo import cancelled, tables
 from slo import records as rec
-from slo import tables
-from slo.records import Records, Status
+from slo.queries import with_deadline
+from slo.records import BoolArray, IntArray, Phase, Records, Status
 from slo.validity import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
@@ -85,8 +86,12 @@ def seal(
     plan: Plan,
     members: Sequence[Member],
     facts: GeneratorFacts,
+    chosen: Callable[[IntArray], BoolArray] | None = None,
 ) -> Sealed:
-    """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where."""
+    """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where.
+
+    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose.
+    """
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
@@ -106,6 +111,8 @@ def seal(
         elapsed_ns=_elapsed_ns(records, n_queries),
         disk_faults=(*facts.disk_faults, *unreadable),
     )
+    if chosen is not None:
+        records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
     client_stats = [(member.done or {}).get("client", {}) for member in members]
     try:
@@ -121,7 +128,7 @@ def seal(
     for log in (directory.worker_log, directory.server_log):
         if log.is_file() and not log.stat().st_size:
             log.unlink()
-    return sealed
+    return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
 
 
 def _lost_in_closed_loop(plan: Plan, members: Sequence[Member], measured: Records) -> list[str]:
@@ -177,7 +184,7 @@ def _elapsed_ns(records: Records, n_queries: int) -> int:
 def request_ids(run_id: str, records: Records) -> list[str]:
     """The ``x-request-id`` of every row: ``<run>-<query_id>-<sample_ix>``; warm-up rows have a ``w`` after the run."""
     rows = zip(records["query_id"].tolist(), records["sample_ix"].tolist(), records["phase"].tolist(), strict=True)
-    return [f"{run_id}{'w' if phase else ''}-{query}-{sample}" for query, sample, phase in rows]
+    return [f"{run_id}{'w' if phase == Phase.WARMUP else ''}-{query}-{sample}" for query, sample, phase in rows]
 
 
 def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]) -> None:
@@ -227,6 +234,7 @@ def open_sealed(path: Path) -> Sealed:
             raise ValueError("scenario.yaml or manifest.json holds no mapping")
         records = tables.load(path)
         facts = GeneratorFacts.from_json(generator["facts"])
+        records = with_deadline(records, facts.frame_deadline_ns)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
     return Sealed(directory, manifest, scenario, records, facts)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slo.records import Records
-from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable
+from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
 _MAGIC = b"plimsoll-segment/2\n"
 
@@ -128,7 +128,7 @@ def _session_table(arrays: dict[str, npt.NDArray[np.generic]], slices: list[str]
         name: (arrays.pop(f"values.{name}").astype(np.int64), arrays.pop(f"offsets.{name}").astype(np.int64))
         for name in RAGGED
     }
-    return SessionTable(columns, ragged, tuple(slices))
+    return freeze(columns, ragged, slices)
 
 
 def _is_constant(array: npt.NDArray[np.generic]) -> bool:

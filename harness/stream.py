@@ -13,11 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import ssl
 import struct
+import termios
 import time
+from array import array
 
 from harness.clock import WallMap
 from harness.endpoint import EXHAUSTED, Endpoint, explain
@@ -29,6 +32,7 @@ _REPORT_SOFTWARE = 1 << 4
 _TIMESPEC = struct.Struct("@qq")
 _ANC_SIZE = socket.CMSG_SPACE(48)
 _READ_SIZE = 262_144
+_OUTQ = array("i", [0])  # where the kernel writes its answer: all streams of a process live on one thread
 #: How long TLS messages that no request asked for may lie unread before their stamp is refused.
 _UNASKED_NS = 1_000_000_000
 
@@ -84,6 +88,7 @@ class Stream:
     """One connection. Made closed; ``connect`` starts it; it never reconnects itself."""
 
     __slots__ = (
+        "_duplex",
         "_endpoint",
         "_fd",
         "_first",
@@ -101,10 +106,12 @@ class Stream:
         "connected",
     )
 
-    def __init__(self, readers: Readers, endpoint: Endpoint, sink: Sink) -> None:
+    def __init__(self, readers: Readers, endpoint: Endpoint, sink: Sink, duplex: bool = False) -> None:
+        """``duplex``: both sides talk at once, so that what is read need not answer what was written last."""
         self._readers = readers
         self._endpoint = endpoint
         self._sink: Sink = sink
+        self._duplex = duplex
         self._sock: socket.socket | None = None
         self._fd = -1
         self._first = readers.preferred  # what the others prefer may change while this one tries
@@ -206,9 +213,10 @@ class Stream:
         self._flush_tls()
         if self._lost:
             return
-        chosen = tls.selected_alpn_protocol()
-        if chosen not in (None, "http/1.1"):
-            self._lose(f"TLS: the server chose {chosen!r} by ALPN; only http/1.1 was offered")
+        chosen, offered = tls.selected_alpn_protocol(), self._endpoint.alpn
+        if chosen != offered and (chosen is not None or offered != "http/1.1"):
+            said = f"the server chose {chosen!r} by ALPN" if chosen else "the server chose no protocol by ALPN"
+            self._lose(f"TLS: {said}; only {offered} was offered")
             return
         self.connected = True
         self._sink.on_open(time.monotonic_ns())
@@ -227,9 +235,12 @@ class Stream:
                 self._readers.loop.call_soon(self._lose, f"TLS: {error.reason or error}")
             data = self._out.read()
         now = time.monotonic_ns()
-        # What is read next answers this write, so it came later. Not so in TLS: tickets and key updates come unasked, and
-        # may have been waiting since before it.
-        self._last_ns = now if self._tls is None else max(self._last_ns, now - _UNASKED_NS)
+        # What is read next answers this write, so it came later. Not so where both sides talk at once, nor in TLS: tickets
+        # and key updates come unasked. Such bytes may have been waiting since before it.
+        if self._tls is None and not self._duplex:
+            self._last_ns = now
+        else:
+            self._last_ns = max(self._last_ns, now - _UNASKED_NS)
         if self._pending:
             self._pending += data
         else:
@@ -240,6 +251,13 @@ class Stream:
     def unsent(self) -> int:
         """Bytes accepted by ``write`` that the kernel has not taken yet."""
         return len(self._pending)
+
+    def untaken(self) -> int:
+        """Bytes written that the peer's host has not acknowledged yet, those that wait here among them. A system call."""
+        if self._sock is None:
+            return len(self._pending)
+        fcntl.ioctl(self._fd, termios.TIOCOUTQ, _OUTQ)
+        return len(self._pending) + _OUTQ[0]
 
     def _send(self, data: bytes | memoryview) -> None:
         sock = self._sock

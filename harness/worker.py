@@ -36,6 +36,7 @@ from harness.plugins import protocols
 from harness.recorder import Recorder, spread
 from harness.segments import SegmentWriter, dump_segment
 from harness.vitals import AHEAD_NS, Vitals
+from scenarios import cancellation
 from scenarios.spec import ScenarioError, parse
 from slo.records import Status
 
@@ -87,7 +88,8 @@ class Worker:
         if before is not None:
             needed |= set(np.unique(before.payload_ix).tolist())
         requests = [client.encode(source.payload(ix)) if ix in needed else None for ix in range(n)]
-        load = Load(mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]))
+        cancel = cancellation.rows(scenario.cancel, scenario.seed, mine)
+        load = Load(mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel)
         return load, plan.fingerprint()
 
     def _outputs(self) -> OutputLog | None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slo.cancelled import PHASES
 from slo.indicator import catalogue, measure
-from slo.records import COLUMNS, FloatArray, Phase, Records, Stamp, Status, TokensFrom
+from slo.records import COLUMNS, FloatArray, Records, Stamp, Status, TokensFrom
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _NAMES = (
     ("status", tuple(member.name for member in Status)),
     ("stamp", tuple(member.name.lower() for member in Stamp)),
-    ("phase", tuple(member.name.lower() for member in Phase)),
+    ("phase", PHASES),
     ("tokens_from", tuple(member.name.lower() for member in TokensFrom)),
 )
 #: Of these columns -1 is "did not happen" or "not known"; query_id, bytes and the like are always there.

@@ -191,7 +191,7 @@ def counts_part(records: Records) -> Counts:
         by_status={status.name: int(number_of[status]) for status in Status if number_of[status]},
         errors=errors,
         other_errors=n_failed - sum(error.count for error in errors),
-        warmup=int(np.count_nonzero(~measured)),
+        warmup=int(np.count_nonzero(records["phase"] == Phase.WARMUP)),
     )
 
 

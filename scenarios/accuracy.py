@@ -27,9 +27,9 @@ def accuracy_plan(kind: Kind, params: BaseModel, stop: Stop, n_samples: int, see
     once = Stop(n_samples, 0, stop.max_duration_ns, n_samples)
     plan = kind.build(_one_pass(params, n_samples), once, n_samples, seed)
     chosen = choose("permutation", child(seed, "accuracy"), n_samples, n_samples)
-    if plan.open_loop:
+    if plan.open_loop and plan.n_samples == n_samples:
         return replace(plan, payload_ix=chosen, stop=once if plan.n_queries > 1 else replace(once, min_queries=1))
-    return _closed(plan, chosen, once)
+    return _cut(plan, chosen, once)
 
 
 def _one_pass(params: BaseModel, n_samples: int) -> BaseModel:
@@ -41,13 +41,14 @@ def _one_pass(params: BaseModel, n_samples: int) -> BaseModel:
     return params.model_copy(update=own)
 
 
-def _closed(plan: Plan, chosen: IntArray, once: Stop) -> Plan:
+def _cut(plan: Plan, chosen: IntArray, once: Stop) -> Plan:
+    """As many rows, of as many samples each, as it takes."""
     per_query = int(plan.offsets[1])
     rows = -(-len(chosen) // per_query)
     offsets = np.minimum(np.arange(rows + 1) * per_query, len(chosen))
     return replace(
         plan,
-        due_ns=np.zeros(rows, np.int64),
+        due_ns=plan.due_ns[:rows],
         query_id=np.arange(rows),
         offsets=offsets,
         sample_ix=np.arange(len(chosen)) % per_query,

@@ -23,9 +23,9 @@ class Word:
     end_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Clip:
-    """Mono audio with its labels.
+    """Mono audio with its labels; equal to a clip of the same samples and the same labels.
 
     ``pcm`` int16[n] at ``rate`` samples a second; ``onset_ns`` and ``offset_ns`` are where speech begins and ends (-1: no
     speech, or not known), ``transcript`` what is said (None: not known), ``words`` each word's span (empty: not known),
@@ -53,3 +53,23 @@ class Clip:
     def duration_ns(self) -> int:
         """Playing time, rounded to the nearest ns."""
         return (len(self.pcm) * NS + self.rate // 2) // self.rate
+
+    def __eq__(self, other: object) -> bool:
+        # The one that dataclasses make would ask an array for its truth value.
+        if not isinstance(other, Clip):
+            return NotImplemented
+        return self._labels() == other._labels() and np.array_equal(self.pcm, other.pcm)
+
+    def __hash__(self) -> int:
+        return hash((self._labels(), len(self.pcm)))
+
+    def _labels(self) -> tuple[object, ...]:
+        return (
+            self.rate,
+            self.onset_ns,
+            self.offset_ns,
+            self.transcript,
+            self.words,
+            self.slice,
+            self.labels,
+        )

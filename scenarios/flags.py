@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from pydantic import ValidationError
+
 from scenarios.discovery import kinds, sources
 from scenarios.errors import ScenarioError
+from scenarios.kind import Kind
 from scenarios.parsing import parse
 from scenarios.scenario import Scenario
 
@@ -157,5 +160,13 @@ def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     params = mapping.get("params", {})
     if queries is not None and mapping["kind"] == "offline" and params.get("samples") is not None:
         mapping["params"] = {**params, "samples": queries}  # the one query of an offline run has this many samples
-    exactly = duration is None and kind is not None and not kind.open_loop
+    exactly = duration is None and kind is not None and not _open_loop(kind, mapping["params"])
     stop["max_queries"] = queries if exactly else None
+
+
+def _open_loop(kind: Kind, params: Mapping[str, Any]) -> bool:
+    """Whether these params make an open loop; of params that are wrong, and reported as such, what the kind's own do."""
+    try:
+        return kind.open_loop(kind.params.model_validate(params))
+    except ValidationError:
+        return kind.open_loop(kind.params())

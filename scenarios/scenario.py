@@ -21,10 +21,11 @@ from pydantic import (
 )
 
 from scenarios.accuracy import accuracy_plan
+from scenarios.cancellation import CancelSection
 from scenarios.discovery import kinds, sources
 from scenarios.durations import Duration, format_duration
 from scenarios.errors import ScenarioError
-from scenarios.kind import Warmup
+from scenarios.kind import Frame, Warmup
 from scenarios.paths import FileName
 from scenarios.payload import PayloadSource
 from scenarios.plan import Plan, Stop
@@ -146,8 +147,22 @@ class Scenario(BaseModel):
         alias="drain",
         description="Wait for answers after the last query; null: as long as timeout.",
     )
+    cancel: CancelSection | None = Field(
+        default=None, description="Queries to drop after a delay: {share: 0.1, after: 500ms}; null: none."
+    )
     objectives: tuple[NonEmpty, ...] = Field(default=(), strict=False, description='For example "p99(ttft) <= 200ms".')
     workers: int = Field(default=1, ge=1, le=1024, description="Load-generating processes.")
+
+    @model_validator(mode="after")
+    def _cancels_what_lives(self) -> Scenario:
+        if self.cancel is not None and self.cancel.least_ns() >= self.timeout_ns:
+            least, most = format_duration(self.cancel.least_ns()), format_duration(self.timeout_ns)
+            raise ValueError(
+                f"cancel.after {least} is not below timeout {most}: no request lives that long. Shorten it"
+            )
+        if self.cancel is not None and self.mode == "accuracy":
+            raise ValueError("cancel takes answers away that mode accuracy compares. Leave one of them out")
+        return self
 
     @property
     def drain_ns(self) -> int:
@@ -157,7 +172,12 @@ class Scenario(BaseModel):
     @property
     def open_loop(self) -> bool:
         """Queries do not wait for answers."""
-        return kinds()[self.kind].open_loop
+        return kinds()[self.kind].open_loop(self.params)
+
+    @property
+    def frame(self) -> Frame | None:
+        """When queries come at a fixed interval with a deadline each (``multi_stream`` with ``frame_interval``)."""
+        return kinds()[self.kind].frame(self.params)
 
     def build(self, n_samples: int) -> Plan:
         """The whole plan over a payload source of ``n_samples``. Raises ``ScenarioError``."""

@@ -23,7 +23,8 @@ class GeneratorFacts:
     ``kernel_reads + user_reads`` reads whose kernel stamp could not be mapped, so that a userland one was taken;
     ``disk_faults``: rows that could not be read back; ``disk_notes``: rows that had to be written elsewhere, none of them
     lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to be closed as they were
-    written.
+    written; ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
+    (0: the scenario gave none).
     """
 
     open_loop: bool
@@ -60,6 +61,8 @@ class GeneratorFacts:
     disk_notes: tuple[str, ...] = ()
     retried: int = 0
     n_workers: int = 1
+    frame_interval_ns: int = 0
+    frame_deadline_ns: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slo.indicator import catalogue, gap_rows
+from slo.indicator import catalogue, entry_rows
 from slo.objective import Objective
 from slo.records import BoolArray, Records
 
@@ -89,7 +89,7 @@ def meets(objective: Objective, records: Records) -> BoolArray:
     indicator = catalogue()[objective.indicator]
     values, valid = indicator.compute(records)
     upper = objective.operator in ("<=", "<")
-    row = gap_rows(records) if indicator.scope == "gap" else np.arange(len(records))
+    row = entry_rows(indicator.scope, records)
     worst = np.full(len(records), -np.inf if upper else np.inf)
     (np.maximum if upper else np.minimum).at(worst, row[valid], values[valid])
     has_value = np.zeros(len(records), np.bool_)

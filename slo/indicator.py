@@ -17,10 +17,28 @@ from typing import Literal
 
 import numpy as np
 
+from slo.queries import representatives
 from slo.records import BoolArray, FloatArray, IntArray, Records
+from slo.session_columns import RAGGED, SESSION_COLUMNS
 
 #: So many gaps may be made up for failed requests in any case.
 _PLENTY = 1_000_000
+
+#: What one value belongs to: a request; the step between two of its chunks; a word of its reference that was heard; a frame
+#: of audio that was sent; a transcript that came while audio was going out; a query of several samples.
+Scope = Literal["request", "gap", "word", "frame", "interim", "query"]
+#: The same for people.
+ENTRIES: Mapping[Scope, str] = MappingProxyType(
+    {
+        "request": "request",
+        "gap": "gap between chunks",
+        "word": "word",
+        "frame": "frame",
+        "interim": "interim transcript",
+        "query": "query",
+    }
+)
+_LISTED: Mapping[Scope, str] = MappingProxyType({"word": "word_lag_ns", "frame": "frame_lag_ns"})
 
 
 class OnFailure(Enum):
@@ -35,19 +53,19 @@ class OnFailure(Enum):
 class Indicator:
     """One metric.
 
-    ``compute(records)`` gives ``(values float64, valid bool)``: one entry per record (scope ``request``) or
-    one per gap between successive chunks of a record, records in order (scope ``gap``). It looks at no
+    ``compute(records)`` gives ``(values float64, valid bool)``: one entry per record (scope ``request``, and ``query``, where all rows of a query have its value) or
+    one per entry of a list that each record has, records in order (the other scopes, see ``entry_rows``). It looks at no
     status; invalid entries are unspecified. ``needs`` names the columns it reads (``chunk_ns`` for chunk
     arrivals). ``unit`` is ``ns``, ``per_s`` or ``1``. ``worst`` is what a failure ranks as: +inf, or 0
     where more is better. ``outside`` marks successful records that the definition does not cover; they
     satisfy a limit on a single request. ``awaited``: what a user waits for; a success that never brought it, in a run
-    where others did, ranks as the worst too.
+    where others did, ranks as the worst too, unless it is outside.
     """
 
     name: str
     unit: Literal["ns", "per_s", "1"]
     better: Literal["lower", "higher"]
-    scope: Literal["request", "gap"]
+    scope: Scope
     needs: tuple[str, ...]
     formula: str
     source: str
@@ -62,13 +80,18 @@ class Indicator:
         """The value of a failure."""
         return float("inf") if self.better == "lower" else 0.0
 
+    @property
+    def live(self) -> bool:
+        """It reads columns that only speech sessions have."""
+        return bool({*self.needs} & {*SESSION_COLUMNS, *RAGGED})
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """An indicator over the measured rows of some records.
 
     ``values`` float64[m], failures as the indicator's worst; ``row`` int64[m], the position in those
-    records that each value belongs to (a record has several values in scope ``gap``); ``n`` = m;
+    records that each value belongs to (a record has several values but in scope ``request``); ``n`` = m;
     ``missing``: successful measured records with no value; ``failed``: values that are the worst because the request failed, or
     never brought what was awaited.
     """
@@ -93,21 +116,38 @@ def gap_rows(records: Records) -> IntArray:
     return np.repeat(np.arange(len(records)), np.maximum(np.diff(records.chunk_offsets) - 1, 0))
 
 
+def entry_rows(scope: Scope, records: Records) -> IntArray:
+    """int64[values]: the record that each value of an indicator of this scope belongs to."""
+    if scope == "gap":
+        return gap_rows(records)
+    rows = np.arange(len(records))
+    if scope == "interim":
+        return np.repeat(rows, np.diff(records.chunk_offsets))
+    return rows if scope in ("request", "query") else np.repeat(rows, np.diff(records.ragged(_LISTED[scope])[1]))
+
+
 def measure(indicator: Indicator, records: Records, judged: bool = False) -> Measured:
     """The values of an indicator over the measured rows, failures included as the worst.
 
     Not applicable, n = 0: there are successful requests but no request at all, failed ones included, has the
     stamps (say, a first token from an endpoint that does not stream). ``judged``: for a verdict, where that
     holds only if nothing failed; otherwise the last request with the stamps could take the objective away by
-    failing. A failed request has as many gaps as the longest answer: what never came never comes.
+    failing. Of a ``live`` one it holds without successes too: that all requests failed makes no text run a run of speech.
+    A failed request has as many gaps as the longest answer: what never came never comes.
     """
-    values, valid = indicator.compute(records)
-    row = gap_rows(records) if indicator.scope == "gap" else np.arange(len(records))
+    if indicator.scope == "query":
+        return _of_queries(indicator, records)
     ok, measured = records.ok, records.in_measure
+    lenient = not (judged and bool((measured & ~ok).any()))
+    nothing = Measured(np.empty(0), np.empty(0, np.int64), 0, int((ok & measured).sum()), 0)
+    if indicator.live and records.session is None and lenient:
+        return nothing
+    values, valid = indicator.compute(records)
+    row = entry_rows(indicator.scope, records)
     valid = valid & measured[row]
-    unknown = not valid.any() and bool((ok & measured).any())
-    if unknown and not (judged and bool((measured & ~ok).any())):
-        return Measured(np.empty(0), np.empty(0, np.int64), 0, int((ok & measured).sum()), 0)
+    unknown = not valid.any() and (indicator.live or bool((ok & measured).any()))
+    if unknown and lenient:
+        return nothing
     has_value = np.zeros(len(records), bool)
     has_value[row[valid]] = True
     failed = measured & ~ok
@@ -121,9 +161,10 @@ def measure(indicator: Indicator, records: Records, judged: bool = False) -> Mea
     else:
         punished = np.zeros(len(records), bool)
     if indicator.awaited:  # an empty answer must not be better than a slow one
-        punished = punished | (measured & records.ok & ~has_value)
+        silent = measured & ok & ~has_value
+        punished = punished | (silent if indicator.outside is None else silent & ~indicator.outside(records))
     extra = np.flatnonzero(punished)
-    if indicator.scope == "gap" and len(extra):
+    if indicator.scope != "request" and len(extra):
         extra = np.repeat(extra, _lost(np.bincount(row[valid], minlength=len(records)), extra))
     missing = int(np.count_nonzero(measured & ok & ~has_value))
     if not len(extra):  # in order already; on a run of 50 million gaps each copy saved is 400 MB
@@ -133,6 +174,17 @@ def measure(indicator: Indicator, records: Records, judged: bool = False) -> Mea
     both = np.concatenate([values[valid], np.full(len(extra), indicator.worst)])
     order = np.argsort(rows, kind="stable")
     return Measured(both[order], rows[order], len(rows), missing, len(extra))
+
+
+def _of_queries(indicator: Indicator, records: Records) -> Measured:
+    """One value per query, of one of its rows; ``compute`` has made a query with a failed sample the worst already."""
+    values, valid = indicator.compute(records)
+    if not bool(valid.any()):
+        return Measured(np.empty(0), np.empty(0, np.int64), 0, int((records.ok & records.in_measure).sum()), 0)
+    first = representatives(records)
+    row = np.sort(first[valid[first] & records.in_measure[first]])
+    lost = int(np.count_nonzero(values[row] == indicator.worst)) if indicator.better == "lower" else 0
+    return Measured(values[row], row, len(row), 0, lost)
 
 
 def _lost(had: IntArray, failed: IntArray) -> IntArray:
@@ -167,11 +219,14 @@ def catalogue() -> Mapping[str, Indicator]:
 
 
 __all__ = [
+    "ENTRIES",
     "Indicator",
     "Measured",
     "OnFailure",
+    "Scope",
     "between",
     "catalogue",
+    "entry_rows",
     "gap_rows",
     "measure",
 ]

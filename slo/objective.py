@@ -2,7 +2,7 @@
 
     objective  = [statistic "("] indicator [")"] operator threshold ["over" period]
     statistic  = "p" percent | mean | max | min         of an indicator, over the run
-               | ratio                                  of good or error, over all measured requests
+               | ratio                                  of good or error, over all measured requests; of frame_missed
                | rate                                   of good, ok or output_tokens, per second of the run
                | accuracy                               of exact_match, token_match, top1 or wer: answers against a reference
     operator   = "<=" | "<" | ">=" | ">"
@@ -44,7 +44,9 @@ UNITS = MappingProxyType(
     }
 )
 _COMPARE = MappingProxyType({"<=": np.less_equal, "<": np.less, ">=": np.greater_equal, ">": np.greater})
-RATIOS = ("good", "error")
+RATIOS = ("good", "error", "frame_missed")
+#: Of these, the shares of which less is better.
+BAD_RATIOS = ("error", "frame_missed")
 RATES = ("good", "ok", "output_tokens")
 #: What an accuracy run compares; of the word error rate less is better.
 ACCURACIES = ("exact_match", "token_match", "top1", "wer")
@@ -191,7 +193,7 @@ def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, s
     if statistic == "ratio":
         if name not in RATIOS:
             raise ObjectiveError(f"ratio({name}) is not known; ratio is of {' or '.join(RATIOS)}")
-        return None, "ratio", "lower" if name == "error" else "higher"
+        return None, "ratio", "lower" if name in BAD_RATIOS else "higher"
     if statistic == "rate":
         if name not in RATES:
             raise ObjectiveError(f"rate({name}) is not known; rate is of {', '.join(RATES)}")

@@ -18,6 +18,7 @@ from slo.distribution import exact, quantile
 from slo.goodput import Goodput, throughput
 from slo.indicator import Measured, catalogue, measure
 from slo.objective import Objective, Promise, show
+from slo.ratios import against, entries, failing
 from slo.records import Records
 from slo.statistics import confidence as sure
 from slo.statistics import share
@@ -117,7 +118,7 @@ def _percentile(
     objective: Objective, records: Records, measured: Measured, p: Fraction, confidence: sure.Probability
 ) -> ObjectiveVerdict:
     # A gap belongs to a request: even blocks of single requests hold many gaps.
-    cut = share.cut(records, 1 if catalogue()[objective.indicator].scope == "gap" else share.MIN_BLOCK)
+    cut = share.cut(records, 1 if catalogue()[objective.indicator].scope != "request" else share.MIN_BLOCK)
     bad = ~np.asarray(objective.met_by(measured.values))
     test = share.judge_blocks(cut.count(bad, measured.row), _limit(objective), confidence)
     low, high = bounds(measured, cut, p, confidence)
@@ -198,23 +199,22 @@ def _fact(objective: Objective, measured: Measured, confidence: sure.Probability
 
 def _ratio(objective: Objective, records: Records, good: Goodput, confidence: sure.Probability) -> ObjectiveVerdict:
     """A share of all measured requests, tested on those that count against it."""
-    rows = np.flatnonzero(records.in_measure)
+    bad, rows = against(objective.indicator, records, good.good)
     upward = objective.operator in ("<=", "<")
     limit = objective.exact_threshold if upward else 1 - objective.exact_threshold
     if not len(rows):
         nan = float("nan")
-        detail = "nothing was measured; see the errors of the run, then measure again"
+        what = "nothing was measured; see the errors of the run, then measure again"
+        detail = what if objective.indicator != "frame_missed" else "no query had a deadline: give params.frame_interval"
         needed = sure.n_needed(0, 0, limit, confidence)
         return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, p_pass=1.0, p_fail=1.0)
-    bad = ~(good.good if objective.indicator == "good" else records.ok)[rows]
     test = share.judge_blocks(share.cut(records).count(bad, rows), limit, confidence)
     low, high = test.interval
     interval = (low, high) if upward else (1.0 - high, 1.0 - low)
     observed = test.bad / test.n if upward else (test.n - test.bad) / test.n
-    name = "failed" if objective.indicator == "error" else "not good"
     detail = (
         f"{show(observed, 'ratio')} observed, {_between(interval, 'ratio', confidence)}; {test.bad} of {test.n} "
-        f"requests {name}, {_how_many(test)}"
+        f"{entries(objective.indicator)} {failing(objective.indicator)}, {_how_many(test)}"
     )
     return _shown(objective, test, observed, interval, detail)
 

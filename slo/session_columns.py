@@ -44,6 +44,8 @@ SESSION_VALUES = (
     "pace",  # Pace, below
 )
 SESSION_COLUMNS = (*SESSION_TIMES, *SESSION_VALUES, "slice")
+#: What the plan says of each row. It is put in when a run directory is opened, never stamped and never stored.
+PLANNED = ("deadline_ns",)  # from due: the time its query had, see ``slo.queries``
 #: Lists, one a row: their entries are durations in ns.
 RAGGED = (
     "chunk_audio_ns",  # playing time of each audio chunk; as many as chunk_ns
@@ -87,14 +89,15 @@ def freeze(
     columns: Mapping[str, npt.NDArray[Any]], ragged: Mapping[str, tuple[Any, Any]], slices: Sequence[str]
 ) -> SessionTable:
     """A table of private, read-only arrays; what is not given is "did not happen". Raises ValueError for unknown names."""
-    unknown = sorted({*columns} - {*SESSION_COLUMNS} | ({*ragged} - {*RAGGED}))
+    unknown = sorted({*columns} - {*SESSION_COLUMNS, *PLANNED} | ({*ragged} - {*RAGGED}))
     if unknown:
         raise ValueError(f"unknown session columns {', '.join(unknown)}")
     sizes = {len(column) for column in columns.values()} | {len(offsets) - 1 for _, offsets in ragged.values()}
     if len(sizes) != 1:
         raise ValueError(f"session columns of unequal lengths {sorted(sizes)}; give every column the same")
     n = sizes.pop()
-    fixed = {name: _own(columns[name]) if name in columns else _own(np.full(n, -1)) for name in SESSION_COLUMNS}
+    names = (*SESSION_COLUMNS, *PLANNED)
+    fixed = {name: _own(columns[name]) if name in columns else _own(np.full(n, -1)) for name in names}
     lists = {
         name: (_own(ragged[name][0]), _own(ragged[name][1])) if name in ragged else (_own([]), _own(np.zeros(n + 1)))
         for name in RAGGED
@@ -117,7 +120,9 @@ def join(parts: Sequence[SessionTable | None], lengths: Sequence[int]) -> Sessio
     for part in whole:
         new = np.array([table.setdefault(text, len(table)) for text in part.slices] + [-1], np.int64)
         moved.append(new[part.columns["slice"]])
-    columns = {name: np.concatenate([part.columns[name] for part in whole]) for name in SESSION_COLUMNS}
+    columns = {
+        name: np.concatenate([part.columns[name] for part in whole]) for name in (*SESSION_COLUMNS, *PLANNED)
+    }
     columns["slice"] = np.concatenate(moved)
     ragged = {}
     for name in RAGGED:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from slo.cancelled import PHASES
 from slo.merged import marks
 from slo.records import (
     COLUMNS,
     SCHEMA_VERSION,
     BoolArray,
-    Phase,
     Records,
     RecordsError,
     Stamp,
@@ -36,7 +36,7 @@ _ENUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "status": tuple(m.name for m in Status),
         "stamp": tuple(m.name.lower() for m in Stamp),
-        "phase": tuple(m.name.lower() for m in Phase),
+        "phase": PHASES,
         "tokens_from": tuple(m.name.lower() for m in TokensFrom),
     }
 )

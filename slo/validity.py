@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from slo import arrivals, contradictions, lateness, steady, strain
+from slo import arrivals, cancelled, contradictions, lateness, steady, strain
 from slo.generator import Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
@@ -62,7 +62,7 @@ class Validity:
 
 def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objective] = ()) -> Validity:
     """Judge the generator by the measured rows, its own facts, and the objectives it must not blur."""
-    rows = records.measured()
+    rows = cancelled.planned(records)
     bare = rows.without_chunks()
     issued = bare.select(bare["status"] != Status.UNSENT)
     taken = issued.select(issued["ready_ns"] != -1)

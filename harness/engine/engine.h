@@ -35,10 +35,10 @@ typedef int64_t i64;
 #define UNSETTLED_LIMIT (4LL << 30)  /* bytes of responses that wait for Python: beyond it the run is given up */
 
 /* slo.records.Status */
-enum { ST_OK = 0, ST_TIMEOUT = 3, ST_CONNECT = 4, ST_PROTOCOL = 5, ST_UNFINISHED = 8 };
+enum { ST_OK = 0, ST_TIMEOUT = 3, ST_CONNECT = 4, ST_PROTOCOL = 5, ST_CANCELLED = 7, ST_UNFINISHED = 8 };
 
 /* Why an exchange failed; harness/native.py makes the text of it. `detail` is an errno, or an index into WIRE_ERRORS. */
-enum { E_NONE = 0, E_TIMEOUT, E_CONNECT, E_CONNECT_TIMEOUT, E_CLOSED_EARLY, E_CLOSED_MIDDLE, E_WIRE, E_GIVEN_UP };
+enum { E_NONE = 0, E_TIMEOUT, E_CONNECT, E_CONNECT_TIMEOUT, E_CLOSED_EARLY, E_CLOSED_MIDDLE, E_WIRE, E_GIVEN_UP, E_CANCELLED };
 
 /* One finished sample. The order is harness/native.py's ROW. */
 typedef struct {
@@ -94,6 +94,8 @@ typedef struct {
 typedef struct Exchange {
     Row row;
     i64 deadline;
+    i64 cancel_after, cancel_at;     /* of one that is to be cancelled: from ready, and when; -1 after: never */
+    size_t heap;                     /* its place in the heap of those, from 1; 0: none */
     struct Connection *on;
     struct Lane *lane;
     Query *query;
@@ -124,6 +126,7 @@ typedef struct Lane {
     bool closed, finished, begun;
     int phase;
     const i64 *due, *ids, *offsets, *sample, *payload;
+    const i64 *cancel;               /* per row: cancelled so long after it was taken up, -1: never; NULL: none is */
     i64 n_rows;
     /* open */
     i64 row, released, cursor, cursor_row, limit, flying;
@@ -179,6 +182,8 @@ typedef struct Engine {
     i64 n_connections;
     Connection *all, *idle_top, *connecting_first, *connecting_last, *doomed, *graves;
     Exchange *first, *last, *free_exchanges, *wait_first, *wait_last;
+    Exchange **heap;                 /* see cancel.c */
+    size_t heap_len, heap_cap;
     char *buffer;
 
     /* shared: commands in, counters out */
@@ -230,6 +235,10 @@ void lanes_run(Engine *e);
 i64 lanes_next(const Engine *e);
 bool lanes_finished(const Engine *e);
 void lane_done(Exchange *x);
+
+/* cancel.c */
+void cancel_add(Engine *e, Exchange *x, i64 at);
+void cancel_remove(Engine *e, Exchange *x);
 
 /* pool.c */
 void pool_send(Engine *e, Exchange *x);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void lane_send(Lane *lane, i64 query_id, i64 ix, i64 due, Query *query)
+static void lane_send(Lane *lane, i64 query_id, i64 row, i64 ix, i64 due, Query *query)
 {
     Engine *e = lane->engine;
     Exchange *x = exchange_take(e);
@@ -17,6 +17,7 @@ static void lane_send(Lane *lane, i64 query_id, i64 ix, i64 due, Query *query)
     x->row.phase = lane->phase;
     x->lane = lane;
     x->query = query;
+    x->cancel_after = lane->cancel ? lane->cancel[row] : -1;
     lane->flying++;
     atomic_fetch_add_explicit(&e->sent, 1, memory_order_relaxed);
     pool_send(e, x);
@@ -38,7 +39,7 @@ static void open_run(Lane *lane)
             while (lane->offsets[lane->cursor_row + 1] <= lane->cursor)
                 lane->cursor_row++;
             i64 row = lane->cursor_row, ix = lane->cursor++;
-            lane_send(lane, lane->ids[row], ix, lane->due[row] + e->t0, NULL);
+            lane_send(lane, lane->ids[row], row, ix, lane->due[row] + e->t0, NULL);
             e->now = mono_ns();
             burst++;
             continue;
@@ -86,7 +87,7 @@ static void closed_issue(Lane *lane)
     lane->busy++;
     i64 due = lane->last_due = e->now = mono_ns();
     for (i64 ix = first; ix < last; ix++)
-        lane_send(lane, query_id, ix, due, query);
+        lane_send(lane, query_id, row, ix, due, query);
 }
 
 static void closed_release(Lane *lane)

@@ -146,6 +146,19 @@ static const i64 *take_array(EngineObject *self, PyObject *array, i64 *n)
     return view->buf;
 }
 
+/* The delays of a lane's rows, or None. False, with an error, for anything else. */
+static bool take_cancel(EngineObject *self, Lane *lane, PyObject *array)
+{
+    i64 n;
+    if (!array || array == Py_None)
+        return true;
+    if (!(lane->cancel = take_array(self, array, &n)))
+        return false;
+    if (n != lane->n_rows)
+        PyErr_SetString(PyExc_ValueError, "there is one delay of cancellation per row");
+    return n == lane->n_rows;
+}
+
 static bool valid_plan(const Engine *e, const Lane *lane, i64 n_offsets, i64 n_samples)
 {
     if (n_offsets < 1 || n_offsets != lane->n_rows + 1 || lane->offsets[0] != 0 || lane->offsets[lane->n_rows] != n_samples)
@@ -182,44 +195,48 @@ static PyObject *keep_lane(Engine *e, Lane *lane, i64 n_offsets, i64 n_samples, 
     Py_RETURN_NONE;
 }
 
-/* open_lane(phase, due, ids, offsets, sample, payload, limit): limit -1 is none */
+/* open_lane(phase, due, ids, offsets, sample, payload, limit, cancel): limit -1 is none, cancel an array or None */
 PyObject *open_lane(PyObject *object, PyObject *args)
 {
     EngineObject *self = (EngineObject *)object;
     Engine *e = engine_of(self);
-    PyObject *due, *ids, *offsets, *sample, *payload;
+    PyObject *due, *ids, *offsets, *sample, *payload, *cancel = NULL;
     long long limit;
     int phase;
     i64 n, m, k, n_ids;
     Lane *lane = e ? new_lane(e) : NULL;
-    if (!lane || !PyArg_ParseTuple(args, "iOOOOOL", &phase, &due, &ids, &offsets, &sample, &payload, &limit))
+    if (!lane || !PyArg_ParseTuple(args, "iOOOOOL|O", &phase, &due, &ids, &offsets, &sample, &payload, &limit, &cancel))
         return NULL;
     if (!(lane->due = take_array(self, due, &lane->n_rows)) || !(lane->ids = take_array(self, ids, &n_ids))
         || !(lane->offsets = take_array(self, offsets, &n)) || !(lane->sample = take_array(self, sample, &m))
         || !(lane->payload = take_array(self, payload, &k)))
+        return NULL;
+    if (!take_cancel(self, lane, cancel))
         return NULL;
     lane->phase = phase;
     lane->limit = limit;
     return keep_lane(e, lane, n_ids == lane->n_rows ? n : -1, m, k);
 }
 
-/* closed_lane(phase, offsets, sample, payload, slots, first_id, id_step, ends_at_t0, max_queries, min_queries, min_duration) */
+/* closed_lane(phase, offsets, sample, payload, slots, first_id, id_step, ends_at_t0, max_queries, min_queries, min_duration, cancel) */
 PyObject *closed_lane(PyObject *object, PyObject *args)
 {
     EngineObject *self = (EngineObject *)object;
     Engine *e = engine_of(self);
-    PyObject *offsets, *sample, *payload;
+    PyObject *offsets, *sample, *payload, *cancel = NULL;
     long long slots, first, step, most, least, duration;
     int phase, ends;
     i64 n, m, k;
     Lane *lane = e ? new_lane(e) : NULL;
-    if (!lane || !PyArg_ParseTuple(args, "iOOOLLLpLLL", &phase, &offsets, &sample, &payload, &slots, &first, &step, &ends,
-                                   &most, &least, &duration))
+    if (!lane || !PyArg_ParseTuple(args, "iOOOLLLpLLL|O", &phase, &offsets, &sample, &payload, &slots, &first, &step, &ends,
+                                   &most, &least, &duration, &cancel))
         return NULL;
     if (!(lane->offsets = take_array(self, offsets, &n)) || !(lane->sample = take_array(self, sample, &m))
         || !(lane->payload = take_array(self, payload, &k)))
         return NULL;
     lane->n_rows = n - 1;
+    if (!take_cancel(self, lane, cancel))
+        return NULL;
     lane->closed = true;
     lane->phase = phase;
     lane->slots = slots;

@@ -267,7 +267,10 @@ void engine_destroy(Engine *e)
         close(e->anchor);
     e->epoll = e->timer = e->command = e->anchor = -1;
     free(e->buffer);
+    free(e->heap);
     e->buffer = NULL;
+    e->heap = NULL;
+    e->heap_len = e->heap_cap = 0;
     for (Exchange *x; (x = e->finished);) {
         e->finished = x->next;
         exchange_free(x);

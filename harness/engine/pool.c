@@ -119,6 +119,8 @@ void pool_send(Engine *e, Exchange *x)
     x->row.ready = mono_ns();
     x->deadline = x->row.ready + e->timeout;
     flying_add(e, x);
+    if (x->cancel_after >= 0)
+        cancel_add(e, x, x->row.ready + x->cancel_after);
     Connection *c = e->idle_top;
     if (c) {
         idle_remove(e, c);
@@ -253,6 +255,8 @@ static bool hand_exchange(Engine *e, Exchange *x)
 void pool_finish(Engine *e, Exchange *x)
 {
     flying_remove(e, x);
+    if (x->heap)
+        cancel_remove(e, x);
     lane_done(x);
     bool kept;
     if (x->row.settled) {
@@ -278,6 +282,8 @@ void pool_timers(Engine *e)
 {
     while (e->first && e->first->deadline <= e->now)
         pool_cancel(e, e->first, ST_TIMEOUT, E_TIMEOUT);
+    while (e->heap_len && e->heap[0]->cancel_at <= e->now)
+        pool_cancel(e, e->heap[0], ST_CANCELLED, E_CANCELLED);
     for (Connection *c; (c = e->connecting_first) && c->deadline <= e->now && !c->doomed;) {
         connecting_remove(e, c);
         if (c->tried + 1 < e->n_addresses) {
@@ -301,5 +307,7 @@ i64 pool_next(const Engine *e)
     i64 next = e->first ? e->first->deadline : NEVER;
     if (e->connecting_first && e->connecting_first->deadline < next)
         next = e->connecting_first->deadline;
+    if (e->heap_len && e->heap[0]->cancel_at < next)
+        next = e->heap[0]->cancel_at;
     return next;
 }

@@ -15,9 +15,10 @@ from reports.budgets import AlertPart, BudgetPart, BurnWindow
 from reports.svg.burn import ROW, Alarm, burn_chart
 from reports.svg.gauge import bad_share, spent
 from reports.svg.plot import Canvas, Chart, Key, chart
+from slo.indicator import ENTRIES
 
 _WIDE_HEIGHT, _NARROW_HEIGHT = 150.0, 150.0
-_ENTRIES = MappingProxyType({"request": "request", "gap": "gap between tokens", "slice": "time slice"})
+_ENTRIES = MappingProxyType({**ENTRIES, "gap": "gap between tokens", "slice": "time slice"})
 NOT_OBSERVABLE = "not observable"
 #: Budgets that are drawn; of the others the page has a row each.
 MAX_PANELS = 6

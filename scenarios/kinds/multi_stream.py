@@ -1,54 +1,124 @@
-"""MultiStream: one query of several samples at a time, done when its last sample is. MLPerf's scenario."""
+"""MultiStream: queries of several samples each, done when their last sample is. MLPerf's scenario, and cameras.
+
+Without ``frame_interval`` it is LoadGen's closed loop: one query at a time, the next when the last sample of this
+one is there. With it, it is what N sensors do: an open loop of one query every interval, at absolute times, whatever
+became of the ones before. A late query delays and drops no other: the next still leaves on time, so two or more are in
+flight at once (``frame_overlap`` counts them), and each is judged by its own ``frame_deadline``.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from scenarios.closed_loop import before_t0, closed_plan, rows_for, warmup_stop
-from scenarios.kind import Kind, Warmup
+from scenarios.durations import Duration
+from scenarios.kind import Frame, Kind, Warmup
 from scenarios.loadgen_samples import StartOrder, as_loadgen, loaded_set, places
-from scenarios.plan import Plan, Stop
+from scenarios.plan import IntArray, Plan, Stop
 from scenarios.sampling import choose, require_samples
 from scenarios.strict import STRICT
 
 
 class MultiStreamParams(BaseModel):
-    """``samples_per_query`` samples go out together (8 in MLPerf)."""
+    """``samples_per_query`` samples go out together (8 in MLPerf); with ``frame_interval`` at fixed times."""
 
     model_config = STRICT
     samples_per_query: int = Field(default=8, ge=1, le=10_000, description="Samples in one query.")
     order: StartOrder = Field(
         default="random", description="Where queries begin: random, loadgen or {process: loadgen, ...}."
     )
+    frame_interval_ns: Duration | None = Field(
+        default=None, alias="frame_interval", gt=0, description="Open loop: one query every so long. null: closed loop."
+    )
+    frame_deadline_ns: Duration | None = Field(
+        default=None,
+        alias="frame_deadline",
+        gt=0,
+        description="From due to the last answer of a query; null: as long as frame_interval.",
+    )
+
+    @model_validator(mode="after")
+    def _deadline_of_frames(self) -> MultiStreamParams:
+        if self.frame_deadline_ns is not None and self.frame_interval_ns is None:
+            raise ValueError("frame_deadline needs frame_interval: without it queries have no time of their own")
+        return self
 
 
-def _build(params: MultiStreamParams, stop: Stop, n_samples: int, seed: int) -> Plan:
+def _payloads(params: MultiStreamParams, rows: int, min_queries: int, n_samples: int, seed: int) -> IntArray:
     """As LoadGen: a random start and the samples that follow it, wrapping round at the end of the set."""
-    require_samples(n_samples)
     per_query, own = params.samples_per_query, as_loadgen(params.order)
-    rows = rows_for(stop, n_samples, params.order)
     if own is None:
         starts, samples = choose("random", seed, rows, n_samples), np.arange(n_samples)
     else:
-        starts = places(own, rows, n_samples, min_queries=stop.min_queries, per_query=per_query)
+        starts = places(own, rows, n_samples, min_queries=min_queries, per_query=per_query)
         samples = loaded_set(own, n_samples)
-    payload_ix = samples[(starts[:, None] + np.arange(per_query)) % n_samples]
-    return closed_plan(payload_ix.ravel(), stop, seed, slots=1, per_query=per_query)
+    return np.asarray(samples[(starts[:, None] + np.arange(per_query)) % n_samples]).ravel()
+
+
+def _build(params: MultiStreamParams, stop: Stop, n_samples: int, seed: int) -> Plan:
+    require_samples(n_samples)
+    per_query, interval = params.samples_per_query, params.frame_interval_ns
+    if interval is None:
+        rows = rows_for(stop, n_samples, params.order)
+        payload_ix = _payloads(params, rows, stop.min_queries, n_samples, seed)
+        return closed_plan(payload_ix, stop, seed, slots=1, per_query=per_query)
+    rows = _frames(interval, stop)
+    return _timed(params, np.arange(rows, dtype=np.int64) * interval, stop, n_samples, seed)
+
+
+def _frames(interval: int, stop: Stop) -> int:
+    """LoadGen's rule for an open loop: the last query is the first that is due at or after the minimum duration."""
+    rows = max(stop.min_queries, -(-stop.min_duration_ns // interval) + 1, 1)
+    return rows if stop.max_queries is None else min(rows, stop.max_queries)
+
+
+def _timed(params: MultiStreamParams, due: IntArray, stop: Stop, n_samples: int, seed: int) -> Plan:
+    rows, per_query = len(due), params.samples_per_query
+    return Plan(
+        due_ns=due,
+        query_id=np.arange(rows),
+        offsets=np.arange(0, rows * per_query + 1, per_query),
+        sample_ix=np.tile(np.arange(per_query), rows),
+        payload_ix=_payloads(params, rows, stop.min_queries, n_samples, seed),
+        after=np.full(rows, -1),
+        stop=stop,
+        seed=seed,
+        open_loop=True,
+    )
 
 
 def _warmup(params: MultiStreamParams, warmup: Warmup) -> Plan:
-    return before_t0(_build(params, warmup_stop(warmup), warmup.n_samples, warmup.seed), warmup)
+    interval = params.frame_interval_ns
+    if interval is None:
+        return before_t0(_build(params, warmup_stop(warmup), warmup.n_samples, warmup.seed), warmup)
+    require_samples(warmup.n_samples)
+    due = np.arange(-(-warmup.duration_ns // interval), dtype=np.int64) * interval - warmup.duration_ns
+    return _timed(params, due, Stop(len(due), 0), warmup.n_samples, warmup.seed)
+
+
+def _size(params: MultiStreamParams, stop: Stop) -> int:
+    interval = params.frame_interval_ns
+    rows = rows_for(stop, 1, params.order) if interval is None else _frames(interval, stop)
+    return rows * params.samples_per_query
+
+
+def _frame(params: Any) -> Frame | None:
+    interval = params.frame_interval_ns
+    return None if interval is None else Frame(interval, params.frame_deadline_ns or interval)
 
 
 KIND = Kind(
     name="multi_stream",
-    summary="Closed loop: one query of several contiguous samples at a time.",
+    summary="Queries of several contiguous samples: one at a time, or one every frame_interval.",
     headline="p99 query latency (MLPerf: the early-stopping estimate); its slowest sample counts",
     params=MultiStreamParams,
-    open_loop=False,
+    open_loop=lambda params: params.frame_interval_ns is not None,
     build=_build,
     warmup=_warmup,
-    slots=lambda params: 1,
-    size=lambda params, stop: rows_for(stop, 1, params.order) * int(params.samples_per_query),
+    slots=lambda params: 1 if params.frame_interval_ns is None else None,
+    size=_size,
+    frame=_frame,
 )

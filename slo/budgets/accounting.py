@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from slo.budgets.ledger import Account, Ledger
 from slo.budgets.policies import DAY_NS
 from slo.goodput import goodput
-from slo.indicator import catalogue, measure
+from slo.indicator import Scope, catalogue, measure
 from slo.objective import Objective
+from slo.ratios import against
 from slo.records import BoolArray, IntArray, Records
 
 #: The period of an objective that names none.
@@ -58,8 +59,8 @@ def ledger_of(
     if not has_budget(objective):
         return None
     bad, row = _entries(objective, records, limits)
-    gaps = objective.quantile is not None and catalogue()[objective.indicator].scope == "gap"
-    kind: Literal["request", "gap"] = "gap" if gaps else "request"
+    counted = objective.quantile is not None or objective.indicator == "frame_missed"
+    kind: Scope = catalogue()[objective.indicator].scope if counted else "request"
     allowed = allowed_share(objective)
     account = _in_order(bad, row, records["due_ns"], allowed)
     return Ledger(
@@ -90,9 +91,7 @@ def _entries(objective: Objective, records: Records, limits: Sequence[Objective]
     if objective.quantile is not None:
         measured = measure(catalogue()[objective.indicator], records, judged=True)
         return ~np.asarray(objective.met_by(measured.values)), measured.row
-    row = np.flatnonzero(records.in_measure)
-    good = goodput(records, limits).good if objective.indicator == "good" else records.ok
-    return ~good[row], row
+    return against(objective.indicator, records, goodput(records, limits).good)
 
 
 def _in_order(bad: BoolArray, row: IntArray, due_ns: IntArray, allowed: Fraction) -> Account:

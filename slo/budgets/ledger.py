@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from slo.indicator import Scope
 from slo.records import FloatArray, IntArray
 
 
@@ -62,7 +63,7 @@ class Ledger:
     objective: str
     target: Fraction
     period_ns: int
-    entry: Literal["request", "gap", "slice"]
+    entry: Scope | Literal["slice"]
     accounts: tuple[Account, ...]
     rules: tuple[AlertRule, ...] = ()
     production_per_s: float | None = None

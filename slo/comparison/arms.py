@@ -19,6 +19,7 @@ from slo.distribution import quantile
 from slo.goodput import Goodput, goodput, throughput
 from slo.indicator import Measured, catalogue, measure
 from slo.objective import Objective
+from slo.ratios import against
 from slo.records import FloatArray, Records
 from slo.validity import Validity
 
@@ -166,16 +167,13 @@ def _statistic(quantity: Quantity, measured: Measured, ordered: FloatArray, with
 
 def _share(quantity: Quantity, records: Records, good: Goodput, within: bool) -> Reading:
     ok = int(np.count_nonzero(records.ok & records.in_measure))
-    bad = good.n - (good.n_good if quantity.indicator == "good" else ok)
-    if good.n == 0:
+    fell, row = against(quantity.indicator, records, good.good)
+    bad, n = int(np.count_nonzero(fell)), len(row)
+    if n == 0:
         return Reading(float("nan"), 0)
-    share = bad / good.n if quantity.indicator == "error" else (good.n - bad) / good.n
-    spread = None
-    if within:
-        measured = records.in_measure
-        fell = ~(good.good if quantity.indicator == "good" else records.ok)[measured]
-        spread = Within(np.empty(0), design_effect(fell), bad, good.n)
-    return Reading(share, good.n, good.n - ok, spread)
+    share = bad / n if quantity.better == "lower" else (n - bad) / n
+    spread = Within(np.empty(0), design_effect(fell), bad, n) if within else None
+    return Reading(share, n, good.n - ok, spread)
 
 
 def _rate(quantity: Quantity, records: Records, good: Goodput) -> Reading:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Literal
 
 from slo.indicator import catalogue
-from slo.objective import RATES, RATIOS
+from slo.objective import BAD_RATIOS, RATES, RATIOS
 
 _SHAPE = re.compile(r"\s*([a-z]+[0-9.]*)\s*\(\s*(\w+)\s*\)\s*(?:(?:±|\+-)?\s*([0-9]+(?:\.[0-9]+)?)\s*%)?\s*")
 
@@ -72,7 +72,7 @@ def parse(text: str) -> Quantity:
         if name not in known:
             raise QuantityError([f"{text!r}: {statistic}({name}) is not known; {statistic} is of {', '.join(known)}"])
         unit = "ratio" if statistic == "ratio" else "per_s"
-        return Quantity(statistic, name, None, "lower" if name == "error" else "higher", unit, tolerance)
+        return Quantity(statistic, name, None, "lower" if name in BAD_RATIOS else "higher", unit, tolerance)
     indicators = catalogue()
     if name not in indicators or name == "error":
         allowed = ", ".join(known for known in indicators if known != "error")

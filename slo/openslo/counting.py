@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from slo.goodput import meets
-from slo.indicator import catalogue, measure
+from slo.indicator import Scope, catalogue, measure
 from slo.objective import Objective
 from slo.records import BoolArray, FloatArray, IntArray, Records
 
@@ -35,7 +35,7 @@ class Values:
         return (self.limit,)
 
     @property
-    def entry(self) -> Literal["request", "gap"]:
+    def entry(self) -> Scope:
         """What one event is."""
         return catalogue()[self.limit.indicator].scope
 
@@ -47,7 +47,7 @@ class Requests:
     limits: tuple[Objective, ...]
 
     @property
-    def entry(self) -> Literal["request", "gap"]:
+    def entry(self) -> Scope:
         """What one event is."""
         return "request"
 

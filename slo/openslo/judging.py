@@ -56,7 +56,7 @@ def _plain_events(terms: Terms, records: Records) -> tuple[list[tuple[Component,
     for part in terms.components:
         counted = tally(part.events, records)
         # A gap belongs to a request: even blocks of single requests hold many gaps.
-        cut = share.cut(records, 1 if part.events.entry == "gap" else share.MIN_BLOCK)
+        cut = share.cut(records, 1 if part.events.entry != "request" else share.MIN_BLOCK)
         found.append((part, Events(cut.count(counted.bad, counted.row))))
         missing = max(missing, counted.missing)
     return found, missing, []
@@ -95,7 +95,7 @@ def _occurrences(
     terms: Terms, promise: Promise, evidence: Events, missing: int, confidence: Probability
 ) -> ObjectiveVerdict:
     events = terms.components[0].events
-    what = "gap" if events.entry == "gap" else "request"
+    what = events.entry
     if not evidence.n:
         return _no_data(terms, promise, missing, confidence, [])
     test = share.judge_blocks(evidence.blocks, terms.allowed, confidence)

@@ -104,13 +104,13 @@ class Slo:
     def ledger(self, records: Records) -> Ledger:
         """What its budget is drawn from in this run."""
         sliced = self.terms.method != "Occurrences"
-        gaps = not sliced and any(part.events.entry == "gap" for part in self.terms.components)
+        listed = [part.events.entry for part in self.terms.components if part.events.entry != "request"]
         return Ledger(
             name=self.name,
             objective=str(self.promise),
             target=self.target,
             period_ns=self.period_ns,
-            entry="slice" if sliced else "gap" if gaps else "request",
+            entry="slice" if sliced else listed[0] if listed else "request",
             accounts=tuple(_accounts(self.terms, records)),
             rules=self.rules,
             production_per_s=self.production_per_s,

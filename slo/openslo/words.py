@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slo.budgets.ledger import AlertRule
+from slo.indicator import ENTRIES
 from slo.objective import show
 from slo.openslo.counting import Component, Terms, Values
 from slo.openslo.duration import span
@@ -21,7 +22,7 @@ def good(part: Component, sliced: bool = False) -> str:
     """What a good event of a component does."""
     events = part.events
     if isinstance(events, Values) and not sliced:
-        failed = "a failed request adds a bad one" if events.entry == "gap" else "a failed one is bad"
+        failed = "a failed request adds a bad one" if events.entry != "request" else "a failed one is bad"
         return f"have {events.limit}; {failed}"
     return "succeed" + (" with " + " and ".join(map(str, events.limits)) if events.limits else "")
 
@@ -42,7 +43,7 @@ def meaning(slo: Slo) -> str:
 
 
 def _events(part: Component) -> str:
-    return "gaps between chunks" if part.events.entry == "gap" else "requests"
+    return "gaps between chunks" if part.events.entry == "gap" else f"{ENTRIES[part.events.entry]}s"
 
 
 def _composite(terms: Terms) -> str:

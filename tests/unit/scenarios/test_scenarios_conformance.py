@@ -41,8 +41,8 @@ def test_kind_builds_the_same_plan_from_the_same_seed_and_stays_in_range(kind: K
     plan = build(kind)
     assert plan.fingerprint() == build(kind).fingerprint()
     assert plan.fingerprint() != build(kind, seed=6).fingerprint()
-    assert plan.open_loop == kind.open_loop
-    assert plan.cyclic != kind.open_loop
+    assert plan.open_loop == kind.open_loop(kind.params())
+    assert plan.cyclic != kind.open_loop(kind.params())
     assert plan.payload_ix.max() < 11
     assert plan.due_ns[0] == 0
     assert plan.max_in_flight == kind.slots(kind.params())
@@ -81,7 +81,7 @@ def test_kind_warms_up_before_t0_with_other_samples_from_its_own_seed(kind: Kind
     assert warmup.n_queries >= 1
     assert -5 * S <= warmup.due_ns.min() <= warmup.due_ns.max() < 0
     assert warmup.payload_ix.max() < 11
-    if not kind.open_loop:
+    if not kind.open_loop(kind.params()):
         assert warmup.max_in_flight == kind.slots(kind.params())
 
 

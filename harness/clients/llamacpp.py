@@ -1,0 +1,109 @@
+"""llama.cpp's own server: ``POST /completion``.
+
+The last event has ``stop`` true, the counts and the timings. Events of prompt progress come before the first token and are none. The
+server caches prompts unless told otherwise, so repeated prompts measure a warm cache: ``cache_prompt: false`` measures a cold one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, Field, field_validator
+
+from harness.client import Client, ProtocolSpec, Target
+from harness.dialect import build_head
+from harness.json_stream import (
+    ANSWER,
+    NOTHING,
+    JsonApi,
+    JsonDialect,
+    Told,
+    checked_extra,
+    json_headers,
+    prompt_of,
+    route,
+    timing_text,
+)
+from harness.options import STRICT, accept, problems
+from harness.secrets import sensitive_values
+from harness.wire import tokens
+from scenarios.payload import Payload
+
+_OWN = frozenset({"stream", "prompt"})
+
+
+class LlamaCppOptions(BaseModel):
+    """Options of ``llamacpp-completion``. ``cache_prompt`` is sent when given (the server's own default is true). ``exact_output`` sends
+    ``ignore_eos``. ``extra_body`` is merged into the body last; ``path`` replaces the whole path.
+    """
+
+    model_config = STRICT
+    stream: bool = True
+    temperature: float | None = Field(default=0.0, ge=0)
+    cache_prompt: bool | None = None
+    exact_output: bool = False
+    extra_body: dict[str, Any] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+    @field_validator("extra_body")
+    @classmethod
+    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return checked_extra(value, _OWN)
+
+
+def llamacpp_dialect(target: Target) -> JsonDialect:
+    """The completion route of a target. Raises HarnessFault."""
+    options = accept(LlamaCppOptions, target.options)
+
+    def body(payload: Payload) -> dict[str, Any]:
+        fields: dict[str, Any] = {"prompt": prompt_of(payload, "llamacpp-completion"), "stream": options.stream}
+        if payload.max_output_tokens >= 0:
+            fields["n_predict"] = payload.max_output_tokens
+        if options.temperature is not None:
+            fields["temperature"] = options.temperature
+        if options.cache_prompt is not None:
+            fields["cache_prompt"] = options.cache_prompt
+        if options.exact_output:
+            fields["ignore_eos"] = True
+        return {**fields, **options.extra_body}
+
+    path = route(target.url, "/completion", options.path)
+    return JsonDialect(
+        JsonApi(
+            "llamacpp-completion",
+            build_head("POST", path, json_headers(options.stream), target.headers),
+            body,
+            read_event,
+            options.stream,
+            end="the event with stop never came",
+            secrets=sensitive_values(target.headers),
+        )
+    )
+
+
+def read_event(told: Told, event: dict[str, Any]) -> int:
+    """One event of a stream, or a whole answer."""
+    if event.get("stop") is True:
+        told.done = True
+        timings = event.get("timings")
+        timings = timings if type(timings) is dict else {}
+        told.n_in = tokens.count(event.get("tokens_evaluated"))
+        told.n_out = tokens.count(event.get("tokens_predicted", timings.get("predicted_n")))
+        told.timing = timing_text({"prefill": timings.get("prompt_ms"), "decode": timings.get("predicted_ms")})
+    return ANSWER if event.get("content") else NOTHING
+
+
+def _build(target: Target, clock: Any) -> Client:
+    from harness.http_pool import HttpClient
+
+    return HttpClient(target, clock, llamacpp_dialect(target))
+
+
+def _check(options: Mapping[str, Any]) -> list[str]:
+    return problems(LlamaCppOptions, options)
+
+
+PROTOCOLS = (
+    ProtocolSpec("llamacpp-completion", "llama.cpp's /completion, streamed over SSE", _build, _check, streaming=True),
+)

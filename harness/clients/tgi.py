@@ -1,0 +1,119 @@
+"""Text Generation Inference: ``/generate_stream`` and ``/generate``.
+
+The last event of a stream carries the whole text and the counts; no marker follows. Special tokens (an end of sequence) are counted by
+the server and are no text. Where an answer comes in one piece, its headers say how long it queued and ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, Field, field_validator
+
+from harness import outcome
+from harness.client import Client, ProtocolSpec, Target
+from harness.dialect import build_head
+from harness.exchange import Exchange
+from harness.json_stream import (
+    ANSWER,
+    NOTHING,
+    JsonApi,
+    JsonDialect,
+    Told,
+    checked_extra,
+    json_headers,
+    prompt_of,
+    route,
+    timing_text,
+)
+from harness.options import STRICT, accept, problems
+from harness.secrets import sensitive_values
+from harness.wire import tokens
+from scenarios.payload import Payload
+
+#: Stage -> the header that says how long it took, in milliseconds.
+_STAGES = {"validation": b"x-validation-time", "queue": b"x-queue-time", "inference": b"x-inference-time"}
+
+
+class TgiOptions(BaseModel):
+    """Options of ``tgi-generate``. ``parameters`` is merged into the request's parameters last; ``do_sample`` is false unless it is
+    set there. ``path`` replaces the whole path.
+    """
+
+    model_config = STRICT
+    stream: bool = True
+    parameters: dict[str, Any] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+    @field_validator("parameters")
+    @classmethod
+    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return checked_extra(value, frozenset())
+
+
+def tgi_dialect(target: Target) -> JsonDialect:
+    """TGI's own API at a target. Raises HarnessFault."""
+    options = accept(TgiOptions, target.options)
+
+    def body(payload: Payload) -> dict[str, Any]:
+        planned = {"max_new_tokens": payload.max_output_tokens} if payload.max_output_tokens >= 0 else {}
+        parameters = {"do_sample": False, "details": True, **planned, **options.parameters}
+        return {"inputs": prompt_of(payload, "tgi-generate"), "parameters": parameters}
+
+    path = route(target.url, "/generate_stream" if options.stream else "/generate", options.path)
+    return JsonDialect(
+        JsonApi(
+            "tgi-generate",
+            build_head("POST", path, json_headers(options.stream), target.headers),
+            body,
+            read_event,
+            options.stream,
+            end="the event with generated_text never came",
+            secrets=sensitive_values(target.headers),
+            prelude=_prelude,
+        )
+    )
+
+
+def _prelude(exchange: Exchange, told: Told) -> None:
+    """What the headers of an answer in one piece say: stages, and the counts."""
+    told.timing = timing_text({stage: _number(exchange, name) for stage, name in _STAGES.items()})
+    told.n_in = tokens.count(_number(exchange, b"x-prompt-tokens"))
+    told.n_out = tokens.count(_number(exchange, b"x-generated-tokens"))
+
+
+def _number(exchange: Exchange, name: bytes) -> int | None:
+    text = (outcome.header(exchange, name) or "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
+def read_event(told: Told, event: dict[str, Any]) -> int:
+    """One event of a stream, or a whole answer."""
+    if type(event.get("generated_text")) is str:
+        told.done = True
+        details = event.get("details")
+        if type(details) is dict:
+            n_in, n_out = tokens.count(details.get("input_length")), tokens.count(details.get("generated_tokens"))
+            told.n_in, told.n_out = (n_in if n_in >= 0 else told.n_in), (n_out if n_out >= 0 else told.n_out)
+    token = event.get("token")
+    if type(token) is dict and token.get("text") and not token.get("special"):
+        return ANSWER
+    return NOTHING
+
+
+def _build(target: Target, clock: Any) -> Client:
+    from harness.http_pool import HttpClient
+
+    return HttpClient(target, clock, tgi_dialect(target))
+
+
+def _check(options: Mapping[str, Any]) -> list[str]:
+    return problems(TgiOptions, options)
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "tgi-generate", "Text Generation Inference, /generate_stream or /generate", _build, _check, streaming=True
+    ),
+)

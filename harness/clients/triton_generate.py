@@ -1,0 +1,97 @@
+"""Triton's generate extension: ``/v2/models/M/generate_stream`` and ``/generate``, text in and text out.
+
+A stream has no end of its own: it ends well when the response does, and an error is an event under status 200. Triton counts no tokens
+here, so the number of frames with text stands in for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import quote
+
+from pydantic import BaseModel, Field, field_validator
+
+from harness.client import Client, ProtocolSpec, Target
+from harness.dialect import build_head, join_path
+from harness.errors import HarnessFault
+from harness.json_stream import ANSWER, NOTHING, JsonApi, JsonDialect, Told, checked_extra, json_headers, prompt_of
+from harness.options import STRICT, accept, problems
+from harness.secrets import sensitive_values
+from scenarios.payload import Payload
+
+
+class TritonOptions(BaseModel):
+    """Options of ``triton-generate``.
+
+    ``input`` and ``output`` name the tensors of text. The planned length goes into ``max_tokens_field``, in ``parameters`` (the vLLM
+    backend) or beside it (``max_tokens_in: body``, TensorRT-LLM). ``parameters`` is merged into the request's, ``extra_body`` into the
+    body, last. ``path`` replaces the whole path.
+    """
+
+    model_config = STRICT
+    stream: bool = True
+    model_version: str | None = Field(default=None, min_length=1)
+    input: str = Field(default="text_input", min_length=1)
+    output: str = Field(default="text_output", min_length=1)
+    max_tokens_field: str = Field(default="max_tokens", min_length=1)
+    max_tokens_in: Literal["parameters", "body"] = "parameters"
+    parameters: dict[str, Any] = {}
+    extra_body: dict[str, Any] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+    @field_validator("parameters", "extra_body")
+    @classmethod
+    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return checked_extra(value, frozenset())
+
+
+def triton_dialect(target: Target) -> JsonDialect:
+    """The generate routes of a model. Raises HarnessFault."""
+    options = accept(TritonOptions, target.options)
+
+    def body(payload: Payload) -> dict[str, Any]:
+        planned = {options.max_tokens_field: payload.max_output_tokens} if payload.max_output_tokens >= 0 else {}
+        inside = options.max_tokens_in == "parameters"
+        parameters = {
+            **({"stream": True} if options.stream else {}),
+            **(planned if inside else {}),
+            **options.parameters,
+        }
+        fields: dict[str, Any] = {options.input: prompt_of(payload, "triton-generate"), **({} if inside else planned)}
+        if parameters:
+            fields["parameters"] = parameters
+        return {**fields, **options.extra_body}
+
+    def read(told: Told, event: dict[str, Any]) -> int:
+        told.finished = told.finished or options.output in event
+        return ANSWER if event.get(options.output) else NOTHING
+
+    version = f"/versions/{quote(options.model_version, safe='')}" if options.model_version else ""
+    verb = "generate_stream" if options.stream else "generate"
+    path = join_path(target.url, f"/v2/models/{quote(target.model, safe='')}{version}/{verb}", options.path)
+    if not target.model and "/models//" in path:
+        raise HarnessFault("target.model: triton-generate needs the model's name. Give it, or the whole path")
+    return JsonDialect(
+        JsonApi(
+            "triton-generate",
+            build_head("POST", path, json_headers(options.stream), target.headers),
+            body,
+            read,
+            options.stream,
+            secrets=sensitive_values(target.headers),
+        )
+    )
+
+
+def _build(target: Target, clock: Any) -> Client:
+    from harness.http_pool import HttpClient
+
+    return HttpClient(target, clock, triton_dialect(target))
+
+
+def _check(options: Mapping[str, Any]) -> list[str]:
+    return problems(TritonOptions, options)
+
+
+PROTOCOLS = (ProtocolSpec("triton-generate", "Triton's generate_stream or generate", _build, _check, streaming=True),)

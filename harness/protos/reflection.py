@@ -1,0 +1,174 @@
+"""Server reflection: a service's schema from the server itself, asked for once, before any load.
+
+``grpc.reflection.v1`` is tried first, then ``v1alpha``, which has the same messages. A server may leave out files that it
+sent already, or send imports or not: what is still missing is asked for by name until nothing is. It goes over our own
+transport, takes at most the target's connect timeout, and never runs while something is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.message import DecodeError
+
+from harness.client import Target
+from harness.clock import LoopClock
+from harness.errors import HarnessFault
+from harness.exchange import Exchange
+from harness.exit_codes import ExitCode
+from harness.grpc_call import GrpcRequest, messages_of
+from harness.grpc_metadata import Metadata
+from harness.grpc_options import grpc_client
+from harness.protos.descriptors import Schema, choices, missing_imports, shipped
+from harness.protos.messages import encode
+from scenarios.payload import Payload
+
+_VERSIONS = ("v1", "v1alpha")
+_UNIMPLEMENTED = 12
+#: More rounds of imports than this is a server that makes them up.
+_MAX_ROUNDS = 64
+_MAX_FILES = 4096
+_NEXT = "Give descriptor_set or proto"
+
+
+class _Question:
+    """One reflection call: its messages are the payload's."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def encode(self, payload: Payload) -> GrpcRequest:
+        return GrpcRequest(
+            payload.data["path"],
+            payload.data["messages"],
+            client_streaming=True,
+            server_streaming=True,
+            metadata=self._metadata,
+        )
+
+    def settle(self, exchange: Exchange) -> None:
+        """Read by ``_Reflection``."""
+
+
+class _Reflection:
+    """One conversation with a server."""
+
+    def __init__(self, target: Target, metadata: Metadata) -> None:
+        schema = shipped("reflection")
+        self._request = schema.message("grpc.reflection.v1.ServerReflectionRequest")
+        self._response = schema.message("grpc.reflection.v1.ServerReflectionResponse")
+        self._target = target
+        self._clock = LoopClock(asyncio.get_running_loop())
+        self._client = grpc_client(target, self._clock, _Question(metadata))
+        self._version = ""
+
+    async def open(self) -> None:
+        await self._client.open(1)
+
+    async def close(self) -> None:
+        await self._client.close()
+        self._clock.close()
+
+    async def ask(self, *questions: dict[str, str]) -> list[Any]:
+        """The answers, in order. Raises HarnessFault if the server doesn't reflect or can't be reached."""
+        exchange: Exchange | None = None
+        for version in (self._version,) if self._version else _VERSIONS:
+            exchange = await self._call(version, questions)
+            if exchange.code != _UNIMPLEMENTED:
+                self._version = version
+                break
+        assert exchange is not None
+        if exchange.code == _UNIMPLEMENTED:
+            raise HarnessFault(
+                f"target.options.method: {self._target.url} has no server reflection (neither v1 nor v1alpha). {_NEXT}"
+            )
+        if exchange.code != 0:
+            raise HarnessFault(
+                f"target.options.method: server reflection failed: {exchange.error or 'no status'}. {_NEXT}",
+                ExitCode.UNREACHABLE if exchange.code < 0 or exchange.code == 14 else ExitCode.USAGE,
+            )
+        try:
+            answers = [self._response.FromString(bytes(data)) for data in messages_of(exchange)]
+        except DecodeError:
+            raise HarnessFault(f"target.options.method: the server's reflection can't be read. {_NEXT}") from None
+        if len(answers) != len(questions):
+            raise HarnessFault(
+                f"target.options.method: server reflection gave {len(answers)} answers to {len(questions)} questions. {_NEXT}"
+            )
+        return answers
+
+    async def _call(self, version: str, questions: Sequence[dict[str, str]]) -> Exchange:
+        messages = tuple(encode(self._request, question) for question in questions)
+        path = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+        client, clock = self._client, self._clock
+        exchange = Exchange(0, 0, 0, clock.now_ns(), client.encode(Payload(data={"path": path, "messages": messages})))
+        done: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
+        exchange.on_done = lambda ended: None if done.done() else done.set_result(ended)
+        exchange.ready_ns = clock.now_ns()
+        client.send(exchange, b"plimsoll-reflection-0")
+        await done
+        client.settle(exchange)
+        return exchange
+
+
+async def reflect(target: Target, service: str, metadata: Metadata = ()) -> Schema:
+    """The schema of one service, complete. ``service`` is its full name.
+
+    Raises HarnessFault: no reflection, no such service (with those that there are), unreadable files; exit 5 if there is no
+    connection.
+    """
+    reflection = _Reflection(target, metadata)
+    try:
+        async with asyncio.timeout(target.connect_timeout_ns / 1e9):
+            await reflection.open()
+            return await _collect(reflection, service)
+    except TimeoutError:
+        seconds = target.connect_timeout_ns / 1e9
+        raise HarnessFault(
+            f"target.options.method: server reflection took more than {seconds:g} s (connect timeout). {_NEXT}",
+            ExitCode.UNREACHABLE,
+        ) from None
+    finally:
+        await reflection.close()
+
+
+async def _collect(reflection: _Reflection, service: str) -> Schema:
+    listed, found = await reflection.ask({"list_services": "*"}, {"file_containing_symbol": service})
+    names = [one.name for one in listed.list_services_response.service]
+    if found.WhichOneof("message_response") != "file_descriptor_response":
+        known = [name for name in names if not name.startswith("grpc.reflection.")]
+        said = "" if service not in names else f" (it says: {found.error_response.error_message[:200]})"
+        raise HarnessFault(
+            f"target.options.method: the server has no service {service!r}{said}. {choices(service, known, 'service')}"
+        )
+    files = {file.name: file for file in _files(found)}
+    for _ in range(_MAX_ROUNDS):
+        missing = missing_imports(files.values())
+        if not missing:
+            break
+        answers = await reflection.ask(*({"file_by_filename": name} for name in missing))
+        for name, answer in zip(missing, answers, strict=True):
+            files.update({file.name: file for file in _files(answer)})
+            if name not in files:
+                raise HarnessFault(
+                    f"target.options.method: the server reflects {service} but not {name}, which it imports. {_NEXT}"
+                )
+        if len(files) > _MAX_FILES:
+            break
+    try:
+        return Schema(files.values())
+    except ValueError as error:
+        raise HarnessFault(f"target.options.method: the server's schema can't be used: {error}. {_NEXT}") from None
+
+
+def _files(answer: Any) -> list[Any]:
+    try:
+        return [
+            descriptor_pb2.FileDescriptorProto.FromString(data)
+            for data in answer.file_descriptor_response.file_descriptor_proto
+        ]
+    except DecodeError:
+        raise HarnessFault(f"target.options.method: the server's reflection can't be read. {_NEXT}") from None

@@ -1,0 +1,34 @@
+"""How audio is sent, as every live protocol's ``options.audio`` says it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field, field_validator
+
+from harness.options import STRICT
+from harness.speech.pacing import parse_pace
+from scenarios.durations import Duration
+
+
+class AudioOptions(BaseModel):
+    """``options.audio`` of a live protocol.
+
+    ``frame``: playing time of one message. ``pace``: ``capture`` sends a frame at the end of its span, as a microphone
+    gives it; ``eager`` at its beginning (what many scripts do: it flatters every latency by a frame); ``burst`` all at
+    once; ``2x`` at twice the speed. ``trailing_silence``: paced frames of silence after the clip, for servers that must
+    hear quiet before they finish; with ``until_endpoint`` it ends with the server's endpoint. ``normaliser`` is how both
+    texts are made comparable before word errors are counted.
+    """
+
+    model_config = STRICT
+    frame: Duration | None = Field(default=None, gt=0, description="null: what suits the protocol, mostly 100 ms")
+    pace: str = "capture"
+    trailing_silence: Duration | None = Field(default=None, ge=0, description="null: what the protocol needs")
+    until_endpoint: bool = True
+    normaliser: Literal["none", "basic", "whisper-english"] = "basic"
+
+    @field_validator("pace")
+    @classmethod
+    def _pace(cls, value: str) -> str:
+        return str(parse_pace(value))

@@ -1,0 +1,99 @@
+"""What a recognition session was worth: from the server's events and the clip's truth to the stamps of one row. Pure.
+
+It judges no status. The running transcript is the segments' latest texts in order; a word of it *stands* from the message after
+which that place never changed again, compared without case and punctuation so that formatting is no revision.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+
+from harness.exchange import Exchange, SessionStamps
+from harness.speech.events import Endpoint, Event, Transcript
+from scenarios.clip import Clip
+from slo.wer import word_errors
+
+
+class _Running:
+    """The transcript as it grows: when each place got its present word, and how many words were taken back."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.since: list[int] = []
+        self.revised = 0
+
+    def now_reads(self, text: str, t_ns: int) -> None:
+        words = text.split()
+        plain = [fold_word(word) for word in words]
+        old = self.words
+        kept = [a == b for a, b in zip(old, plain, strict=False)]
+        self.revised += len(old) - sum(kept)
+        self.since = [self.since[i] if i < len(kept) and kept[i] else t_ns for i in range(len(plain))]
+        self.words = plain
+
+
+def fold_word(word: str) -> str:
+    """A word without case and without punctuation around it; one that is nothing else stays as it is."""
+    return word.strip(".,;:!?\"'()[]…¿¡-").casefold() or word
+
+
+def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Event], normaliser: str) -> str:
+    """Fill the row's session stamps from what was heard, and give the transcript as it was at the end.
+
+    ``normaliser`` is one of ``slo.wer``. With a clip whose truth is known, words and word errors, word lags and false
+    endpoints are counted too.
+    """
+    stamps = exchange.session if exchange.session is not None else SessionStamps()
+    exchange.session = stamps
+    segments: dict[int, str] = {}
+    running = _Running()
+    chunks, cursors = array("q"), array("q")
+    stamps.n_partials = 0
+    for event in events:
+        if not isinstance(event, Transcript):
+            continue
+        segments[event.segment] = event.text.strip()
+        running.now_reads(" ".join(segments[key] for key in sorted(segments) if segments[key]), event.t_ns)
+        if not event.text.strip():
+            continue
+        chunks.append(event.t_ns)
+        cursors.append(event.cursor_ns)
+        if stamps.first_partial_ns < 0:
+            stamps.first_partial_ns = event.t_ns
+        if event.final:
+            stamps.final_ns = event.t_ns
+            stamps.first_final_ns = stamps.first_final_ns if stamps.first_final_ns >= 0 else event.t_ns
+        else:
+            stamps.n_partials += 1
+    exchange.chunk_ns, exchange.n_chunks, stamps.chunk_cursor_ns = chunks, len(chunks), cursors
+    stamps.n_revised = running.revised
+    _put_endpoints(stamps, [event.t_ns for event in events if isinstance(event, Endpoint)])
+    transcript = " ".join(segments[key] for key in sorted(segments) if segments[key])
+    if clip is not None:
+        _compare(stamps, clip, running, transcript, normaliser)
+    return transcript
+
+
+def _put_endpoints(stamps: SessionStamps, times: Iterable[int]) -> None:
+    stamps.false_endpoints = 0
+    for t_ns in times:
+        if stamps.speech_start_ns >= 0 and stamps.speech_start_ns < t_ns < stamps.speech_end_ns:
+            stamps.false_endpoints += 1
+        elif stamps.endpoint_ns < 0 and t_ns >= stamps.speech_end_ns:
+            stamps.endpoint_ns = t_ns
+
+
+def _compare(stamps: SessionStamps, clip: Clip, running: _Running, transcript: str, normaliser: str) -> None:
+    if clip.transcript is not None:
+        stamps.word_errors, stamps.words = word_errors(clip.transcript, transcript, normaliser)
+    if not clip.words or stamps.media_start_ns < 0:
+        return
+    reference = [fold_word(word.text) for word in clip.words]
+    lags = array("q")
+    for block in SequenceMatcher(None, reference, running.words, autojunk=False).get_matching_blocks():
+        for step in range(block.size):
+            over_ns = stamps.media_start_ns + clip.words[block.a + step].end_ns
+            lags.append(running.since[block.b + step] - over_ns)
+    stamps.word_lag_ns = lags

@@ -1,0 +1,320 @@
+"""Audio: clips of speech, each with its transcript and the instants at which speech truly begins and ends.
+
+``files`` and ``manifest`` take recordings (WAV; FLAC, OGG and MP3 with ``pip install plimsoll[speech]``); without either, seeded words are spoken in the
+tones that the bundled recogniser hears, with every boundary known to the sample. ``Payload.data["clip"]`` is a ``scenarios.clip.Clip``.
+Where labels lack, speech is found by an energy detector (``scenarios.sound.activity.DEFINITION``), never by asking the server, and the
+clip says so.
+"""
+
+from __future__ import annotations
+
+import glob
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field, model_validator
+
+from scenarios.clip import NS, Clip, Word
+from scenarios.durations import Duration
+from scenarios.errors import ScenarioError
+from scenarios.lengths import Length, draw_lengths
+from scenarios.paths import FileName, missing
+from scenarios.payload import Payload, PayloadSource
+from scenarios.payload_list import cap
+from scenarios.plan import IntArray
+from scenarios.seeds import child
+from scenarios.sound.activity import speech_span
+from scenarios.sound.condition import louder, to_int16, with_noise
+from scenarios.sound.manifest import Entry, read_manifest
+from scenarios.sound.reading import Recording, Unreadable, probe, samples_of
+from scenarios.sound.resample import resample
+from scenarios.sound.slices import AS_IT_IS, Slice, assigned
+from scenarios.sound.tones import speak
+from scenarios.source import Source
+from scenarios.strict import STRICT
+from scenarios.words import WORDS
+
+MOST_WORDS = 3000
+"""Of one synthetic clip: about 20 minutes."""
+MOST_SILENCE_NS = 600 * NS
+_DEFAULT_WORDS, _DEFAULT_COUNT = 12, 64
+_LEAD_NS, _TRAIL_NS = 200_000_000, 500_000_000
+
+Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
+
+
+class Audio(BaseModel):
+    """Recordings (``files`` or ``manifest``), or synthetic speech of ``words`` words where neither is given."""
+
+    model_config = STRICT
+    kind: Literal["audio"] = "audio"
+    files: tuple[FileName, ...] | None = Field(
+        default=None, strict=False, min_length=1, description="Recordings; `*` and `?` match names, in their order."
+    )
+    manifest: FileName | None = Field(
+        default=None, description="JSON Lines of file, text, start, end, words, slice; see docs/scenarios.md."
+    )
+    count: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Clips; synthetic: 64 by default, else all recordings."
+    )
+    words: Length | None = Field(default=None, description="Synthetic speech: words a clip, 12 by default.")
+    rate: Rate = Field(default=16000, description="Samples a second; recordings of another rate are resampled.")
+    lead_ns: Duration | None = Field(
+        default=None, alias="lead", description="Silence before; synthetic: 200ms by default, else 0."
+    )
+    trail_ns: Duration | None = Field(
+        default=None, alias="trail", description="Silence behind; synthetic: 500ms by default, else 0."
+    )
+    slices: tuple[Slice, ...] = Field(default=(), strict=False, max_length=100, description="Conditions; see Slice.")
+    paired: bool = Field(default=False, description="Every clip under every slice, instead of a share of them each.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Audio:
+        if self.files is not None and self.manifest is not None:
+            raise ValueError("files and manifest are both given. Keep one of them, or name the files in the manifest")
+        if self.words is not None and not self.synthetic:
+            raise ValueError("words is for synthetic speech. Remove it, or the recordings")
+        if max(self.silences_ns) > MOST_SILENCE_NS:
+            raise ValueError("lead or trail is above 10m. Give a shorter silence")
+        names = [each.name for each in self.slices]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"slices has {twice[0]!r} twice. Give every slice its own name")
+        if self.paired and not self.slices:
+            raise ValueError("paired without slices. Give slices, or remove it")
+        return self
+
+    @property
+    def synthetic(self) -> bool:
+        """Is there nothing recorded?"""
+        return self.files is None and self.manifest is None
+
+    @property
+    def silences_ns(self) -> tuple[int, int]:
+        """(before, behind) with the defaults filled in."""
+        lead, trail = (_LEAD_NS, _TRAIL_NS) if self.synthetic else (0, 0)
+        return lead if self.lead_ns is None else self.lead_ns, trail if self.trail_ns is None else self.trail_ns
+
+
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """A clip before its condition: ``samples`` at the source's rate, speech in [``start``, ``end``) of them (-1: none)."""
+
+    samples: npt.NDArray[np.float64]
+    start: int
+    end: int
+    words: tuple[Word, ...]
+    text: str | None
+    labels: str
+    id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    """Seeded words in tones."""
+
+    rate: int
+    seed: int
+    lengths: IntArray
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def sound(self, index: int, speed: float) -> _Sound:
+        rng = np.random.Generator(np.random.PCG64(child(self.seed, f"clip {index}")))
+        picks = rng.integers(0, len(WORDS), int(self.lengths[index])).tolist()
+        text = " ".join(WORDS[i] for i in picks)
+        speech = speak(text, self.rate, speed)
+        words = tuple(Word(word, _ns(first, self.rate), _ns(end, self.rate)) for word, first, end in speech.words)
+        n = len(speech.samples)
+        return _Sound(speech.samples, 0, n, words, text, "synthetic", f"clip {index}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """Recordings and their labels, read when they are asked for."""
+
+    rate: int
+    entries: tuple[Entry, ...]
+    recordings: tuple[Recording, ...]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def sound(self, index: int, speed: float) -> _Sound:
+        entry, recording = self.entries[index], self.recordings[index]
+        try:
+            given = samples_of(entry.path)
+        except Unreadable as error:
+            raise ScenarioError([f"{entry.where}: {error}."]) from None
+        if entry.end_ns >= 0:
+            span, labels = (_at(entry.start_ns, recording.rate), _at(entry.end_ns, recording.rate)), "labels"
+        else:
+            found = speech_span(given, recording.rate)
+            span, labels = found or (-1, -1), "vad" if found else ""
+        samples = resample(given, recording.rate, self.rate, speed)
+        start, end = (
+            (min(len(samples), round(at * self.rate / recording.rate / speed)) if at >= 0 else -1) for at in span
+        )
+        words = tuple(Word(word.text, round(word.start_ns / speed), round(word.end_ns / speed)) for word in entry.words)
+        return _Sound(samples, start, end, words, entry.text, labels, entry.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clips:
+    """Makes each clip when it is asked for; the same index gives the same samples."""
+
+    params: Audio
+    seed: int
+    sounds: _Spoken | _Recorded
+    slice_of: tuple[Slice | None, ...]
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.slice_of)
+
+    def payload(self, index: int) -> Payload:
+        if not 0 <= index < len(self):
+            raise IndexError(f"there is no sample {index} among {len(self)}")
+        condition = self.slice_of[index] or AS_IT_IS
+        which = index // len(self.params.slices) if self.params.paired else index
+        sound = self.sounds.sound(which, condition.speed)
+        clip = self._conditioned(sound, condition, index)
+        clip = replace(clip, slice=self.names[index])
+        return Payload(data={"clip": clip}, media_ns=clip.duration_ns, reference=clip.transcript, id=sound.id)
+
+    def _conditioned(self, sound: _Sound, condition: Slice, index: int) -> Clip:
+        rate = self.params.rate
+        lead, trail = (_at(ns, rate) for ns in self.params.silences_ns)
+        samples = np.concatenate((np.zeros(lead), sound.samples, np.zeros(trail)))
+        spoken = sound.start >= 0
+        start, end = (lead + sound.start, lead + sound.end) if spoken else (0, len(samples))
+        if condition.noise_db is not None:
+            samples = with_noise(samples, (start, end), condition.noise_db, child(self.seed, f"noise {index}"))
+        if condition.gain_db:
+            samples = louder(samples, condition.gain_db)
+        later = _ns(lead, rate)
+        return Clip(
+            pcm=to_int16(samples),
+            rate=rate,
+            onset_ns=_ns(start, rate) if spoken else -1,
+            offset_ns=_ns(end, rate) if spoken else -1,
+            transcript=sound.text,
+            words=tuple(Word(word.text, word.start_ns + later, word.end_ns + later) for word in sound.words),
+            labels=sound.labels,
+        )
+
+
+def _at(ns: int, rate: int) -> int:
+    """The sample at ``ns``, rounded to the nearest."""
+    return (ns * rate + NS // 2) // NS
+
+
+def _ns(sample: int, rate: int) -> int:
+    return (sample * NS + rate // 2) // rate
+
+
+def _build(params: Audio, seed: int) -> PayloadSource:
+    seed = child(seed, "audio")
+    errors: list[str] = []
+    sounds = _spoken(params, seed, errors) if params.synthetic else _recorded(params, errors)
+    if not errors:
+        try:
+            slice_of, names = _slices(params, sounds, child(seed, "slices"))
+            return _Clips(params, seed, sounds, slice_of, names)
+        except ValueError as error:
+            errors = [f"source.slices: {error}."]
+    raise ScenarioError(cap(errors, "source"))
+
+
+def _spoken(params: Audio, seed: int, errors: list[str]) -> _Spoken:
+    count = params.count or _DEFAULT_COUNT
+    lengths = draw_lengths(params.words or _DEFAULT_WORDS, child(seed, "words"), count)
+    if lengths.max() > MOST_WORDS:
+        errors.append(f"source.words: a clip would have {lengths.max():,} words. Give at most {MOST_WORDS:,}.")
+    return _Spoken(params.rate, seed, lengths)
+
+
+def _recorded(params: Audio, errors: list[str]) -> _Recorded:
+    """All recordings, each looked at now: a broken one must not show up in the middle of a run."""
+    entries: list[Entry] = []
+    if params.manifest is not None:
+        problem = missing(Path(params.manifest), "source.manifest")
+        if problem:
+            errors.append(problem)
+        else:
+            entries, found = read_manifest(Path(params.manifest), params.count)
+            errors += found
+    else:
+        entries = _named(params, errors)[: params.count]
+    recordings = []
+    for entry in entries:
+        problem = missing(entry.path, entry.where)
+        if problem:
+            errors.append(problem)
+            continue
+        try:
+            recording = probe(entry.path)
+        except Unreadable as error:
+            errors.append(f"{entry.where}: {error}.")
+            continue
+        recordings.append(recording)
+        errors += _beyond(entry, recording)
+    return _Recorded(params.rate, tuple(entries), tuple(recordings))
+
+
+def _named(params: Audio, errors: list[str]) -> list[Entry]:
+    found: list[Entry] = []
+    for i, name in enumerate(params.files or ()):
+        names = [name]
+        if glob.has_magic(name) and not Path(name).exists():
+            names = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - an absolute pattern, which Path.glob refuses
+            if not names:
+                errors.append(
+                    f"source.files[{i}]: nothing is called {name}. Relative paths start at the scenario file's folder."
+                )
+        found += [Entry(Path(each), each, id=Path(each).name) for each in names]
+    return found
+
+
+def _beyond(entry: Entry, recording: Recording) -> list[str]:
+    """Labels that lie outside the recording."""
+    last = max([entry.end_ns, *(word.end_ns for word in entry.words)])
+    # Labels are often rounded up to a hundredth of a second.
+    if last > _ns(recording.n_samples, recording.rate) + 10_000_000:
+        seconds = recording.n_samples / recording.rate
+        return [
+            f"{entry.where}: speech is said to end at {last / NS:g} s and the recording has {seconds:g} s. Correct one."
+        ]
+    return []
+
+
+def _slices(params: Audio, sounds: _Spoken | _Recorded, seed: int) -> tuple[tuple[Slice | None, ...], tuple[str, ...]]:
+    """The condition and the name of the slice of each clip. Raises ValueError."""
+    own = [entry.slice for entry in sounds.entries] if isinstance(sounds, _Recorded) else [""] * len(sounds)
+    slices = params.slices
+    if not slices:
+        return (None,) * len(own), tuple(own)
+    if params.paired:
+        return slices * len(own), tuple(each.name for each in slices) * len(own)
+    by_name = {each.name: each for each in slices}
+    strange = sorted({name for name in own if name and name not in by_name})
+    if strange:
+        raise ValueError(f"the manifest says slice {strange[0]!r}, which isn't among {', '.join(by_name)}. Add it")
+    free = [i for i, name in enumerate(own) if not name]
+    drawn = assigned([each.share for each in slices], len(free), seed).tolist() if free else []
+    chosen = [by_name.get(name) for name in own]
+    for i, which in zip(free, drawn, strict=True):
+        chosen[i] = slices[which]
+    return tuple(chosen), tuple(each.name if each else "" for each in chosen)
+
+
+SOURCE = Source(
+    name="audio",
+    summary="Speech with its transcript and its true ends: recordings, or synthetic tone speech.",
+    params=Audio,
+    build=_build,
+)

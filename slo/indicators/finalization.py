@@ -1,0 +1,34 @@
+"""finalization = last final transcript - true speech end, in ns: how long the whole text takes once the speaker has
+stopped.
+
+The end of speech comes from the clip's labels. What the endpointer waits to be sure is in it, unless the protocol
+commits the audio by itself at the end: which of the two is a setting of the target, so compare only like with like.
+Only for audio sent at 1x. A negative value: the text was final before the labelled end. A success without a final
+transcript ranks as +inf where others have one, and so does a failed request. Source: Pipecat (TTFS, last segment),
+Coval (TTFS).
+"""
+
+from __future__ import annotations
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+from slo.speech import no_live_speech, since
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return since(records, "speech_end_ns", records["final_ns"])
+
+
+INDICATOR = Indicator(
+    name="finalization",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("final_ns", "speech_end_ns", "pace"),
+    formula="final - speech_end",
+    source="Pipecat and Coval (TTFS), to the last final, from labels",
+    summary="from the true speech end to the last final transcript",
+    compute=_compute,
+    outside=no_live_speech,
+    awaited=True,
+)

@@ -1,0 +1,38 @@
+"""first_audio_perceived = first audible sample heard - due, in ns: when a listener hears a voice.
+
+First arrival plus the silence before the first audible sample (10 ms of more than 1 % of full scale), since a player
+has to play it; not before that sample has arrived. A player's own buffer is not in it. An answer of silence ranks as
++inf where others were heard, and so does a failed request. Source: Coval (TTFA with leading silence).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+from slo.speech import heard_ns
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    heard, due = heard_ns(records), records["due_ns"]
+    return (heard - due).astype(np.float64), (heard != -1) & (due != -1)
+
+
+def _outside(records: Records) -> BoolArray:
+    return np.asarray(records["media_out_ns"] == -1)
+
+
+INDICATOR = Indicator(
+    name="first_audio_perceived",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("due_ns", "first_audio_ns", "leading_silence_ns", "audible_ns", "media_out_ns"),
+    formula="max(first_audio + leading_silence, audible) - due",
+    source="Coval (TTFA with leading silence)",
+    summary="from when the request was due until a voice is heard, leading silence included",
+    compute=_compute,
+    outside=_outside,
+    awaited=True,
+)

@@ -1,0 +1,32 @@
+"""first_partial_after_speech_end = first transcript from the true speech end on - speech end, in ns.
+
+Any message with a transcript counts, partial or final, as soon as the speaker has stopped: it says when news came,
+not when the text was right (``finalization``). Only for audio sent at 1x. A success that shows nothing more after the
+end, say because its final came before, ranks as +inf where others did show something, and so does a failed request.
+Source: Artificial Analysis (first partial after the end of speech), with labels in the place of a detector.
+"""
+
+from __future__ import annotations
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+from slo.speech import first_transcript_from, no_live_speech, since
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return since(records, "speech_end_ns", first_transcript_from(records, records["speech_end_ns"]))
+
+
+INDICATOR = Indicator(
+    name="first_partial_after_speech_end",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("chunk_ns", "chunk_audio_ns", "first_partial_ns", "speech_end_ns", "pace"),
+    formula="first transcript from speech_end on - speech_end",
+    source="Artificial Analysis (first partial after the end of speech)",
+    summary="from the true speech end to the next message with a transcript",
+    compute=_compute,
+    outside=no_live_speech,
+    awaited=True,
+)

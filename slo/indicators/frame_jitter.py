@@ -1,0 +1,51 @@
+"""frame_jitter = |(done of this frame - done of the one before) - (due of this one - due of the one before)|, in ns.
+
+How uneven answers come that were asked for evenly: with frames every 33 ms and answers every 33 ms it is 0, however
+long each of them takes. It equals the difference of two successive query latencies, as an absolute value. Successive
+is by due time among the measured frames; the first has no predecessor and no value. A frame with a failed sample
+never came: its own value and the next one's are +inf. Its p50 is the usual unevenness, its p99 the judder. Only runs
+with a frame interval (``multi_stream`` with ``frame_interval``) have it. Source: RFC 3393 (delay variation of
+successive packets), RFC 3550 section 6.4.1 (D(i, j), there smoothed; here each value counts).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator, OnFailure
+from slo.queries import deadlines, each, none, together
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    if not bool((deadlines(records) >= 0).any()):
+        return none(records)
+    found = together(records)
+    lost = np.isinf(found.latency)
+    known = np.where(lost, 0.0, found.latency)
+    values, valid = np.zeros(len(known)), np.zeros(len(known), np.bool_)
+    values[1:] = np.where(lost[1:] | lost[:-1], np.inf, np.abs(np.diff(known)))
+    valid[1:] = np.diff(found.phase) == 0
+    return each(records, values, valid, found.of)
+
+
+def _first(records: Records) -> BoolArray:
+    """The first frame has none before it."""
+    if not bool((deadlines(records) >= 0).any()):
+        return np.zeros(len(records), np.bool_)
+    return ~_compute(records)[1]
+
+
+INDICATOR = Indicator(
+    name="frame_jitter",
+    unit="ns",
+    better="lower",
+    scope="query",
+    needs=("query_id", "due_ns", "done_ns", "status"),
+    formula="|(done[k] - done[k - 1]) - (due[k] - due[k - 1])|, done of the slowest sample",
+    source="RFC 3393, IP packet delay variation; RFC 3550 section 6.4.1",
+    summary="how far the spacing of successive frames' answers is off the spacing of the frames",
+    compute=_compute,
+    on_failure=OnFailure.AS_IS,
+    outside=_first,
+)

@@ -1,0 +1,40 @@
+"""frame_missed: 1 for a frame whose slowest sample was not done ``frame_deadline`` after it was due, 0 for one in
+time.
+
+Exactly at the deadline is in time. A frame with a failed sample missed it, whenever it failed. The deadline is the
+scenario's ``frame_deadline``, and where that is not given the frame interval: done before the next frame is due. A
+late frame is late once: the next ones left on time all the same (nothing is skipped), and are judged by deadlines of
+their own; what a late one does to them by overlap is in their times. ``ratio(frame_missed)`` is the share of measured
+frames, with exact bounds; ``max(frame_missed) <= 0`` allows none. Only runs with a frame interval have it. Source:
+hard and firm deadlines of periodic tasks (Liu and Layland 1973: the deadline of a request is the next one's arrival).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator, OnFailure
+from slo.queries import deadlines, each, none, together
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    if not bool((deadlines(records) >= 0).any()):
+        return none(records)
+    found = together(records)
+    missed = (found.latency > found.deadline_ns).astype(np.float64)
+    return each(records, missed, found.deadline_ns >= 0, found.of)
+
+
+INDICATOR = Indicator(
+    name="frame_missed",
+    unit="1",
+    better="lower",
+    scope="query",
+    needs=("query_id", "due_ns", "done_ns", "status"),
+    formula="1 if max over samples of done > due + frame_deadline, or a sample failed; else 0",
+    source="Liu and Layland 1973, deadlines of periodic requests",
+    summary="whether a frame's answers were not all there by its deadline",
+    compute=_compute,
+    on_failure=OnFailure.AS_IS,
+)

@@ -1,0 +1,44 @@
+"""frame_overlap: how many earlier frames were still unanswered when this one was due.
+
+0 is a pipeline that is done with each frame before the next one comes. Above 0 frames are in flight together, because
+one was late and the next left on time all the same. A frame with a failed sample counts until its last sample was
+over (failed or done); one that never ended counts to the end of the run. It says nothing of the frame itself, so a
+failed frame has its real value. Frames of the warm-up are not counted. Only runs with a frame interval have it.
+Source: Plimsoll's own; the number in the system seen by an arrival, of queueing theory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator, OnFailure
+from slo.queries import deadlines, each, none, together
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    if not bool((deadlines(records) >= 0).any()):
+        return none(records)
+    found = together(records)
+    values = np.zeros(len(found.first))
+    for phase in np.unique(found.phase).tolist():
+        own = np.flatnonzero(found.phase == phase)
+        due = found.due_ns[own].astype(np.float64)  # in order: entries are sorted by due within a phase
+        # Nothing is over before it is due, so all that is over by now is among the earlier ones.
+        over = np.searchsorted(np.sort(found.over[own]), due, side="right")
+        values[own] = np.maximum(np.searchsorted(due, due, side="left") - over, 0)
+    return each(records, values, np.ones(len(values), np.bool_), found.of)
+
+
+INDICATOR = Indicator(
+    name="frame_overlap",
+    unit="1",
+    better="lower",
+    scope="query",
+    needs=("query_id", "due_ns", "done_ns"),
+    formula="number of earlier frames with a sample not over at this frame's due",
+    source="the number in the system that an arrival sees, of queueing theory",
+    summary="earlier frames still in flight when a frame was due",
+    compute=_compute,
+    on_failure=OnFailure.AS_IS,
+)

@@ -1,0 +1,37 @@
+"""longest_stall: the longest that a player which starts with the first chunk had to wait for the next one, in ns.
+
+Of the simulation behind ``stall_ratio``, where a chunk late by no more than 20 ms is in time; 0 without a stall. An
+answer without audio is missing and satisfies a limit on a single request. A failed request ranks as +inf. Source:
+vLLM-Omni (audio continuity, with 100 ms as its limit).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+from slo.speech import playback
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    played = playback(records)
+    return played.longest_ns.astype(np.float64), played.valid
+
+
+def _outside(records: Records) -> BoolArray:
+    return np.asarray(~playback(records).valid)
+
+
+INDICATOR = Indicator(
+    name="longest_stall",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("chunk_ns", "chunk_audio_ns"),
+    formula="max over chunks of arrival - when it was needed",
+    source="vLLM-Omni (audio continuity)",
+    summary="longest break in the audio as a listener hears it",
+    compute=_compute,
+    outside=_outside,
+)

@@ -1,0 +1,37 @@
+"""partial_churn = words of the running transcript that were changed or taken back / words of the reference.
+
+0 is a transcript that only grows; 1 is one that rewrote itself once over. Compared without case and punctuation.
+Servers that send no partials have 0 and show nothing early (``first_partial``). A request whose reference has no
+words is missing and satisfies a limit on a single request. A failed request ranks as +inf. Source: the stability of
+incremental recognition (edit overhead), per reference word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    revised, words = records["n_revised"], records["words"]
+    return revised / np.maximum(words, 1), np.asarray((revised >= 0) & (words > 0))
+
+
+def _outside(records: Records) -> BoolArray:
+    return np.asarray((records["n_revised"] < 0) | (records["words"] <= 0))
+
+
+INDICATOR = Indicator(
+    name="partial_churn",
+    unit="1",
+    better="lower",
+    scope="request",
+    needs=("n_revised", "words"),
+    formula="revised words / words of the reference",
+    source="stability of incremental recognition (edit overhead)",
+    summary="how much of the shown transcript was rewritten",
+    compute=_compute,
+    outside=_outside,
+)

@@ -1,0 +1,37 @@
+"""playback_stalls: how often a player which starts with the first chunk ran out of audio.
+
+Of the simulation behind ``stall_ratio``. A promise that answers play without a break is ``playback_stalls <= 0`` with
+``ratio(good) >= 99%``. An answer without audio is missing and satisfies a limit on a single request. A failed request
+ranks as +inf. Source: buffer underruns of media players.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+from slo.speech import playback
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    played = playback(records)
+    return played.underruns.astype(np.float64), played.valid
+
+
+def _outside(records: Records) -> BoolArray:
+    return np.asarray(~playback(records).valid)
+
+
+INDICATOR = Indicator(
+    name="playback_stalls",
+    unit="1",
+    better="lower",
+    scope="request",
+    needs=("chunk_ns", "chunk_audio_ns"),
+    formula="chunks more than 20 ms later than they were needed",
+    source="buffer underruns of media players",
+    summary="how often the audio broke off for a listener",
+    compute=_compute,
+    outside=_outside,
+)

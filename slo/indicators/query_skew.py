@@ -1,0 +1,37 @@
+"""query_skew = done of the last sample - done of the first, in ns: how far the samples of one query come apart.
+
+The samples of a query left together, so this is the server's doing (queueing, batching, an order of its own) and the
+network's. For a consumer that joins them it is the time it holds the early ones. A query with a failed sample ranks
+as +inf. Runs of single samples have none. Source: RFC 5481 section 3 (a spread of delays over one set, as a range).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator, OnFailure
+from slo.queries import applies, each, none, together
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    if not applies(records) or not bool((records["sample_ix"] > 0).any()):
+        return none(records)
+    found = together(records)
+    lost = np.isinf(found.last_done)
+    spread = np.where(lost, np.inf, np.where(lost, 0.0, found.last_done) - np.where(lost, 0.0, found.first_done))
+    return each(records, spread, np.ones(len(spread), np.bool_), found.of)
+
+
+INDICATOR = Indicator(
+    name="query_skew",
+    unit="ns",
+    better="lower",
+    scope="query",
+    needs=("query_id", "sample_ix", "done_ns", "status"),
+    formula="max over samples of done - min over samples of done",
+    source="RFC 5481, the range of a set of delays, here over the samples of one query",
+    summary="from the end of a query's first sample to the end of its last",
+    compute=_compute,
+    on_failure=OnFailure.AS_IS,
+)

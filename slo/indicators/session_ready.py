@@ -1,0 +1,36 @@
+"""session_ready = session usable - due, in ns: what a caller waits before he can speak.
+
+Usable is the server's ready message, or the upgrade where it has none. Name look-up, TCP, TLS and the handshake are
+in it, and it is in no other speech metric, which all count from the audio. A request that opened no session is
+missing and satisfies a limit on a single request. A failed one ranks as +inf. Source: connection set-up as Coval
+reports it, apart from latency.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator, between
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return between(records, "due_ns", "open_ns")
+
+
+def _outside(records: Records) -> BoolArray:
+    return np.asarray(records["open_ns"] == -1)
+
+
+INDICATOR = Indicator(
+    name="session_ready",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("due_ns", "open_ns"),
+    formula="open - due",
+    source="Coval (connection time, kept apart from latency)",
+    summary="from when the session was due until audio or text could be sent",
+    compute=_compute,
+    outside=_outside,
+)

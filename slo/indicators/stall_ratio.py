@@ -1,0 +1,39 @@
+"""stall_ratio = time stood still / (playing time + time stood still), of a player that starts with the first chunk.
+
+Simulated at 1x without a buffer: a chunk that comes more than 20 ms after it is needed stops the player until it is
+there, and it goes on at once. 0 is a voice without a break. The report has the same with 100, 200 and 400 ms of audio
+gathered first. Audio that never came stalls nobody, so promise success too. An answer without audio is missing and
+satisfies a limit on a single request. A failed request ranks as +inf. Source: the stall ratio of video players, for
+speech.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+from slo.speech import playback
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    played = playback(records)
+    return played.stall_ratio, played.valid
+
+
+def _outside(records: Records) -> BoolArray:
+    return np.asarray(~playback(records).valid)
+
+
+INDICATOR = Indicator(
+    name="stall_ratio",
+    unit="1",
+    better="lower",
+    scope="request",
+    needs=("chunk_ns", "chunk_audio_ns"),
+    formula="stalled / (audio + stalled), 1x from the first chunk, 20 ms tolerated",
+    source="stall ratio of media players",
+    summary="share of the playing time that a listener heard nothing because audio was late",
+    compute=_compute,
+    outside=_outside,
+)

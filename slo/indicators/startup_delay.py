@@ -1,0 +1,38 @@
+"""startup_delay: how much later than the first chunk a player must start to play without any stall, in ns.
+
+Exactly max(arrival - first arrival - audio before it), nothing tolerated; 0 where every chunk comes before it is
+needed. It is the buffer that a client needs for this endpoint, and it comes on top of ``first_audio``. An answer
+without audio is missing and satisfies a limit on a single request. A failed request ranks as +inf. Source: start-up
+delay of media players.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+from slo.speech import playback
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    played = playback(records)
+    return played.required_ns.astype(np.float64), played.valid
+
+
+def _outside(records: Records) -> BoolArray:
+    return np.asarray(~playback(records).valid)
+
+
+INDICATOR = Indicator(
+    name="startup_delay",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("chunk_ns", "chunk_audio_ns"),
+    formula="max(0, chunk[i] - chunk[0] - audio before chunk i)",
+    source="start-up delay of media players",
+    summary="smallest delay at the start with which the audio plays without a break",
+    compute=_compute,
+    outside=_outside,
+)

@@ -1,0 +1,39 @@
+"""voice_to_voice = first audible sample of the answer - true speech end, in ns: the pause that a caller hears.
+
+Silence at the head of the answer is part of it: the first audible sample is heard when a player that starts with the
+first chunk gets to it, and not before it has arrived. A player's own buffer is not in it. With a server that detects
+turns by itself its configured silence is in it too. Negative: the answer spoke over the caller. Only for audio sent
+at 1x. A success without anything audible ranks as +inf where others were heard, and so does a failed request. Source:
+the turn latency of voice agents.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+from slo.speech import heard_ns, no_live_speech, since
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    return since(records, "speech_end_ns", heard_ns(records))
+
+
+def _no_turn(records: Records) -> BoolArray:
+    return np.asarray(no_live_speech(records) | (records["media_out_ns"] == -1))
+
+
+INDICATOR = Indicator(
+    name="voice_to_voice",
+    unit="ns",
+    better="lower",
+    scope="request",
+    needs=("first_audio_ns", "audible_ns", "leading_silence_ns", "speech_end_ns", "media_out_ns", "pace"),
+    formula="max(first_audio + leading_silence, audible) - speech_end",
+    source="voice-agent practice (turn latency)",
+    summary="from the true end of the question to the first audible sample of the spoken answer",
+    compute=_compute,
+    outside=_no_turn,
+    awaited=True,
+)

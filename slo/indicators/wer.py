@@ -1,0 +1,39 @@
+"""wer = word errors / words of the reference, of one request: words substituted, left out or added, both texts
+normalised.
+
+The headline is the pooled rate, errors of all requests over words of all: ``accuracy(wer) <= 5%`` promises that one,
+and the report gives it by slice. Of this one ``mean(wer)`` is the mean of utterances, in which a short utterance
+weighs as much as a long one. Above 1 where more was added than said. The normaliser's name and version are in the
+report; rates under two normalisers are two different numbers. A request whose reference has no words is outside. A
+failed request ranks as +inf. Source: word error rate, NIST.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slo.indicator import Indicator
+from slo.records import BoolArray, FloatArray, Records
+
+
+def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
+    errors, words = records["word_errors"], records["words"]
+    return errors / np.maximum(words, 1), np.asarray((errors >= 0) & (words > 0))
+
+
+def _outside(records: Records) -> BoolArray:
+    return np.asarray(records["words"] <= 0)
+
+
+INDICATOR = Indicator(
+    name="wer",
+    unit="1",
+    better="lower",
+    scope="request",
+    needs=("word_errors", "words"),
+    formula="word_errors / words",
+    source="NIST (word error rate), per utterance",
+    summary="word errors per word of the reference, of one request",
+    compute=_compute,
+    outside=_outside,
+)
