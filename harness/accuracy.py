@@ -22,6 +22,8 @@ def check(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
     """Every error of the mode, its references and the objectives on them, before anything is sent."""
     asked = [str(one) for one in objectives if one.statistic == "accuracy"]
     if scenario.mode != "accuracy":
+        if any(one.indicator == "wer" for one in objectives) and _speaks(scenario):
+            asked = [str(one) for one in objectives if one.statistic == "accuracy" and one.indicator != "wer"]
         errors = [f"{text}: the run keeps no answers. Add --mode accuracy, or drop the objective" for text in asked]
         if scenario.reference is not None:
             errors.append("reference: only an accuracy run compares answers. Add --mode accuracy, or leave it out")
@@ -38,6 +40,16 @@ def check(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
             for text in asked
         ]
     return []
+
+
+def _speaks(scenario: Scenario) -> bool:
+    """Whether the source has audio with a transcript: then every session counts its word errors, in any mode."""
+    try:
+        source = scenario.source_object()
+        first = source.payload(0) if len(source) else None
+    except ScenarioError:
+        return False  # said by whoever opens the source for the run
+    return first is not None and first.media_ns >= 0 and isinstance(first.reference, str)
 
 
 def scores_of(directory: RunDirectory) -> Scores | None:

@@ -90,6 +90,7 @@ class ProtocolSpec:
     ``bundled_model`` is what the bundled server is started with for it where no model is named (None: a language model);
     ``grpc``: it is spoken on that server's gRPC port. ``prepare(target)``, if there is one, asks the endpoint once, before any
     worker starts, for what all of them need (a schema, say), and returns the target with it; it raises HarnessFault.
+    ``source`` is the kind of payload source that feeds it where no scenario names one.
     """
 
     name: str
@@ -100,4 +101,5 @@ class ProtocolSpec:
     needs_url: bool = True
     bundled_model: str | None = None
     grpc: bool = False
+    source: str = "synthetic_text"
     prepare: Callable[[Target], Awaitable[Target]] | None = None

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from scenarios.clip import Clip
 from scenarios.payload import Payload
 
 #: Headers that the transport writes itself, or that would break its framing.
@@ -44,7 +45,7 @@ class HttpRequest:
 
     ``head`` is the request line and every header except Host, x-request-id and content-length, each line
     ended by CRLF, without the closing empty line. ``n_in`` is the prompt length in tokens (-1 unknown),
-    ``media_ns`` the playing time of audio carried (-1 none). The head may hold credentials, so it is left
+    ``media_ns`` the playing time of audio carried (-1 none), ``clip`` that audio, for ``settle`` to compare with. The head may hold credentials, so it is left
     out of ``repr``.
     """
 
@@ -52,6 +53,7 @@ class HttpRequest:
     body: bytes
     n_in: int = -1
     media_ns: int = -1
+    clip: Clip | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         line = re.split(rb"\?| HTTP|\r", self.head, maxsplit=1)[0].decode("latin-1")  # a query may hold a key

@@ -9,7 +9,7 @@ the clock (``settle``). One transport plays the scripts of all WebSocket protoco
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from harness.exchange import Exchange
@@ -55,7 +55,7 @@ class Script:
     closing: Sequence[Message] = ()
     closing_ns: int = 0
     ends_on_close: bool = True
-    clip: Clip | None = None
+    clip: Clip | None = field(default=None, compare=False)
     media_ns: int = -1
     n_in: int = -1
     pace: int = PACE_FILE

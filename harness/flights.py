@@ -28,9 +28,6 @@ class Flights:
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
-        return iter(list(self._deadlines))
-
     def add(self, exchange: Exchange, timeout_ns: int) -> None:
         """It may take ``timeout_ns`` from when it was taken up."""
         exchange.on_wire = True

@@ -66,6 +66,7 @@ class Channel:
         "calls",
         "deadline_ns",
         "draining",
+        "heard",
         "kernel",
         "opening_ns",
         "ready",
@@ -77,6 +78,7 @@ class Channel:
 
     def __init__(self, pool: Pool, now_ns: int, connect_timeout_ns: int) -> None:
         self._pool = pool
+        self.heard = pool.heard
         self._stream = Stream(pool.readers, pool.endpoint, self, duplex=True)
         self.session = Session(self._stream.write, self)
         self.calls: dict[Call, None] = {}
@@ -89,10 +91,6 @@ class Channel:
         self.used = False  # it has carried a call
         self.draining = False  # no new calls
         self._goodbye = ""
-
-    @property
-    def heard(self) -> Hearing | None:
-        return self._pool.heard
 
     @property
     def connected(self) -> bool:

@@ -47,6 +47,25 @@ class Prepared:
     timeout_ns: int
 
 
+def start_media(stamps: SessionStamps, call: GrpcRequest, start_ns: int) -> None:
+    """The call is written: from now on its frames are due, and its clip is spoken."""
+    stamps.open_ns = stamps.input_end_ns = start_ns
+    if call.frame_ns >= 0 or call.clip is not None:
+        stamps.media_start_ns = start_ns
+        stamps.pace, stamps.frame_ns = call.pace, call.frame_ns
+    if call.clip is not None:
+        stamps.slice = call.clip.slice
+        if call.clip.onset_ns >= 0:
+            stamps.speech_start_ns = start_ns + call.clip.onset_ns
+            stamps.speech_end_ns = start_ns + call.clip.offset_ns
+
+
+def end_media(stamps: SessionStamps, player: Player) -> None:
+    """Keep how the frames went out."""
+    stamps.input_end_ns, stamps.unsent_bytes = player.ended_ns, player.most_unsent
+    stamps.frame_lag_ns = player.lag_ns
+
+
 class Line(Protocol):
     """What a call needs of its connection. ``kernel``: the bytes being read carry the kernel's stamp."""
 
@@ -106,25 +125,9 @@ class Call:
         if exchange.sent_ns < 0:
             exchange.sent_ns = stamp
         if exchange.session is not None:
-            self._start_media(exchange, exchange.session, prepared, clock, stamp)
-        elif not prepared.whole:
-            self._play(prepared, clock, stamp)
-
-    def _start_media(
-        self, exchange: Exchange, stamps: SessionStamps, prepared: Prepared, clock: Clock, start: int
-    ) -> None:
-        call = prepared.call
-        stamps.open_ns = stamps.input_end_ns = start
-        if call.frame_ns >= 0 or call.clip is not None:
-            stamps.media_start_ns = start
-            stamps.pace, stamps.frame_ns = call.pace, call.frame_ns
-        if call.clip is not None:
-            stamps.slice = call.clip.slice
-            if call.clip.onset_ns >= 0:
-                stamps.speech_start_ns = start + call.clip.onset_ns
-                stamps.speech_end_ns = start + call.clip.offset_ns
+            start_media(exchange.session, prepared.call, stamp)
         if not prepared.whole:
-            self._play(prepared, clock, start)
+            self._play(prepared, clock, stamp)
 
     def _play(self, prepared: Prepared, clock: Clock, start: int) -> None:
         call = prepared.call
@@ -274,6 +277,5 @@ class Call:
         if player is not None:
             player.stop()
             if stamps is not None:
-                stamps.input_end_ns, stamps.unsent_bytes = player.ended_ns, player.most_unsent
-                stamps.frame_lag_ns = player.lag_ns
+                end_media(stamps, player)
         return exchange

@@ -170,8 +170,7 @@ class Bound:
             ]
         if options.interval is not None and not self.method.client_streaming:
             errors.append(f"target.options.interval: {name} takes one message ({self.method.kind}). Remove it")
-        if self.template.fixed:
-            errors += self.encoded(self.template.render(Payload(), ""))[1]
+        errors += self._outline_problems()
         if errors:
             raise HarnessFault(errors)
 
@@ -185,6 +184,27 @@ class Bound:
             except ValueError as error:
                 errors.append(f"target.options.{name}: {error}")
         return tuple(found)
+
+    def _outline_problems(self) -> list[str]:
+        from harness.protos.messages import ANY, outline_problems
+
+        outline = self.template.outline(ANY)
+        if not isinstance(outline, list) or not self.method.client_streaming or not outline:
+            return (
+                []
+                if outline is ANY
+                else self.shape_problems(outline) or outline_problems(self.method.request, outline, WHERE, self.pool)
+            )
+        found = [
+            outline_problems(self.method.request, one, f"{WHERE}[{i}]", self.pool) for i, one in enumerate(outline)
+        ]
+        return [error for errors in found for error in errors]
+
+    def shape_problems(self, value: Any) -> list[str]:
+        """Why a value is not as many messages as the method takes."""
+        if isinstance(value, list) and not self.method.client_streaming:
+            return [f"{WHERE}: a list, but {self.method.path} takes one message ({self.method.kind}). Give an object"]
+        return [f"{WHERE}: the list is empty. Give at least one message"] if value == [] else []
 
     def encoded(self, value: Any) -> tuple[tuple[bytes, ...], list[str]]:
         """(the messages, every mistake in them) of a rendered template."""

@@ -21,6 +21,7 @@ from harness.origin import locate, origin_of
 from harness.stream import Readers, Stream
 from harness.vitals import Durations
 from harness.wire.http1 import ResponseReader, WireError
+from scenarios.clip import Clip
 from scenarios.payload import Payload
 from slo.records import Status
 
@@ -40,6 +41,7 @@ class Prepared:
     n_in: int
     media_ns: int
     head: bool
+    clip: Clip | None = field(default=None, repr=False, compare=False)
 
 
 class Connection:
@@ -187,7 +189,7 @@ class HttpClient:
             suffix = b"\r\n\r\n" + request.body
         else:
             suffix = b"\r\n" + request.body
-        return Prepared(prefix, suffix, request.n_in, request.media_ns, method == b"HEAD")
+        return Prepared(prefix, suffix, request.n_in, request.media_ns, method == b"HEAD", request.clip)
 
     async def find(self) -> Endpoint:
         """Resolve the host and load its TLS settings, once. Raises HarnessFault."""

@@ -110,8 +110,10 @@ def one_on_stdout(format_texts: Sequence[str], as_json: bool) -> list[str]:
 
 def find_scenario(name: str | None, flags: Flags) -> Scenario:
     """The named scenario with the flags over it. Raises ScenarioError with everything wrong with it."""
-    base = load(name) if name is not None else None
-    return with_flags(base, **flags)
+    if name is not None:
+        return with_flags(load(name), **flags)
+    known = protocols().get(flags.get("protocol") or "")
+    return with_flags(None, **(flags if known is None else {**flags, "source": known.source}))
 
 
 def prepare(

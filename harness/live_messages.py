@@ -18,6 +18,7 @@ from harness.dialogue import messages_of
 from harness.exchange import Exchange
 from harness.secrets import redact
 from harness.wire.tokens import Fault
+from slo.session_columns import PACE_FILE
 
 _TYPE = re.compile(rb'"type"\s*:\s*"([^"\\]*)"')
 _CLOSED = re.compile(r"the server closed the session[^:]*: (\d{4})\b")
@@ -25,7 +26,7 @@ _CLOSED = re.compile(r"the server closed the session[^:]*: (\d{4})\b")
 _SILENT = frozenset({1000, 1001, 1005, 1006})
 #: Close codes that say "not now" in any protocol.
 OVERLOADED = frozenset({1013})
-_SHED = ("429", "503", "overload", "too many", "rate limit", "rate_limit")
+_SHED = re.compile(r"\b(?:429|503)\b|overload|too many|rate.?limit|quota")
 _LONGEST_S = 1_000_000.0
 
 
@@ -39,9 +40,12 @@ def kind_of(message: bytes) -> bytes:
 
 
 def after_speech(exchange: Exchange) -> bool:
-    """The latest message came when the speaker had truly finished; where nobody knows that, when the clip was over. Hot."""
+    """The latest message came when the speaker had truly finished; where nobody knows that, when the clip was over. Hot.
+
+    Always true of audio that was sent at once: what is heard there says nothing about a speaker.
+    """
     stamps = exchange.session
-    if stamps is None:
+    if stamps is None or stamps.pace == PACE_FILE:
         return True
     end_ns = stamps.speech_end_ns if stamps.speech_end_ns >= 0 else stamps.media_start_ns + max(0, exchange.media_ns)
     return exchange.mark_ns[-1] >= end_ns
@@ -93,7 +97,8 @@ def ns_of(value: Any, unit_ns: int = 1_000_000_000) -> int:
     """A position in audio in ns, from a number of seconds (or of ``unit_ns``); -1 for anything that is no such number."""
     if type(value) not in (int, float) or not 0 <= value * (unit_ns / 1e9) < _LONGEST_S:
         return -1
-    return int(round(value * unit_ns))
+    position: int = round(value * unit_ns)
+    return position
 
 
 def fault_in(said: dict[str, Any], text: Iterable[str], code: Iterable[str], overloaded: Collection[str] = ()) -> Fault:
@@ -105,7 +110,7 @@ def fault_in(said: dict[str, Any], text: Iterable[str], code: Iterable[str], ove
     if not words:  # not in a known place: what there is on the surface
         words = ", ".join(f"{name}: {value}" for name, value in said.items() if isinstance(value, str | int))
     told = " ".join([words, *labels]).lower()
-    shed = any(part in told for part in (*_SHED, *overloaded))
+    shed = _SHED.search(told) is not None or any(part in told for part in overloaded)
     return Fault(f"{words} ({', '.join(labels)})" if labels else words, shed)
 
 

@@ -16,8 +16,10 @@ from websockets.uri import WebSocketURI
 
 from harness.client import Target
 from harness.clock import Clock, WallMap
+from harness.dialect import header_error
 from harness.dialogue import Dialogue, Script
 from harness.endpoint import Endpoint
+from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
 from harness.flights import Flights
 from harness.origin import locate, origin_of
@@ -30,6 +32,9 @@ class WebSocketClient:
     """Plays a dialogue's scripts, one connection each. See ``harness.client.Client``."""
 
     def __init__(self, target: Target, clock: Clock, dialogue: Dialogue) -> None:
+        errors = [text for name, value in target.headers if (text := header_error(name, value))]
+        if errors:
+            raise HarnessFault(errors)
         self.target = target
         self.clock = clock
         self.dialogue = dialogue

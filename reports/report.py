@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from reports.accuracy import Accuracy, accuracy_part
 from reports.anatomy import Anatomy, anatomy_part
 from reports.budgets import BudgetPart, budgets
+from reports.cancellation import Cancellation, cancellation_part, said
 from reports.failures import Failures, failures_part
 from reports.heatmap import heatmap
 from reports.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
@@ -76,6 +77,9 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     slowest: Slowest = Slowest()
     anatomy: Anatomy | None = Field(default=None, description="where the time went, by stage; null: no server said")
     accuracy: Accuracy | None = Field(default=None, description="answers against references; null: none were compared")
+    cancellation: Cancellation | None = Field(
+        default=None, description="requests dropped on purpose; null: the scenario drops none"
+    )
     mlperf: Mlperf | None = Field(default=None, description="the run in MLPerf LoadGen's terms; null: another kind")
 
     def document(self) -> dict[str, Any]:
@@ -118,6 +122,8 @@ def build(
     measured = measures(records, frozenset(objective.indicator for objective in objectives))
     # A ramp or a spike is meant to drift.
     steady = steadiness(records, constant_load=not (facts.open_loop and facts.process is None))
+    dropped = cancellation_part(records)
+    own = [*manifest.get("foreseen", ()), *notes, *said(dropped, records)]
     return Report(
         run=run_part(manifest, scenario, facts.open_loop),
         validity=validity_part(seen, facts, judged, generator_error_part(manifest, seen, facts)),
@@ -125,7 +131,7 @@ def build(
         metrics=dict(measured.metrics),
         throughput=throughput_part(throughput(records), good),
         counts=counts_part(records),
-        warnings=[*manifest.get("foreseen", ()), *notes, *warnings_part(records, seen, measured.metrics, steady)],
+        warnings=[*own, *warnings_part(records, seen, measured.metrics, steady)],
         confidence=judged.confidence,
         charts=_charts(records, measured),
         histograms=dict(measured.histograms),
@@ -133,6 +139,7 @@ def build(
         steadiness=steady,
         peers=peers(records, objectives),
         accuracy=accuracy_part(accuracy, confidence),
+        cancellation=dropped,
         mlperf=mlperf_part(records, facts, manifest, scenario, objectives, seen),
         **_requests(records, manifest, scenario),
     )

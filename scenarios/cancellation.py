@@ -18,6 +18,7 @@ import math
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
 from scenarios.durations import Duration
@@ -110,14 +111,14 @@ def rows(section: CancelSection | None, seed: int, plan: Plan) -> IntArray | Non
     return delays(section, seed, np.arange(plan.n_queries) if plan.cyclic else plan.query_id)
 
 
-def chosen(section: CancelSection | None, seed: int, plan: Plan, query_ids: IntArray) -> IntArray:
+def chosen(section: CancelSection | None, seed: int, plan: Plan, query_ids: IntArray) -> npt.NDArray[np.bool_]:
     """bool[n]: which of these queries of the plan were to be cancelled."""
     if section is None:
         return np.zeros(len(query_ids), np.bool_)
-    return delays(section, seed, query_ids % plan.n_queries if plan.cyclic else query_ids) >= 0
+    return np.asarray(delays(section, seed, query_ids % plan.n_queries if plan.cyclic else query_ids) >= 0)
 
 
-def _uniforms(key: int, ids: IntArray) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _uniforms(key: int, ids: IntArray) -> npt.NDArray[np.float64]:
     """A number in [0, 1) for each id: the finaliser of SplitMix64 (Steele, Lea and Flood 2014) over a counter."""
     z = np.uint64(key) + (ids.astype(np.uint64) + np.uint64(1)) * _GOLDEN
     for shift, factor in _MIX:

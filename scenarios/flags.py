@@ -46,6 +46,7 @@ class Flags(TypedDict, total=False):
     drain: str | float | None
     objectives: Sequence[str] | None
     name: str | None
+    source: str | None
 
 
 _TARGET = (
@@ -67,7 +68,7 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     kind starts from that kind's own params. ``--duration`` alone: at least that long; ``--queries`` alone:
     that many, and in a closed loop exactly that many; both: both minima. They replace the file's minima and
     its max_queries, not max_duration. ``headers`` and ``options`` are added to the file's; ``objectives``
-    replace the file's.
+    replace the file's. ``source`` is the kind of source of a scenario that has none (default synthetic_text).
     """
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
     mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": "command-line"}
@@ -128,7 +129,7 @@ def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
 
 def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
     """Lengths. Returns errors about flags that the source has no use for."""
-    source = mapping.setdefault("source", {"kind": "synthetic_text"})
+    source = mapping.setdefault("source", {"kind": given.get("source", "synthetic_text")})
     model = sources()[source["kind"]].params
     errors = []
     for key in _SOURCE:

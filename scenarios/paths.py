@@ -5,6 +5,8 @@ Nothing is opened here; a missing file is reported when it is needed, with ``mis
 
 from __future__ import annotations
 
+import glob
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -30,3 +32,20 @@ def missing(path: Path, where: str) -> str | None:
         hint = f" That folder has: {', '.join(near[:5])}." if near else f" Is {path.parent} the right folder?"
         return f"{where}: {path} does not exist.{hint} Relative paths start at the scenario file's folder."
     return None
+
+
+def expanded(names: Iterable[str], where: str) -> tuple[list[Path], list[str]]:
+    """(files, errors): every name, or what matches it in order where it has ``*`` or ``?`` and is no file itself. Nothing is opened."""
+    paths: list[Path] = []
+    errors: list[str] = []
+    for i, name in enumerate(names):
+        if not glob.has_magic(name) or Path(name).exists():
+            paths.append(Path(name))
+            continue
+        found = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - an absolute pattern, which Path.glob refuses
+        if not found:
+            errors.append(
+                f"{where}[{i}]: nothing is called {name}. Relative paths start at the scenario file's folder."
+            )
+        paths += [Path(each) for each in found]
+    return paths, errors

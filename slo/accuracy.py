@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from slo.edits import word_errors
 from slo.objective import ACCURACIES, ACCURACY_SHARES, Objective, show
-from slo.objective_verdict import ObjectiveVerdict, not_compared
+from slo.objective_verdict import ObjectiveVerdict, judge_words, not_compared
 from slo.records import BoolArray, IntArray, Records
 from slo.statistics import confidence as sure
 from slo.statistics.share import share_test
@@ -128,7 +128,11 @@ class Compared:
     scores: Scores | None
 
     def judge(self, records: Records, confidence: sure.Probability) -> tuple[ObjectiveVerdict, ...]:
-        """One verdict for each objective. The records are not looked at: the scores have every planned sample."""
+        """One verdict for each objective. The scores have every planned sample; where there are none, a run of speech has
+        counted words.
+        """
+        if self.scores is None:
+            return tuple(judge_words(one, records, confidence) for one in self.objectives)
         return tuple(judge_accuracy(one, self.scores, confidence) for one in self.objectives)
 
 

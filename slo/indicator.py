@@ -183,8 +183,9 @@ def _of_queries(indicator: Indicator, records: Records) -> Measured:
         return Measured(np.empty(0), np.empty(0, np.int64), 0, int((records.ok & records.in_measure).sum()), 0)
     first = representatives(records)
     row = np.sort(first[valid[first] & records.in_measure[first]])
-    lost = int(np.count_nonzero(values[row] == indicator.worst)) if indicator.better == "lower" else 0
-    return Measured(values[row], row, len(row), 0, lost)
+    without = first[~valid[first] & records.in_measure[first]]
+    lost = int(np.count_nonzero(values[row] == indicator.worst))
+    return Measured(values[row], row, len(row), int(np.count_nonzero(records.ok[without])), lost)
 
 
 def _lost(had: IntArray, failed: IntArray) -> IntArray:

@@ -16,6 +16,7 @@ evaluated here.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -209,7 +210,9 @@ def _meaning(statistic: str | None, name: str) -> tuple[Indicator | None, str, s
             f"statistic {statistic} is not known; choose p99 (any percentile), mean, max, min, ratio, rate"
         )
     if name not in known:
-        raise ObjectiveError(f"indicator {name} is not known; choose one of {', '.join(known)}")
+        near = difflib.get_close_matches(name, known, 3)
+        meant = f"did you mean {' or '.join(near)}? All of them: " if near else "choose one of "
+        raise ObjectiveError(f"indicator {name} is not known; {meant}{', '.join(known)}")
     indicator = known[name]
     return indicator, indicator.unit, indicator.better
 

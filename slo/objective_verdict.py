@@ -23,6 +23,7 @@ from slo.records import Records
 from slo.statistics import confidence as sure
 from slo.statistics import share
 from slo.statistics.percentile_bounds import bounds
+from slo.word_error_rate import word_error_rate
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 
@@ -80,7 +81,7 @@ def judge_objective(
     if objective.statistic == "rate":
         return _rate(objective, records, good)
     if objective.statistic == "accuracy":
-        return not_compared(objective)
+        return judge_words(objective, records, confidence)
     measured = measure(catalogue()[objective.indicator], records, judged=True)
     if measured.n == 0:
         return _no_data(objective, measured, confidence)
@@ -94,6 +95,23 @@ def not_compared(objective: Objective) -> ObjectiveVerdict:
     nan = float("nan")
     detail = "no answers were compared with a reference. Run with --mode accuracy and give --reference"
     return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
+
+
+def judge_words(objective: Objective, records: Records, confidence: sure.Probability) -> ObjectiveVerdict:
+    """The pooled word error rate of a run that kept no answers but counted words, as observed; its bounds are for information.
+
+    Any other objective on answers, or a run whose references are not known: no data, which is never a pass.
+    """
+    found = word_error_rate(records, confidence) if objective.indicator == "wer" else None
+    if found is None or not found.words:
+        return not_compared(objective)
+    failed = f", {found.failed} of them failed and wrong in every word" if found.failed else ""
+    detail = (
+        f"{show(found.rate, 'ratio')}: {found.errors} errors in {found.words} words of {found.sessions} sessions{failed}; judged as "
+        f"observed; {_between(found.interval, 'ratio', confidence)}"
+    )
+    outcome: Outcome = "PASS" if objective.met_by(found.rate) else "FAIL"
+    return ObjectiveVerdict(objective, outcome, found.rate, found.interval, found.sessions, 0, detail)
 
 
 def _limit(objective: Objective) -> Fraction:
@@ -205,7 +223,9 @@ def _ratio(objective: Objective, records: Records, good: Goodput, confidence: su
     if not len(rows):
         nan = float("nan")
         what = "nothing was measured; see the errors of the run, then measure again"
-        detail = what if objective.indicator != "frame_missed" else "no query had a deadline: give params.frame_interval"
+        detail = (
+            what if objective.indicator != "frame_missed" else "no query had a deadline: give params.frame_interval"
+        )
         needed = sure.n_needed(0, 0, limit, confidence)
         return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, p_pass=1.0, p_fail=1.0)
     test = share.judge_blocks(share.cut(records).count(bad, rows), limit, confidence)

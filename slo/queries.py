@@ -24,7 +24,7 @@ class Queries:
     ``of`` int64[rows]: the query that each row of the records belongs to; ``first`` int64[m]: its row of the lowest sample;
     ``phase``, ``due_ns``, ``deadline_ns`` (-1: none) int64[m]; ``first_done``, ``last_done`` float64[m]: when its first and
     its last sample were done, +inf where a sample failed; ``over`` float64[m]: when its last sample was over, failed ones
-    included, +inf where one has no end.
+    included, +inf where one has no end; ``known`` bool[m]: every sample that succeeded has an end.
     """
 
     of: IntArray
@@ -35,6 +35,12 @@ class Queries:
     first_done: FloatArray
     last_done: FloatArray
     over: FloatArray
+    known: BoolArray
+
+    @property
+    def frames(self) -> BoolArray:
+        """bool[m]: the query had a deadline."""
+        return np.asarray(self.deadline_ns >= 0)
 
     @property
     def latency(self) -> FloatArray:
@@ -88,16 +94,17 @@ def together(records: Records) -> Queries:
     first = order[starts]
     if not len(starts):
         nothing = np.empty(0)
-        return Queries(of, first, phase, due, deadlines(records), nothing, nothing, nothing)
+        return Queries(of, first, phase, due, deadlines(records), nothing, nothing, nothing, np.empty(0, np.bool_))
     last_done = np.maximum.reduceat(good, starts)
     first_done = np.where(np.isfinite(last_done), np.minimum.reduceat(good, starts), _NEVER)
     over = np.maximum.reduceat(done[order], starts)
-    return Queries(of, first, phase[first], due[first], deadlines(records)[first], first_done, last_done, over)
+    known = ~np.logical_or.reduceat((records.ok & np.isinf(done))[order], starts)
+    return Queries(of, first, phase[first], due[first], deadlines(records)[first], first_done, last_done, over, known)
 
 
-def each(records: Records, values: FloatArray, valid: BoolArray, of: IntArray) -> tuple[FloatArray, BoolArray]:
+def each(found: Queries, values: FloatArray, valid: BoolArray) -> tuple[FloatArray, BoolArray]:
     """Values of queries as values of rows: every row has its query's."""
-    return values[of], valid[of]
+    return values[found.of], (valid & found.known)[found.of]
 
 
 def none(records: Records) -> tuple[FloatArray, BoolArray]:

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from slo import arrivals, cancelled, contradictions, lateness, steady, strain
+from slo import arrivals, cancelled, contradictions, lateness, live_audio, steady, strain
 from slo.generator import Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
@@ -37,7 +37,7 @@ class Validity:
     due; ``generator_lag_ns``: ready - due. ``stamp``: ``kernel``, ``user``, ``mixed`` or ``none``, with the
     share of answers that the kernel stamped. Rates are samples per second. ``arrivals``: the sent times
     against the planned process, None when there are too few. ``backlog``: whether the endpoint kept up, None where that
-    can't be said; ``merged_chunks``: those that share a read; ``unstable``: why not, in words. That is no fault of the generator and leaves ``outcome`` alone:
+    can't be said; ``merged_chunks``: those that share a read; ``live_audio``: of sessions of paced audio; ``unstable``: why not, in words. That is no fault of the generator and leaves ``outcome`` alone:
     ``slo.verdict.judge`` says what it does to the run.
     """
 
@@ -58,6 +58,7 @@ class Validity:
     backlog: steady.Backlog | None = None
     unstable: str | None = None
     merged_chunks: Merged = _NO_CHUNKS
+    live_audio: live_audio.LiveAudio | None = None
 
 
 def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objective] = ()) -> Validity:
@@ -77,6 +78,7 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
     queue = steady.backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
     kept_up = _kept_up(queue)
     together = measure(rows)
+    audio = live_audio.live_audio(rows)
     limits = lag_limits(rows, objectives)
     checks = [
         *_whole(rows, facts),
@@ -85,12 +87,13 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
         *lateness.lateness(generator, limits, objectives),
         lateness.span(first, limits),
         *_shape(shape),
+        *live_audio.checks(audio),
         *strain.checks(facts, limits, share),
     ]
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=tuple(check.reason for check in checks if not check.ok),
-        warnings=(*_warnings(facts, left, kept_up), *_merged(together)),
+        warnings=(*_warnings(facts, left, kept_up), *_merged(together), *live_audio.warnings(audio)),
         checks=(*checks, kept_up),
         planned=max(facts.planned, len(rows)),
         sent=len(issued),
@@ -105,6 +108,7 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
         backlog=queue,
         unstable=None if kept_up.ok else kept_up.reason,
         merged_chunks=together,
+        live_audio=audio,
     )
 
 

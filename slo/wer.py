@@ -49,16 +49,27 @@ def normaliser(name: str) -> Normaliser:
     if name != "whisper-english":
         raise NormaliserError(f"normaliser {name!r} is not known. Write one of {', '.join(NAMES)}")
     try:
-        from importlib.metadata import version
-
-        from whisper_normalizer.english import EnglishTextNormalizer  # type: ignore[import-untyped]
+        made = _english()
     except ImportError as error:
         raise NormaliserError(
             f"normaliser whisper-english needs a library that is not installed ({error.name}). Run `pip install "
             "plimsoll[speech]`, or write basic"
         ) from error
-    made = EnglishTextNormalizer()
+    from importlib.metadata import version
+
     return Normaliser(name, f"whisper-english: whisper-normalizer {version('whisper-normalizer')}", made)
+
+
+def _english() -> Callable[[str], str]:
+    import warnings
+
+    with warnings.catch_warnings():
+        # An escape in a docstring of the library that newer Pythons warn of when they compile it.
+        warnings.simplefilter("ignore")
+        from whisper_normalizer.english import EnglishTextNormalizer  # type: ignore[import-untyped]
+
+    made: Callable[[str], str] = EnglishTextNormalizer()
+    return made
 
 
 def words(text: str, name: str = "basic") -> tuple[str, ...]:

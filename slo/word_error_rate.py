@@ -8,7 +8,9 @@ Words of one session share a voice and a room, so a word is no independent trial
 number of words divided by the design effect: the variance of the rate between sessions (linearised, as for any ratio of two
 sums) over what independent words would have. They take Student's t with a degree of freedom less than sessions in place of the
 normal. With no error at all, or one session, nothing is known of how errors cluster: then words count as independent, or the
-session as one. Pure; it judges nothing.
+session as one. By simulation (5 to 300 sessions of 13 words, rates of 1 to 30 %, strong clustering) each bound holds 90 to 97 %
+of the time at 95 %, but for errors in a handful of sessions: 1 % in clusters over 30 sessions holds 74 %. So a verdict on it is as observed, and
+the bounds are for the reader. Pure; it judges nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class WordErrorRate:
 def word_error_rate(records: Records, confidence: Probability = "0.95") -> WordErrorRate | None:
     """Over the measured sessions whose reference is known; None where no session has one."""
     found = _counts(records)
-    return None if found is None else _rate(*found, confidence)
+    return None if found is None else _rate(found, np.ones(len(found.row), np.bool_), confidence)
 
 
 def by_slice(records: Records, confidence: Probability = "0.95") -> Mapping[str, WordErrorRate]:
@@ -57,33 +59,40 @@ def by_slice(records: Records, confidence: Probability = "0.95") -> Mapping[str,
     found = _counts(records)
     if found is None:
         return {}
-    names = np.array([name or NO_SLICE for name in records.texts("slice")], dtype=object)
-    rates: dict[str, WordErrorRate] = {}
-    for name in sorted(set(names[found[3]].tolist())):
-        inside = names[found[3]] == name
-        rates[name] = _rate(*(part[inside] for part in found), confidence)
-    return rates
+    slices, table = records["slice"][found.row], records.table("slice")
+    named = {(table[ix] if ix >= 0 else NO_SLICE): ix for ix in np.unique(slices).tolist()}
+    return {name: _rate(found, slices == named[name], confidence) for name in sorted(named)}
 
 
-def _counts(records: Records) -> tuple[IntArray, IntArray, IntArray, IntArray] | None:
-    """(errors, words, fate, row) of each session that counts; ``fate`` 0 for a success, 1 failed, 2 failed and guessed."""
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """One entry a session that counts, all int64; ``row`` is its place in the records."""
+
+    errors: IntArray
+    words: IntArray
+    failed: IntArray
+    guessed: IntArray
+    row: IntArray
+
+
+def _counts(records: Records) -> _Counts | None:
     errors, words = records["word_errors"], records["words"]
     known = (words >= 0) & (errors >= 0)
     measured, failed = records.in_measure, ~records.ok
     heard = measured & known
     if not heard.any():
         return None
-    # Failed speech sessions only: a failed request that was to speak has no words to lose.
+    # A failed request that was to speak, not to listen, has no words to lose.
     guessed = measured & failed & ~known & (records["media_out_ns"] == -1)
-    counted = np.flatnonzero(heard | guessed)
-    typical = round(float(words[heard].mean()))
-    n_words = np.where(known, words, typical)[counted]
-    lost = np.maximum(np.where(known, errors, 0)[counted], n_words)
-    n_errors = np.where(failed[counted], lost, errors[counted])
-    return n_errors, n_words, failed[counted].astype(np.int64) + guessed[counted], counted
+    row = np.flatnonzero(heard | guessed)
+    n_words = np.where(known, words, round(float(words[heard].mean())))[row]
+    n_errors = np.where(known, errors, 0)[row]
+    n_errors = np.where(failed[row], np.maximum(n_errors, n_words), n_errors)
+    return _Counts(n_errors, n_words, failed[row].astype(np.int64), guessed[row].astype(np.int64), row)
 
 
-def _rate(errors: IntArray, words: IntArray, fate: IntArray, _row: IntArray, confidence: Probability) -> WordErrorRate:
+def _rate(counts: _Counts, inside: BoolArray, confidence: Probability) -> WordErrorRate:
+    errors, words = counts.errors[inside], counts.words[inside]
     n, total, wrong = len(words), int(words.sum()), int(errors.sum())
     own = errors[words > 0] / words[words > 0]
     nan = float("nan")
@@ -91,8 +100,8 @@ def _rate(errors: IntArray, words: IntArray, fate: IntArray, _row: IntArray, con
     effect = _design_effect(errors.astype(np.float64), words.astype(np.float64), rate) if total else 1.0
     return WordErrorRate(
         sessions=n,
-        failed=int(np.count_nonzero(fate)),
-        guessed=int(np.count_nonzero(fate == 2)),
+        failed=int(counts.failed[inside].sum()),
+        guessed=int(counts.guessed[inside].sum()),
         words=total,
         errors=wrong,
         rate=rate,

@@ -119,12 +119,9 @@ def _part(part: Any, text: str) -> Any:
         return {**part, "type": text}
     if kind == "image_url":
         image = part.get("image_url")
-        return {"type": "input_image", **(image if isinstance(image, dict) else {}), "image_url": _url(image)}
+        given = dict(image) if isinstance(image, dict) else {"url": image}
+        return {"type": "input_image", "image_url": given.pop("url", None), **given}
     return part
-
-
-def _url(image: Any) -> Any:
-    return image.get("url") if isinstance(image, dict) else image
 
 
 def _count_on(told: Told, number: Any) -> None:

@@ -33,7 +33,7 @@ _BODIES = ("instances", "inputs", "examples")
 
 
 class TfServingOptions(BaseModel):
-    """Options of ``tensorflow-serving``.
+    """Options of ``tfserving``.
 
     ``layout``: ``row`` sends ``instances``, a list along the first dimension; ``column`` sends ``inputs``, whole tensors by name.
     ``model_version`` or ``version_label`` picks a version. ``signature`` names the signature. ``path`` replaces the whole path.
@@ -60,7 +60,7 @@ class TfServingDialect:
         if options.model_version is not None and options.version_label is not None:
             raise HarnessFault("target.options.version_label: model_version is given too. Remove one of them")
         if not target.model and options.path is None:
-            raise HarnessFault("target.model: tensorflow-serving needs the model's name. Give it, or the whole path")
+            raise HarnessFault("target.model: tfserving needs the model's name. Give it, or the whole path")
         version = "" if options.model_version is None else f"/versions/{options.model_version}"
         if options.version_label is not None:
             version = f"/labels/{quote(options.version_label, safe='')}"
@@ -72,7 +72,7 @@ class TfServingDialect:
         try:
             body = orjson.dumps({**signature, **self._fields(payload)}, option=orjson.OPT_SERIALIZE_NUMPY)
         except TypeError as error:
-            text = f"tensorflow-serving: an input can't be written as JSON: {error}. Give lists of numbers"
+            text = f"tfserving: an input can't be written as JSON: {error}. Give lists of numbers"
             raise HarnessFault(text) from None
         return HttpRequest(self._head, body, payload.n_in, payload.media_ns)
 
@@ -87,7 +87,7 @@ class TfServingDialect:
         if payload.prompt is not None:
             return {"inputs" if self._options.layout == "column" else "instances": [payload.prompt]}
         raise HarnessFault(
-            'tensorflow-serving: the payload has no data["inputs"], instances or examples and no prompt. Use a tensor source'
+            'tfserving: the payload has no data["inputs"], instances or examples and no prompt. Use a tensor source'
         )
 
     def settle(self, exchange: Exchange) -> None:
@@ -133,7 +133,7 @@ def _nested(tensor: Mapping[str, Any]) -> Any:
         return values  # it is nested already
     if len(values) != prod(shape):
         text = f"tensor {str(tensor['name'])[:60]!r} has {len(values)} elements, not the {prod(shape)} of its shape"
-        raise HarnessFault(f"tensorflow-serving: {text}. Correct the payload source")
+        raise HarnessFault(f"tfserving: {text}. Correct the payload source")
     for size in reversed(shape[1:]):
         values = [values[at : at + size] for at in range(0, len(values), size)]
     return values if shape else values[0]
@@ -150,7 +150,7 @@ def _rows(named: Mapping[str, Any]) -> list[Any]:
     sizes = {len(value) if isinstance(value, list) else -1 for value in named.values()}
     if len(sizes) > 1 or -1 in sizes:
         raise HarnessFault(
-            "tensorflow-serving: the tensors have no first dimension in common, so they are no rows. Set layout: column"
+            "tfserving: the tensors have no first dimension in common, so they are no rows. Set layout: column"
         )
     if len(named) == 1:
         return list(next(iter(named.values())))
@@ -169,6 +169,6 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "tensorflow-serving", "TensorFlow Serving's REST predict, classify and regress", _build, _check, streaming=False
+        "tfserving", "TensorFlow Serving's REST predict, classify and regress", _build, _check, streaming=False
     ),
 )

@@ -14,7 +14,7 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from google.protobuf import json_format
+from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import EncodeError, Message
 
@@ -32,6 +32,8 @@ Descriptor = Any
 _MAX_FLOAT = 3.4028235677973366e38  # what rounds to a finite float32
 _INTEGER_TEXT = re.compile(r"-?[0-9]{1,20}\Z")
 _MAX_PROBLEMS = 20
+#: Stands for a value that isn't known yet.
+ANY: Any = object()
 #: Messages whose JSON form is not an object of their fields.
 OWN_FORM = frozenset(
     f"google.protobuf.{name}"
@@ -40,6 +42,13 @@ OWN_FORM = frozenset(
         "ListValue", "StringValue", "Struct", "Timestamp", "UInt32Value", "UInt64Value", "Value",
     )
 )  # fmt: skip
+
+
+def outline_problems(kind: type[Message], outline: Any, where: str, pool: Any = None) -> list[str]:
+    """As ``checked``'s reasons, for a value of which some parts are ``ANY``: those are taken to be right."""
+    found: list[str] = []
+    _message(kind.DESCRIPTOR, outline, where, found, pool)
+    return found[:_MAX_PROBLEMS]
 
 
 def checked(kind: type[Message], value: Any, where: str, pool: Any = None) -> tuple[bytes, list[str]]:
@@ -83,7 +92,7 @@ def to_json(message: Message, pool: Any = None) -> Any:
 
 
 def _message(kind: Descriptor, value: Any, where: str, found: list[str], pool: Any) -> None:
-    if len(found) >= _MAX_PROBLEMS:
+    if value is ANY or len(found) >= _MAX_PROBLEMS:
         return
     if kind.full_name in OWN_FORM:
         _own_form(kind, value, where, found, pool)
@@ -110,16 +119,22 @@ def _message(kind: Descriptor, value: Any, where: str, found: list[str], pool: A
 
 
 def _own_form(kind: Descriptor, value: Any, where: str, found: list[str], pool: Any) -> None:
-    from google.protobuf import message_factory
-
+    if _has_unknown(value):
+        return
     try:
         encode(message_factory.GetMessageClass(kind), value, pool)
     except ValueError as error:
         found.append(f"{where}: {_shown(value)} is no {kind.full_name}: {error}")
 
 
+def _has_unknown(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_has_unknown(item) for item in value.values())
+    return any(_has_unknown(item) for item in value) if isinstance(value, list) else value is ANY
+
+
 def _field(field: Descriptor, value: Any, where: str, found: list[str], pool: Any) -> None:
-    if value is None:
+    if value is None or value is ANY:
         return  # protobuf's JSON takes it for unset
     if is_map(field):
         _map(field, value, where, found, pool)
@@ -161,6 +176,8 @@ def _single(field: Descriptor, value: Any, where: str, found: list[str], pool: A
 
 def _scalar(field: Descriptor, value: Any) -> str | None:
     """Why a JSON value is none of this field's, or None."""
+    if value is ANY:
+        return None
     cpp = field.cpp_type
     if cpp in INTEGERS:
         return _integer(field, value)

@@ -26,15 +26,17 @@ WHERE = "target.options.message"
 class MessageTemplate:
     """A compiled template. Raises ValueError with every part that doesn't compile."""
 
-    __slots__ = ("_tree", "fixed")
+    __slots__ = ("_tree",)
 
     def __init__(self, given: Any) -> None:
-        #: It is the same for every sample.
-        self.fixed = not _has_marks(given)
         errors: list[str] = []
-        self._tree = _Text(given) if isinstance(given, str) else _compiled(given, "", errors)
+        self._tree = _whole(given) if isinstance(given, str) else _compiled(given, "", errors)
         if errors:
             raise ValueError("; ".join(errors))
+
+    def outline(self, unknown: Any) -> Any:
+        """The value with ``unknown`` in place of everything that depends on the sample."""
+        return _outline(self._tree, unknown)
 
     def render(self, payload: Payload, model: str) -> Any:
         """The JSON value for a payload. Raises HarnessFault if a variable is missing, or text renders to neither JSON nor
@@ -84,6 +86,17 @@ class _Leaf:
         return orjson.loads(body) if self._is_value else body.decode()
 
 
+def _whole(text: str) -> Any:
+    """A template, or what the text says where it is the same for every sample. Raises ValueError."""
+    tree = _Text(text)
+    if any(mark in text for mark in (*_MARKS, "{#")):
+        return tree
+    try:
+        return tree.render(Payload(), "")
+    except HarnessFault as fault:
+        raise ValueError(str(fault).removeprefix(f"{WHERE}: ")) from None
+
+
 def _compiled(value: Any, where: str, errors: list[str]) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _compiled(item, f"{where}.{name}", errors) for name, item in value.items()}
@@ -98,12 +111,12 @@ def _compiled(value: Any, where: str, errors: list[str]) -> Any:
         return None
 
 
-def _has_marks(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(_has_marks(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(_has_marks(item) for item in value)
-    return isinstance(value, str) and any(mark in value for mark in (*_MARKS, "{#"))
+def _outline(tree: Any, unknown: Any) -> Any:
+    if isinstance(tree, _Text | _Leaf):
+        return unknown
+    if isinstance(tree, dict):
+        return {name: _outline(item, unknown) for name, item in tree.items()}
+    return [_outline(item, unknown) for item in tree] if isinstance(tree, list) else tree
 
 
 def _rendered(tree: Any, payload: Payload, model: str) -> Any:

@@ -94,13 +94,23 @@ class PacketDecoder:
         """Samples of one packet. Raises BrokenAudio."""
         return self._decoded([self._av.Packet(data)])
 
-    def parsed(self, data: bytes | None) -> Int16:
-        """Samples of the packets that are whole after ``data``, a piece of a stream; None: there is no more. Raises BrokenAudio."""
+    def parsed(self, data: bytes) -> Int16:
+        """Samples of the packets that are whole after ``data``, a piece of a stream. Raises BrokenAudio."""
+        return self._decoded(self._found(data))
+
+    def rest(self) -> Int16:
+        """Samples of what the parser still holds when the stream is over. Raises BrokenAudio."""
+        parts = []
+        while packets := self._found(None):  # FLAC's parser gives up what it holds one by one
+            parts.append(self._decoded(packets))
+        return np.concatenate([*parts, self._decoded([None])])
+
+    def _found(self, data: bytes | None) -> list[Any]:
         try:
-            packets = self._codec.parse(data)
+            packets: list[Any] = self._codec.parse(data)
         except self._av.error.FFmpegError as error:
             raise BrokenAudio(str(error)) from None
-        return self._decoded(packets if data is not None else [*packets, None])
+        return packets
 
     def _decoded(self, packets: list[Any]) -> Int16:
         parts = [np.zeros(0, np.int16)]
@@ -127,4 +137,5 @@ def _mono(frame: Any) -> Int16:
         mean = mean * 32768.0
     elif given.dtype == np.int32:
         mean = mean / 65536.0
-    return np.clip(np.rint(np.nan_to_num(mean)), -32768, 32767).astype(np.int16)
+    samples: Int16 = np.clip(np.rint(np.nan_to_num(mean)), -32768, 32767).astype(np.int16)
+    return samples

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -55,8 +56,9 @@ def _float32(pcm: Int16) -> bytes:
 
 
 def _from_float32(data: bytes) -> Int16:
-    given = np.nan_to_num(np.frombuffer(data, "<f4").astype(np.float64))
-    return np.clip(np.rint(given * 32768), -32768, 32767).astype(np.int16)
+    given = np.clip(np.nan_to_num(np.frombuffer(data, "<f4")), -1, 1)
+    samples: Int16 = np.minimum(np.rint(given * 32768), 32767).astype(np.int16)
+    return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def encode_frames(codec: str, pcm: Int16, rate: int, bounds: IntArray) -> tuple[
     linear = _LINEAR["pcm16" if codec == "wav" else codec]
     whole = linear.encode(pcm)
     at = (bounds * linear.width).tolist()
-    frames = [whole[begin:end] for begin, end in zip(at, at[1:], strict=False)]
+    frames = [whole[begin:end] for begin, end in pairwise(at)]
     if codec == "wav" and frames:
         frames[0] = _endless_header(rate) + frames[0]
     return tuple(frames)
@@ -178,11 +180,12 @@ def _opus_frames(codec: str, pcm: Int16, rate: int, bounds: IntArray) -> tuple[b
         return tuple(packets[:n])
     # The last page's position says where the sound ends: before the silence that filled its frame.
     over = OPUS_PRE_SKIP + int(bounds[-1] - bounds[0]) * scale
+    packets = packets[: -(-over // (frame * scale))]
     pages = [
         page(packet, min((k + 1) * frame * scale, over), k + 2, last=k == len(packets) - 1)
         for k, packet in enumerate(packets)
     ]
-    frames = pages[: n - 1] + [b"".join(pages[n - 1 :])]
+    frames = [*pages[: n - 1], b"".join(pages[n - 1 :])]
     frames[0] = opus_headers(opus_head(OPUS_PRE_SKIP, rate)) + frames[0]
     return tuple(frames)
 
@@ -353,7 +356,7 @@ class _StreamDecoder:
         return self._packets.parsed(data) if data else _NOTHING
 
     def finish(self) -> Int16:
-        return self._packets.parsed(None)
+        return self._packets.rest()
 
 
 def _id3_bytes(head: bytes) -> int:

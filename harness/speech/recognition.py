@@ -51,11 +51,11 @@ def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Even
     running = _Running()
     chunks, cursors = array("q"), array("q")
     stamps.n_partials = 0
-    for event in events:
-        if not isinstance(event, Transcript):
-            continue
+    heard = [event for event in events if isinstance(event, Transcript)]
+    for i, event in enumerate(heard):
         segments[event.segment] = event.text.strip()
-        running.now_reads(" ".join(segments[key] for key in sorted(segments) if segments[key]), event.t_ns)
+        if i + 1 == len(heard) or heard[i + 1].t_ns != event.t_ns:  # what one message says in parts is read as a whole
+            running.now_reads(" ".join(segments[key] for key in sorted(segments) if segments[key]), event.t_ns)
         if not event.text.strip():
             continue
         chunks.append(event.t_ns)

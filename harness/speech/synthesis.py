@@ -1,8 +1,7 @@
 """What a synthesis session was worth: from the audio that came, and when, to the stamps of one row. Pure; it judges no status.
 
 A sample is audible when it belongs to the first window of 10 ms, moved by 1 ms, whose root mean square about its own mean is
-above 0.01 of full scale (the detector that Coval publishes). The perceived first audio is the arrival of that sample's chunk or,
-if that is later, the moment at which a player that started with the first chunk gets to it.
+above 0.01 of full scale (the detector that Coval publishes); what was heard has arrived when that window's last sample has.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ def put_sounds(exchange: Exchange, sounds: Sequence[Sound]) -> None:
     place = first_audible(np.concatenate([as_float(sound.samples) for sound in held]), rate)
     if place >= 0:
         stamps.leading_silence_ns = place * NS // rate
-        stamps.audible_ns = held[int(np.searchsorted(ends, place, side="right")) - 1].t_ns
+        heard = min(place + rate * _WINDOW_MS // 1000, int(ends[-1])) - 1  # what makes the window loud is at its end
+        stamps.audible_ns = held[int(np.searchsorted(ends, heard, side="right")) - 1].t_ns
 
 
 def as_float(samples: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:

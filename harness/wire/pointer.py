@@ -109,7 +109,7 @@ def parse_selector(text: str) -> Selector:
 
     Raises ValueError with a message that shows the part it can't read.
     """
-    before, found, after = text.partition(" if ")
+    before, found, after = f"{text.strip()} ".partition(" if ")
     while found:
         try:
             pointer = parse(before)

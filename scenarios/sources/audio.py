@@ -8,7 +8,6 @@ clip says so.
 
 from __future__ import annotations
 
-import glob
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,7 +20,7 @@ from scenarios.clip import NS, Clip, Word
 from scenarios.durations import Duration
 from scenarios.errors import ScenarioError
 from scenarios.lengths import Length, draw_lengths
-from scenarios.paths import FileName, missing
+from scenarios.paths import FileName, expanded, missing
 from scenarios.payload import Payload, PayloadSource
 from scenarios.payload_list import cap
 from scenarios.plan import IntArray
@@ -249,7 +248,9 @@ def _recorded(params: Audio, errors: list[str]) -> _Recorded:
             entries, found = read_manifest(Path(params.manifest), params.count)
             errors += found
     else:
-        entries = _named(params, errors)[: params.count]
+        paths, nameless = expanded(params.files or (), "source.files")
+        errors += nameless
+        entries = [Entry(path, str(path), id=path.name) for path in paths[: params.count]]
     recordings = []
     for entry in entries:
         problem = missing(entry.path, entry.where)
@@ -264,20 +265,6 @@ def _recorded(params: Audio, errors: list[str]) -> _Recorded:
         recordings.append(recording)
         errors += _beyond(entry, recording)
     return _Recorded(params.rate, tuple(entries), tuple(recordings))
-
-
-def _named(params: Audio, errors: list[str]) -> list[Entry]:
-    found: list[Entry] = []
-    for i, name in enumerate(params.files or ()):
-        names = [name]
-        if glob.has_magic(name) and not Path(name).exists():
-            names = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - an absolute pattern, which Path.glob refuses
-            if not names:
-                errors.append(
-                    f"source.files[{i}]: nothing is called {name}. Relative paths start at the scenario file's folder."
-                )
-        found += [Entry(Path(each), each, id=Path(each).name) for each in names]
-    return found
 
 
 def _beyond(entry: Entry, recording: Recording) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slo.indicator import Indicator, OnFailure
+from slo.indicator import Indicator
 from slo.queries import deadlines, each, none, together
 from slo.records import BoolArray, FloatArray, Records
 
@@ -22,11 +22,12 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
         return none(records)
     found = together(records)
     lost = np.isinf(found.latency)
-    known = np.where(lost, 0.0, found.latency)
-    values, valid = np.zeros(len(known)), np.zeros(len(known), np.bool_)
-    values[1:] = np.where(lost[1:] | lost[:-1], np.inf, np.abs(np.diff(known)))
-    valid[1:] = np.diff(found.phase) == 0
-    return each(records, values, valid, found.of)
+    took = np.where(lost, 0.0, found.latency)
+    values, valid = np.zeros(len(took)), found.frames.copy()
+    values[1:] = np.where(lost[1:] | lost[:-1], np.inf, np.abs(np.diff(took)))
+    valid[:1] = False
+    valid[1:] &= found.frames[:-1] & (np.diff(found.phase) == 0)
+    return each(found, values, valid)
 
 
 def _first(records: Records) -> BoolArray:
@@ -46,6 +47,5 @@ INDICATOR = Indicator(
     source="RFC 3393, IP packet delay variation; RFC 3550 section 6.4.1",
     summary="how far the spacing of successive frames' answers is off the spacing of the frames",
     compute=_compute,
-    on_failure=OnFailure.AS_IS,
     outside=_first,
 )

@@ -23,7 +23,7 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
         return none(records)
     found = together(records)
     missed = (found.latency > found.deadline_ns).astype(np.float64)
-    return each(records, missed, found.deadline_ns >= 0, found.of)
+    return each(found, missed, found.frames)
 
 
 INDICATOR = Indicator(

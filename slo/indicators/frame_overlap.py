@@ -27,7 +27,7 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
         # Nothing is over before it is due, so all that is over by now is among the earlier ones.
         over = np.searchsorted(np.sort(found.over[own]), due, side="right")
         values[own] = np.maximum(np.searchsorted(due, due, side="left") - over, 0)
-    return each(records, values, np.ones(len(values), np.bool_), found.of)
+    return each(found, values, found.frames)
 
 
 INDICATOR = Indicator(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slo.indicator import Indicator, OnFailure
+from slo.indicator import Indicator
 from slo.queries import applies, each, none, together
 from slo.records import BoolArray, FloatArray, Records
 
@@ -21,7 +21,7 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     if not applies(records):
         return none(records)
     found = together(records)
-    return each(records, found.latency, np.ones(len(found.first), np.bool_), found.of)
+    return each(found, found.latency, np.ones(len(found.first), np.bool_))
 
 
 INDICATOR = Indicator(
@@ -34,5 +34,4 @@ INDICATOR = Indicator(
     source="MLPerf LoadGen, MultiStream: a query is done when its last sample is",
     summary="from when a query of several samples was due to the end of its slowest sample",
     compute=_compute,
-    on_failure=OnFailure.AS_IS,
 )

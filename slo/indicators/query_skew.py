@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from slo.indicator import Indicator, OnFailure
+from slo.indicator import Indicator
 from slo.queries import applies, each, none, together
 from slo.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    if not applies(records) or not bool((records["sample_ix"] > 0).any()):
+    if not applies(records):
         return none(records)
     found = together(records)
     lost = np.isinf(found.last_done)
     spread = np.where(lost, np.inf, np.where(lost, 0.0, found.last_done) - np.where(lost, 0.0, found.first_done))
-    return each(records, spread, np.ones(len(spread), np.bool_), found.of)
+    return each(found, spread, np.ones(len(spread), np.bool_))
 
 
 INDICATOR = Indicator(
@@ -28,10 +28,9 @@ INDICATOR = Indicator(
     unit="ns",
     better="lower",
     scope="query",
-    needs=("query_id", "sample_ix", "done_ns", "status"),
+    needs=("query_id", "done_ns", "status"),
     formula="max over samples of done - min over samples of done",
     source="RFC 5481, the range of a set of delays, here over the samples of one query",
     summary="from the end of a query's first sample to the end of its last",
     compute=_compute,
-    on_failure=OnFailure.AS_IS,
 )

@@ -13,11 +13,11 @@ TITLES = {"server": "Server", "single_stream": "SingleStream", "multi_stream": "
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One benchmark in one scenario.
+    """One benchmark in one scenario, or one published target for anybody's run.
 
     ``objectives``: texts that ``slo.objective.parse`` reads; none where the benchmark has no latency limit. ``scenario``: the
-    scenario kind that the limits are for. ``min_duration_ns`` and ``min_queries`` (of an offline run: samples): less than that
-    is no result of this benchmark. ``confidence`` is the one that its own rules judge with. ``source`` says where the numbers
+    scenario kind that the limits are for, "" for any. ``min_duration_ns`` and ``min_queries`` (of an offline run: samples): less than that
+    is no result of this benchmark; 0 where there is no such rule. ``confidence`` is the one that its own rules judge with. ``source`` says where the numbers
     stand, ``notes`` where the sources disagree.
     """
 
@@ -41,7 +41,7 @@ class Preset:
         """
         found = []
         what = "samples" if self.scenario == "offline" else "queries"
-        if kind != self.scenario:
+        if self.scenario and kind != self.scenario:
             found.append(
                 f"it is a {self.scenario} benchmark, and the run is {kind or 'of no kind'}: use kind {self.scenario}"
             )

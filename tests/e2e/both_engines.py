@@ -134,6 +134,7 @@ class Way:
     addresses: Callable[[Endpoint], tuple[Any, ...]] | None = None
     stop_after_ms: float = 0.0
     give_up_after_ms: float = 0.0
+    cancel_ns: Sequence[int] | None = None
 
 
 async def drive(engine: str, url: str, way: Way) -> Ran:
@@ -146,7 +147,8 @@ async def drive(engine: str, url: str, way: Way) -> Ran:
         client._found = client.endpoint = Endpoint(found.host, found.port, way.addresses(found))
     n = 1 + max(int(plan.payload_ix.max(initial=0)) for plan in (way.plan, way.warmup) if plan is not None)
     requests = [client.encode(Payload(prompt="hi", n_in=7)) for _ in range(n)]
-    load = Load(way.plan, way.warmup, requests, "run", way.outstanding)
+    cancel = None if way.cancel_ns is None else np.array(way.cancel_ns, np.int64)
+    load = Load(way.plan, way.warmup, requests, "run", way.outstanding, cancel)
     native = await attach(client, load, engine)
     await (native or client).open(way.connections)
     cut: list[Records] = []

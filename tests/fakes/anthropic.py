@@ -99,7 +99,7 @@ ROUTES: tuple[Route, ...] = (("POST", "/v1/messages", _messages),)
 
 
 def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``script`` as in ``Script``."""
+    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
     return serving(ROUTES, **script)
 
 

@@ -67,7 +67,7 @@ ROUTES: tuple[Route, ...] = (("POST", "/completion", _completion), ("POST", "/co
 
 
 def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``script`` as in ``Script``."""
+    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
     return serving(ROUTES, **script)
 
 

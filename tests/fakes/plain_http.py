@@ -10,7 +10,7 @@ import json
 from contextlib import AbstractContextManager
 from typing import Any
 
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 
 from tests.fakes.stage import Entry, Failure, Fake, Route, begin, main, pieces, say, serving, sse, text
 
@@ -64,7 +64,7 @@ def _refused(entry: Entry) -> web.Response:
 async def _form(fake: Fake, request: web.Request) -> web.StreamResponse:
     reader = await request.multipart()
     found = {}
-    async for part in reader:
+    while isinstance(part := await reader.next(), BodyPartReader):
         found[part.name] = [part.filename, part.headers.get("content-type"), (await part.read()).decode()]
     fake.log.append(Entry(request.path, request.headers.get("x-request-id", ""), {}, found, fake.script))
     return web.json_response({"ok": True})
@@ -74,7 +74,7 @@ ROUTES: tuple[Route, ...] = (*(("POST", f"/{kind}", _stream) for kind in _MEDIA)
 
 
 def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``script`` as in ``Script``."""
+    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
     return serving(ROUTES, **script)
 
 

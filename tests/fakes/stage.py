@@ -1,7 +1,7 @@
 """What every fake of an HTTP server shares: a script of how answers go, a log of when it wrote what, and a way to run.
 
-A fake speaks one vendor's wire on 127.0.0.1. How an answer goes is a ``Script``: the fake's own, overridden for one request by the
-header ``x-fake`` (a JSON object of the same names). What it did is in ``Fake.log``, and at ``GET /log`` as JSON: for each request
+A fake speaks one vendor's wire on 127.0.0.1. How an answer goes is a ``Script``: the fake's own, overridden for request i by the i-th
+of its ``plays`` (over and over), and for one request by the header ``x-fake`` (a JSON object of the same names). What it did is in ``Fake.log``, and at ``GET /log`` as JSON: for each request
 what it asked, and ``time.monotonic_ns()`` just before each piece of output was written.
 """
 
@@ -12,7 +12,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,8 +63,9 @@ class Cut(Exception):
 class Fake:
     """A running fake. ``url`` is its origin."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, plays: Sequence[Mapping[str, Any]] = ({},)) -> None:
         self.script = script
+        self.plays = plays
         self.log: list[Entry] = []
         self.url = ""
 
@@ -80,7 +81,8 @@ class Fake:
             body = raw
         wish = json.loads(request.headers.get("x-fake", "{}"))
         headers = {name.lower(): value for name, value in request.headers.items()}
-        entry = Entry(request.path, headers.get("x-request-id", ""), headers, body, replace(self.script, **wish))
+        script = replace(self.script, **self.plays[len(self.log) % len(self.plays)], **wish)
+        entry = Entry(request.path, headers.get("x-request-id", ""), headers, body, script)
         self.log.append(entry)
         return entry
 
@@ -174,9 +176,9 @@ async def run(fake: Fake, routes: Sequence[Route], port: int, ready: Callable[[]
 
 
 @contextmanager
-def serving(routes: Sequence[Route], **script: Any) -> Iterator[Fake]:
+def serving(routes: Sequence[Route], plays: Sequence[Mapping[str, Any]] = ({},), **script: Any) -> Iterator[Fake]:
     """Serve in a thread for the time of a block."""
-    fake = Fake(Script(**script))
+    fake = Fake(Script(**script), plays)
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     ready = threading.Event()
@@ -202,7 +204,7 @@ def main(routes: Sequence[Route], description: str) -> None:
     fake = Fake(Script(**{name: value for name, value in given.items() if value is not None}))
 
     def ready() -> None:
-        print(json.dumps({"url": fake.url}), flush=True)  # noqa: T201
+        print(json.dumps({"url": fake.url}), flush=True)
 
     try:
         asyncio.run(run(fake, routes, port, ready, asyncio.Event()))

@@ -47,7 +47,7 @@ ROUTES: tuple[Route, ...] = (("POST", "/v1/models/{rest:.+}", _call), ("GET", "/
 
 
 def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``script`` as in ``Script``."""
+    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
     return serving(ROUTES, **script)
 
 

@@ -85,7 +85,7 @@ ROUTES: tuple[Route, ...] = (("POST", "/generate_stream", _stream), ("POST", "/g
 
 
 def serve(**script: Any) -> AbstractContextManager[Fake]:
-    """Serve for the time of a block; ``script`` as in ``Script``."""
+    """Serve for the time of a block; ``plays`` and the members of ``Script`` say how answers go."""
     return serving(ROUTES, **script)
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from harness.client import Target
-from harness.clients.kserve import KserveDialect, KserveOptions
+from harness.clients.kserve import KserveDialect, KserveOptions, raw_tensor
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.options import problems
@@ -124,4 +124,54 @@ def test_the_json_before_binary_tensors_is_what_is_checked() -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    assert "Known ones: model_version" in problems(KserveOptions, {"versions": 1})[0]
+    assert "Known ones: binary, model_version" in problems(KserveOptions, {"versions": 1})[0]
+
+
+def binary_answer(data: bytes, size: int | None = None) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+    """A response with one tensor of raw bytes, and the header that says where they begin."""
+    described = {**{key: TENSOR[key] for key in ("name", "shape", "datatype")}}
+    described["parameters"] = {"binary_data_size": len(data) if size is None else size}
+    header = orjson.dumps({"outputs": [described]})
+    return header + data, ((b"inference-header-content-length", str(len(header)).encode()),)
+
+
+def test_binary_tensors_follow_the_json_in_its_order_as_raw_little_endian_bytes() -> None:
+    image = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
+    inputs = [
+        {"name": "image", "shape": [1, 2, 3], "datatype": "UINT8", "data": image},
+        {"name": "scale", "shape": [2], "datatype": "FP16", "data": [1.0, 0.5]},
+        {"name": "words", "shape": [2], "datatype": "BYTES", "data": ["a", "bc"]},
+    ]
+    request = dialect(binary=True).encode(Payload(data={"inputs": inputs}))
+    length = int(request.head.split(b"inference-header-content-length: ")[1].split(b"\r\n")[0])
+    header = orjson.loads(request.body[:length])
+    assert [tensor["parameters"]["binary_data_size"] for tensor in header["inputs"]] == [6, 4, 11]
+    assert all("data" not in tensor for tensor in header["inputs"])
+    assert header["parameters"] == {"binary_data_output": True}
+    assert request.body[length:] == bytes(range(6)) + b"\x00\x3c\x00\x38" + b"\1\0\0\0a\2\0\0\0bc"
+    assert b"content-type: application/octet-stream" in request.head
+
+
+def test_named_outputs_are_asked_for_as_bytes_one_by_one() -> None:
+    request = dialect(binary=True, outputs=["y"]).encode(Payload(data={"inputs": [TENSOR]}))
+    assert b'"outputs":[{"name":"y","parameters":{"binary_data":true}}]' in request.body
+
+
+def test_bf16_is_float32_rounded_to_its_upper_half() -> None:
+    tensor = {"name": "x", "shape": [3], "datatype": "BF16", "data": [1.0, -2.0, 1.00390625]}
+    assert raw_tensor(tensor) == b"\x80\x3f\x00\xc0\x80\x3f"
+
+
+def test_raw_bytes_that_are_not_what_the_json_announces_are_a_failure() -> None:
+    whole, head = binary_answer(bytes(16))
+    assert settled(whole, head).status == Status.OK
+    short, head = binary_answer(bytes(12), size=16)
+    x = settled(short, head)
+    assert (x.status, x.error) == (Status.PROTOCOL, "the response announces 16 bytes of tensors and brings 12")
+
+
+def test_an_input_that_does_not_fit_its_datatype_is_refused_before_the_run() -> None:
+    with pytest.raises(HarnessFault, match="can't be written as UINT8"):
+        dialect(binary=True).encode(
+            Payload(data={"inputs": [{"name": "x", "shape": [1], "datatype": "UINT8", "data": ["a"]}]})
+        )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.wire import pointer
 from harness.wire.pointer import MISSING, find, parse, truthy
 
 
@@ -59,3 +62,45 @@ def test_a_number_after_a_dot_indexes_an_array_and_names_a_key_of_an_object() ->
     assert find({"choices": [{"t": "a"}, {"t": "b"}]}, parse("choices.1.t")) == "b"
     assert find({"choices": {"1": "k"}}, parse("choices.1")) == "k"
     assert find({"choices": []}, parse("choices.0")) is MISSING
+
+
+# -- selectors -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "event", "found"),
+    [
+        ("a.b", {"a": {"b": 1}}, 1),
+        ("a if t == x", {"a": 1, "t": "x"}, 1),
+        ("a if t == x", {"a": 1, "t": "y"}, None),
+        ("a if t == x", {"a": 1}, None),
+        ("a if t != x", {"a": 1}, 1),
+        ('a if t == "x y"', {"a": 1, "t": "x y"}, 1),
+        ("a if t == x y", {"a": 1, "t": "x y"}, 1),
+        ("a if t == 1", {"a": 1, "t": 1}, 1),
+        ("a if t == 1", {"a": 1, "t": "1"}, 1),
+        ("a if t == 1", {"a": 1, "t": True}, None),
+        ("a if t == true", {"a": 1, "t": True}, 1),
+        ("a if t == null", {"a": 1, "t": None}, 1),
+        ("a if t == null", {"a": 1}, None),
+        ("a if t", {"a": 1, "t": [1]}, 1),
+        ("a if not t", {"a": 1, "t": []}, 1),
+        ("a if not t", {"a": 1, "t": 1}, None),
+        ("a if t == x and u.v", {"a": 1, "t": "x", "u": {"v": 2}}, 1),
+        ("a if t == x and u.v", {"a": 1, "t": "x", "u": 2}, None),
+        ("a if @event == e", {"a": 1}, 1),
+        ("a if @event == f", {"a": 1}, None),
+        ("$ if t == x", {"t": "x"}, {"t": "x"}),
+        ('["a if b"]', {"a if b": 1}, 1),
+        ('["a if b"] if t', {"a if b": 1, "t": 1}, 1),
+    ],
+)
+def test_a_selector_leads_somewhere_only_where_its_conditions_hold(text: str, event: Any, found: Any) -> None:
+    value = pointer.select(event, pointer.parse_selector(text), b"e")
+    assert (None if value is pointer.MISSING else value) == found
+
+
+@pytest.mark.parametrize("text", ["", "a if ", "a if == x", "a if b..c", "a.. if b"])
+def test_a_selector_that_can_not_be_read_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="path"):
+        pointer.parse_selector(text)

@@ -58,7 +58,38 @@ def test_offline_has_no_latency_limit() -> None:
     assert not [one.name for one in offline if one.objectives]
 
 
-@pytest.mark.parametrize("name", presets())
+SPEECH = [name for name in presets() if name.startswith("speech/")]
+
+
+@pytest.mark.parametrize("name", SPEECH)
+def test_a_published_target_of_speech_can_be_read_and_says_where_it_is_from(name: str) -> None:
+    one = preset(name)
+    assert len(one.source) > 30
+    assert one.notes
+    assert (one.scenario, one.min_duration_ns, one.min_queries, one.confidence) == ("", 0, 0, "0.95")
+    assert [str(parse(text)) for text in one.objectives] == list(one.objectives)
+    assert one.source in table()
+
+
+def test_the_rule_of_300_ms_is_several_rules_that_count_from_different_moments() -> None:
+    meant = {name: limits(name) for name in SPEECH if "/300ms-" in name}
+    assert meant == {
+        "speech/300ms-first-partial": {"first_partial": 300, "finalization": 800},
+        "speech/300ms-transcription": {"transcript_lag": 300},
+        "speech/300ms-first-audio": {"first_audio_perceived": 300},
+        "speech/300ms-voice-to-voice": {"voice_to_voice": 300},
+    }
+    with pytest.raises(
+        UnknownPresetError, match="Did you mean speech/300ms-first-partial or speech/300ms-transcription"
+    ):
+        preset("300ms")
+
+
+def test_a_target_for_anybody_s_run_asks_for_no_kind_and_no_length() -> None:
+    assert preset("speech/voice-agent").shortfalls("concurrency", 0, 1) == ()
+
+
+@pytest.mark.parametrize("name", [name for name in presets() if name not in SPEECH])
 def test_every_preset_can_be_read_and_says_where_it_is_from(name: str) -> None:
     one = preset(name)
     assert one.source

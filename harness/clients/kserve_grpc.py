@@ -1,0 +1,79 @@
+"""The Open Inference Protocol (KServe V2) over gRPC: one inference, one answer (``ModelInfer``).
+
+The metric is latency; the answer's tensors are checked against their shapes, because an OK can hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness import outcome
+from harness.client import Client, ProtocolSpec, Target
+from harness.exchange import Exchange
+from harness.grpc_call import GrpcRequest, messages_of
+from harness.grpc_metadata import metadata_of
+from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
+from harness.kserve_call import SERVICE, KserveCallOptions, RequestWriter
+from harness.kserve_tensors import response_problem
+from harness.secrets import sensitive_values
+from scenarios.payload import Payload
+
+
+class KserveGrpcDialect:
+    """``inference.GRPCInferenceService/ModelInfer``."""
+
+    __slots__ = ("_metadata", "_options", "_response", "_secrets", "_writer")
+
+    def __init__(self, target: Target) -> None:
+        from harness.protos.descriptors import shipped
+
+        options = self._options = grpc_accept(KserveCallOptions, target.options)
+        self._metadata = metadata_of(target)
+        self._secrets = sensitive_values(target.headers)
+        method = shipped("kserve").method(f"{SERVICE}/ModelInfer")
+        self._response = method.response
+        self._writer = RequestWriter(target, options, method.request)
+
+    def encode(self, payload: Payload) -> GrpcRequest:
+        return GrpcRequest(
+            f"/{SERVICE}/ModelInfer",
+            (self._writer.write(payload),),
+            metadata=self._metadata,
+            deadline_ns=-1 if self._options.deadline is None else self._options.deadline,
+            n_in=payload.n_in,
+            media_ns=payload.media_ns,
+        )
+
+    def settle(self, exchange: Exchange) -> None:
+        from google.protobuf.message import DecodeError
+
+        if exchange.status != outcome.OK:
+            return
+        for data in messages_of(exchange):
+            try:
+                problem = response_problem(self._response.FromString(bytes(data)), self._options.outputs)
+            except DecodeError:
+                problem = "the answer is no ModelInferResponse"
+            if problem is not None:
+                outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+
+
+def _build(target: Target, clock: Any) -> Client:
+    return grpc_client(target, clock, KserveGrpcDialect(target))
+
+
+def _check(options: Mapping[str, Any]) -> list[str]:
+    return grpc_problems(KserveCallOptions, options)
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "kserve-v2-grpc",
+        "KServe Open Inference Protocol V2 over gRPC: ModelInfer",
+        _build,
+        _check,
+        streaming=False,
+        grpc=True,
+    ),
+)

@@ -1,0 +1,185 @@
+"""TensorFlow Serving over gRPC: ``PredictionService/Predict`` with TensorProto, and no TensorFlow.
+
+The metric is latency; every tensor of the answer is checked against its shape. Classify and Regress are not spoken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field, model_validator
+
+from harness import outcome
+from harness.client import Client, ProtocolSpec, Target
+from harness.errors import HarnessFault
+from harness.exchange import Exchange
+from harness.grpc_call import GrpcRequest, messages_of
+from harness.grpc_metadata import metadata_of
+from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
+from harness.kserve_tensors import DTYPES, MAX_DIMENSIONS, Tensor, tensors
+from harness.options import STRICT
+from harness.secrets import sensitive_values
+from scenarios.durations import Duration
+from scenarios.payload import Payload
+
+METHOD = "tensorflow.serving.PredictionService/Predict"
+#: V2 datatype -> (TensorFlow's number of it, the field for its elements).
+KINDS = {
+    "FP32": (1, "float_val"), "FP64": (2, "double_val"), "INT32": (3, "int_val"), "UINT8": (4, "int_val"),
+    "INT16": (5, "int_val"), "INT8": (6, "int_val"), "BYTES": (7, "string_val"), "INT64": (9, "int64_val"),
+    "BOOL": (10, "bool_val"), "BF16": (14, "half_val"), "UINT16": (17, "int_val"), "FP16": (19, "half_val"),
+    "UINT32": (22, "uint32_val"), "UINT64": (23, "uint64_val"),
+}  # fmt: skip
+_BY_NUMBER = {number: (datatype, field) for datatype, (number, field) in KINDS.items()}
+
+
+class TfServingGrpcOptions(BaseModel):
+    """Options of ``tfserving-grpc``.
+
+    ``signature`` names the model's signature, ``model_version`` or ``version_label`` its version, ``outputs`` the tensors to
+    return (none: all). A text prompt becomes a string tensor ``prompt_input`` of ``prompt_shape``. ``contents``: ``raw`` (one
+    block of bytes a tensor; strings never are) or ``typed``. ``deadline`` goes to the server.
+    """
+
+    model_config = STRICT
+    signature: str | None = Field(default=None, min_length=1)
+    model_version: int | None = Field(default=None, ge=0, lt=2**63)
+    version_label: str | None = Field(default=None, min_length=1)
+    outputs: list[str] = []
+    prompt_input: str = Field(default="inputs", min_length=1)
+    prompt_shape: list[int] = Field(default=[1], min_length=1)
+    contents: Literal["raw", "typed"] = "raw"
+    deadline: Duration | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _together(self) -> TfServingGrpcOptions:
+        if self.model_version is not None and self.version_label is not None:
+            raise ValueError("model_version and version_label are given together. Keep one")
+        if any(size != 1 for size in self.prompt_shape):
+            raise ValueError(f"prompt_shape: {self.prompt_shape} has not one element. Use [1] or [1, 1]")
+        return self
+
+
+class TfServingGrpcDialect:
+    """One prediction a call."""
+
+    __slots__ = ("_head", "_metadata", "_options", "_request", "_response", "_secrets")
+
+    def __init__(self, target: Target) -> None:
+        from harness.protos.descriptors import shipped
+
+        options = self._options = grpc_accept(TfServingGrpcOptions, target.options)
+        if not target.model:
+            raise HarnessFault("target.model: tfserving-grpc needs the model's name. Give it")
+        self._metadata = metadata_of(target)
+        self._secrets = sensitive_values(target.headers)
+        method = shipped("tfserving").method(METHOD)
+        self._request, self._response = method.request, method.response
+        self._head = method.request()
+        spec = getattr(self._head, "model_spec")  # noqa: B009 - made from a descriptor, so no attribute that mypy knows
+        spec.name, spec.signature_name = target.model, options.signature or ""
+        if options.model_version is not None:
+            spec.version.value = options.model_version
+        if options.version_label is not None:
+            spec.version_label = options.version_label
+        getattr(self._head, "output_filter").extend(options.outputs)  # noqa: B009
+
+    def encode(self, payload: Payload) -> GrpcRequest:
+        message: Any = self._request()
+        message.CopyFrom(self._head)
+        for tensor in self._inputs(payload):
+            put_tensor(message.inputs[tensor.name], tensor, self._options.contents == "raw")
+        return GrpcRequest(
+            f"/{METHOD}",
+            (message.SerializeToString(deterministic=True),),
+            metadata=self._metadata,
+            deadline_ns=-1 if self._options.deadline is None else self._options.deadline,
+            n_in=payload.n_in,
+            media_ns=payload.media_ns,
+        )
+
+    def _inputs(self, payload: Payload) -> list[Tensor]:
+        options, given = self._options, payload.data.get("inputs")
+        if isinstance(given, list | tuple) and given:
+            return tensors(given, 'tfserving-grpc: data["inputs"]')
+        if given is not None or payload.prompt is None:
+            raise HarnessFault('tfserving-grpc: the payload has no data["inputs"] and no prompt. Use a tensor source')
+        one = {
+            "name": options.prompt_input,
+            "shape": options.prompt_shape,
+            "datatype": "BYTES",
+            "data": [payload.prompt],
+        }
+        return tensors([one], "tfserving-grpc")
+
+    def settle(self, exchange: Exchange) -> None:
+        from google.protobuf.message import DecodeError
+
+        if exchange.status != outcome.OK:
+            return
+        for data in messages_of(exchange):
+            try:
+                problem = self._problem(self._response.FromString(bytes(data)))
+            except DecodeError:
+                problem = "the answer is no PredictResponse"
+            if problem is not None:
+                outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+
+    def _problem(self, answer: Any) -> str | None:
+        if not answer.outputs:
+            return "the response holds no outputs"
+        for name, tensor in answer.outputs.items():
+            problem = tensor_problem(tensor)
+            if problem is not None:
+                return f"outputs[{name[:60]!r}]: {problem}"
+        missing = sorted(set(self._options.outputs) - set(answer.outputs))
+        return f"the response lacks the outputs {', '.join(missing)}" if missing else None
+
+
+def put_tensor(proto: Any, tensor: Tensor, raw: bool) -> None:
+    """Fill a TensorProto."""
+    proto.dtype, field = KINDS[tensor.datatype]
+    for size in tensor.shape:
+        proto.tensor_shape.dim.add(size=size)
+    if tensor.datatype == "BYTES":
+        proto.string_val.extend(tensor.array)
+    elif raw:
+        proto.tensor_content = tensor.array.tobytes()
+    else:
+        values = tensor.array.view("<u2") if field == "half_val" else tensor.array
+        getattr(proto, field).extend(values.tolist())
+
+
+def tensor_problem(proto: Any) -> str | None:
+    """Why a TensorProto can't be one, or None. Fewer elements than its shape has are fine: the last one fills the rest."""
+    if proto.dtype not in _BY_NUMBER:
+        return f"dtype {proto.dtype} holds neither numbers nor texts"
+    datatype, field = _BY_NUMBER[proto.dtype]
+    shape = [dim.size for dim in proto.tensor_shape.dim]
+    if proto.tensor_shape.unknown_rank or len(shape) > MAX_DIMENSIONS or any(size < 0 for size in shape):
+        return "its shape is not known"
+    n = prod(shape)
+    if proto.tensor_content and datatype != "BYTES":
+        wanted = n * np.dtype(DTYPES[datatype]).itemsize
+        found = len(proto.tensor_content)
+        return None if found == wanted else f"{found} bytes of content, not the {wanted} of its shape"
+    found = len(getattr(proto, field))
+    return None if found <= n else f"{found} elements, not the {n} of its shape"
+
+
+def _build(target: Target, clock: Any) -> Client:
+    return grpc_client(target, clock, TfServingGrpcDialect(target))
+
+
+def _check(options: Mapping[str, Any]) -> list[str]:
+    return grpc_problems(TfServingGrpcOptions, options)
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "tfserving-grpc", "TensorFlow Serving's Predict over gRPC", _build, _check, streaming=False, grpc=True
+    ),
+)

@@ -1,0 +1,174 @@
+"""``ModelStreamInfer``: one request on a stream of its own, any number of answers, as Triton's decoupled models give them.
+
+A stream's failure is a message in it (``error_message``) while the call itself ends OK. The client asks for an empty last
+answer, so that an end can be told from a cut; a server that never marks an answer as the last one (MLServer) isn't held to it.
+Triton wraps each answer, MLServer doesn't: which of the two it is shows in the first message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness import outcome
+from harness.client import Client, ProtocolSpec, Target
+from harness.exchange import Exchange
+from harness.grpc_call import CODES, GrpcRequest, messages_of
+from harness.grpc_metadata import metadata_of
+from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
+from harness.grpc_outcome import GRPC, fail_code
+from harness.kserve_call import SERVICE, KserveCallOptions, RequestWriter
+from harness.kserve_tensors import response_problem, says_something
+from harness.secrets import sensitive_values
+from harness.wire.tokens import fault_of
+from scenarios.payload import Payload
+
+_FINAL = "triton_final_response"
+
+
+class TritonStreamDialect:
+    """``inference.GRPCInferenceService/ModelStreamInfer``."""
+
+    __slots__ = ("_bare", "_metadata", "_options", "_secrets", "_wrapped", "_writer")
+
+    def __init__(self, target: Target) -> None:
+        from harness.protos.descriptors import shipped
+
+        options = self._options = grpc_accept(KserveCallOptions, target.options)
+        self._metadata = metadata_of(target)
+        self._secrets = sensitive_values(target.headers)
+        schema = shipped("kserve")
+        method = schema.method(f"{SERVICE}/ModelStreamInfer")
+        self._wrapped = method.response
+        self._bare = schema.message("inference.ModelInferResponse")
+        self._writer = RequestWriter(target, options, method.request, triton_enable_empty_final_response=True)
+
+    def encode(self, payload: Payload) -> GrpcRequest:
+        return GrpcRequest(
+            f"/{SERVICE}/ModelStreamInfer",
+            (self._writer.write(payload),),
+            client_streaming=True,
+            server_streaming=True,
+            metadata=self._metadata,
+            deadline_ns=-1 if self._options.deadline is None else self._options.deadline,
+            n_in=payload.n_in,
+            media_ns=payload.media_ns,
+        )
+
+    def settle(self, exchange: Exchange) -> None:
+        scan = _Scan(self._wrapped, self._bare)
+        problem = scan.read(exchange)
+        times = np.frombuffer(exchange.mark_ns, dtype=np.int64).copy()
+        outcome.stamp_chunks(exchange, times, scan.output, scan.output[0] if scan.output else -1)
+        outcome.count_tokens(exchange, -1, -1, exchange.status == outcome.OK)
+        if scan.timing and len(scan.timing) <= 1000:
+            exchange.server_timing = scan.timing
+        if scan.error is not None:
+            self._fail(exchange, scan.error, scan.code)
+        elif problem is not None:
+            outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+        elif scan.marks_final and not scan.final:
+            text = f"stream cut after {len(scan.output)} answers: none was marked as the last one"
+            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+        elif not len(exchange.mark_end):
+            outcome.fail(exchange, outcome.PROTOCOL, "empty stream: no answer", self._secrets)
+
+    def _fail(self, exchange: Exchange, message: str, code: int) -> None:
+        if code > 0:
+            fail_code(exchange, code, message, self._secrets)
+            return
+        fault = fault_of({"error": message})
+        text = " ".join(message[: 8 * outcome.EXCERPT].split())[: outcome.EXCERPT]
+        overloaded = fault is not None and fault.overloaded
+        outcome.fail(exchange, outcome.REFUSED if overloaded else GRPC, f"in the stream: {text}", self._secrets)
+
+
+class _Scan:
+    """One stream, gone through."""
+
+    __slots__ = ("_bare", "_is_bare", "_wrapped", "code", "error", "final", "marks_final", "output", "timing")
+
+    def __init__(self, wrapped: Any, bare: Any) -> None:
+        self._wrapped, self._bare = wrapped, bare
+        self._is_bare: bool | None = None  # until the first message
+        self.output: list[int] = []
+        self.error: str | None = None
+        self.code = -1
+        self.final = self.marks_final = False
+        self.timing = ""
+
+    def read(self, exchange: Exchange) -> str | None:
+        """Why an answer can't be read or is none, or None. Stops at one that holds an error."""
+        for i, data in enumerate(messages_of(exchange)):
+            answer = self._unwrapped(bytes(data))
+            if answer is None:
+                return f"message {i + 1} is neither Triton's ModelStreamInferResponse nor a ModelInferResponse"
+            if self.error is not None:
+                self._note(answer)
+                return None
+            self._note(answer)
+            if not answer.outputs:
+                continue
+            problem = response_problem(answer, ())
+            if problem is not None:
+                return f"message {i + 1}: {problem}"
+            if says_something(answer):
+                self.output.append(i)
+        return None
+
+    def _unwrapped(self, data: bytes) -> Any:
+        from google.protobuf.message import DecodeError
+
+        if self._is_bare is None:
+            self._is_bare = self._looks_bare(data)
+        try:
+            if self._is_bare:
+                return self._bare.FromString(data)
+            message = self._wrapped.FromString(data)
+        except DecodeError:
+            return None
+        if message.error_message:
+            self.error = message.error_message
+        return message.infer_response
+
+    def _looks_bare(self, data: bytes) -> bool:
+        """Read as a bare answer it has what a wrapped one (a text and a message) can't have: more than two fields."""
+        from google.protobuf.message import DecodeError
+
+        try:
+            message = self._bare.FromString(data)
+        except DecodeError:
+            return False
+        return bool(message.outputs or message.id or message.parameters or message.raw_output_contents)
+
+    def _note(self, answer: Any) -> None:
+        parameters = answer.parameters
+        if _FINAL in parameters:
+            self.marks_final = True
+            self.final = self.final or bool(parameters[_FINAL].bool_param)
+        if "server_timing" in parameters:
+            self.timing = parameters["server_timing"].string_param
+        if self.error is not None and "status" in parameters and parameters["status"].string_param in CODES:
+            self.code = CODES.index(parameters["status"].string_param)
+
+
+def _build(target: Target, clock: Any) -> Client:
+    return grpc_client(target, clock, TritonStreamDialect(target))
+
+
+def _check(options: Mapping[str, Any]) -> list[str]:
+    return grpc_problems(KserveCallOptions, options)
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "triton-stream",
+        "Triton's ModelStreamInfer over gRPC: decoupled models, one stream a request",
+        _build,
+        _check,
+        streaming=True,
+        grpc=True,
+    ),
+)

@@ -1,0 +1,98 @@
+"""From what a recogniser said to the stamps of a row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.exchange import Exchange, SessionStamps
+from harness.speech.events import Endpoint, Event, Transcript
+from harness.speech.recognition import put_transcripts
+from scenarios.clip import Clip, Word
+
+MS = 1_000_000
+START = 1_000 * MS
+CLIP = Clip(
+    np.zeros(16_000, np.int16),
+    16_000,
+    200 * MS,
+    800 * MS,
+    "one two three",
+    (Word("one", 200 * MS, 400 * MS), Word("two", 400 * MS, 600 * MS), Word("three", 600 * MS, 800 * MS)),
+)
+
+
+def heard(*events: Event, clip: Clip | None = CLIP) -> tuple[Exchange, SessionStamps, str]:
+    exchange = Exchange(0, 0, 0, 0, None)
+    stamps = exchange.session = SessionStamps()
+    stamps.media_start_ns = START
+    if clip is not None:
+        stamps.speech_start_ns, stamps.speech_end_ns = START + clip.onset_ns, START + clip.offset_ns
+    return exchange, stamps, put_transcripts(exchange, clip, events, "basic")
+
+
+def said(at_ms: int, text: str, final: bool = False, segment: int = 0, cursor_ms: int = -1) -> Transcript:
+    return Transcript(START + at_ms * MS, segment, text, final, cursor_ms * MS if cursor_ms >= 0 else -1)
+
+
+def test_interims_replace_and_finals_add_up_to_the_transcript() -> None:
+    exchange, stamps, transcript = heard(
+        said(450, "one", cursor_ms=400),
+        said(650, "one two", cursor_ms=600),
+        said(700, "One two.", final=True),
+        said(850, "tree", segment=1),
+        said(950, "three", final=True, segment=1),
+    )
+    assert transcript == "One two. three"
+    assert stamps.first_partial_ns == START + 450 * MS
+    assert stamps.first_final_ns == START + 700 * MS
+    assert stamps.final_ns == START + 950 * MS
+    assert (stamps.n_partials, stamps.words, stamps.word_errors) == (3, 3, 0)
+    assert exchange.chunk_ns.tolist() == [START + at * MS for at in (450, 650, 700, 850, 950)]
+    assert stamps.chunk_cursor_ns.tolist() == [400 * MS, 600 * MS, -1, -1, -1]
+    assert exchange.first_token_ns == -1
+
+
+def test_a_word_counts_from_when_it_stood_for_good_not_from_its_first_guess() -> None:
+    _, stamps, _ = heard(said(450, "one"), said(650, "one too"), said(760, "one two"), said(900, "one two three", True))
+    assert stamps.word_lag_ns.tolist() == [50 * MS, 160 * MS, 100 * MS]
+    assert stamps.n_revised == 1
+
+
+def test_formatting_is_no_revision() -> None:
+    _, stamps, _ = heard(said(700, "one two"), said(900, "One, two."), said(950, "One, two. Three!", True))
+    assert stamps.n_revised == 0
+    assert stamps.word_lag_ns.tolist() == [300 * MS, 100 * MS, 150 * MS]
+
+
+def test_words_taken_back_are_revised_words() -> None:
+    _, stamps, _ = heard(said(500, "one two four"), said(600, "one"), said(900, "one two three", True))
+    assert stamps.n_revised == 2
+
+
+def test_a_word_that_was_never_heard_has_no_lag_and_is_an_error() -> None:
+    _, stamps, _ = heard(said(900, "one three", True))
+    assert (stamps.words, stamps.word_errors) == (3, 1)
+    assert stamps.word_lag_ns.tolist() == [500 * MS, 100 * MS]
+
+
+def test_empty_transcripts_are_no_partials_and_silence_is_heard_as_all_words_missing() -> None:
+    exchange, stamps, transcript = heard(said(300, ""), said(950, " ", True))
+    assert (transcript, exchange.n_chunks, stamps.n_partials) == ("", 0, 0)
+    assert (stamps.first_partial_ns, stamps.final_ns) == (-1, -1)
+    assert (stamps.words, stamps.word_errors) == (3, 3)
+
+
+def test_an_endpoint_inside_speech_is_false_and_the_first_one_after_it_counts() -> None:
+    _, stamps, _ = heard(
+        Endpoint(START + 100 * MS), Endpoint(START + 500 * MS), Endpoint(START + 990 * MS), Endpoint(START + 1500 * MS)
+    )
+    assert stamps.false_endpoints == 1
+    assert stamps.endpoint_ns == START + 990 * MS
+
+
+def test_without_a_reference_only_times_are_kept() -> None:
+    bare = Clip(np.zeros(16_000, np.int16), 16_000)
+    _, stamps, transcript = heard(said(450, "anything", True), clip=bare)
+    assert transcript == "anything"
+    assert (stamps.words, stamps.word_errors, len(stamps.word_lag_ns)) == (-1, -1, 0)
+    assert heard(said(450, "x"), clip=None)[1].first_partial_ns == START + 450 * MS
