@@ -15,7 +15,7 @@ import typer
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
-from harness.verbs import bakeoff, calibrate, compare, gate, plan, run, scenarios, serve, slo
+from harness.verbs import bakeoff, calibrate, compare, gate, plan, replay, run, scenarios, serve, slo
 
 #: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
 INTERNAL = 70
@@ -48,7 +48,7 @@ def _root(
 
 
 # In the order in which the help lists them. A verb's file holds its flags and nothing that computes.
-for _verb in (run, plan, gate, compare, bakeoff, slo, serve, calibrate, scenarios):
+for _verb in (run, replay, plan, gate, compare, bakeoff, slo, serve, calibrate, scenarios):
     _verb.register(app)
 
 

@@ -49,6 +49,10 @@ class Pool(Protocol):
         """The server never began this call: once more, on another connection."""
         ...
 
+    def refused(self, exchange: Exchange, limited: bool, t_ns: int) -> None:
+        """The server refused to begin this call. ``limited``: it had announced how many it takes at once."""
+        ...
+
     def give_up(self, exchange: Exchange, status: int, error: str, t_ns: int) -> None:
         """End an exchange that is on no call."""
         ...
@@ -133,6 +137,12 @@ class Channel:
         elif not self.calls:
             self.close()
         self._pool.finished(exchange)
+
+    def call_refused(self, call: Call, exchange: Exchange, t_ns: int) -> None:
+        self.calls.pop(call, None)
+        self._pool.refused(exchange, self.session.limited, t_ns)
+        if self.draining and not self.calls:
+            self.close()
 
     # -- called by the stream -----------------------------------------------------------------------------------
 

@@ -33,6 +33,16 @@ _UNAVAILABLE = 14
 _HALF_CLOSE = bytes(bytearray(b"half-close"))
 #: How grpcio begins its text when it is the connection that could not be made.
 _NOT_CONNECTED = ("failed to connect", "DNS resolution failed", "Name resolution failure", "Address lookup failed")
+#: ... and when one was cut. It has no other way to tell that from a server that says UNAVAILABLE.
+_CUT = (
+    "Socket closed",
+    "recvmsg:",
+    "Connection reset",
+    "Broken pipe",
+    "Endpoint closing",
+    "Transport closed",
+    "Stream removed",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,10 @@ class Flight:
             if self.exchange is not None:  # the call was cancelled by neither us nor the issuer: the server did
                 await self._ended(self.call)
         except client.error as error:
-            await self._ended(self.call if self.call is not None else error)
+            if self.call is None:
+                self.finish(_PROTOCOL, f"grpcio would not make the call: {error}")
+            else:
+                await self._ended(self.call)
         finally:
             if writer is not None:
                 writer.cancel()
@@ -152,7 +165,7 @@ class Flight:
             exchange.headers.append((name.encode(), value if isinstance(value, bytes) else value.encode()))
         if exchange.code == _UNAVAILABLE and details.startswith(_NOT_CONNECTED):
             self.finish(_CONNECT, details, now)
-        elif exchange.code == _UNAVAILABLE and not trailing and not _said(call):
+        elif exchange.code == _UNAVAILABLE and details.startswith(_CUT):
             self.finish(_PROTOCOL, f"connection closed: {details}", now)
         else:
             exchange.headers.append((b"grpc-status", b"%d" % exchange.code))
@@ -182,12 +195,6 @@ class Flight:
         self.finish(status, error)
         if self.task is not None:
             self.task.cancel()
-
-
-def _said(call: Any) -> bool:
-    """UNAVAILABLE was in the server's own trailers: the library's text for its own errors names a socket or a stream."""
-    text = str(getattr(call, "debug_error_string", lambda: "")())
-    return "grpc_status:14" in text and "UNKNOWN:Error received from peer" in text
 
 
 class OfficialClient:

@@ -19,17 +19,20 @@ from harness.grpc_call import GrpcDialect, hearing
 from harness.grpc_channel import Channel
 from harness.grpc_encoding import Encoder
 from harness.grpc_options import GrpcOptions
-from harness.grpc_outcome import judge, put_headers
+from harness.grpc_outcome import judge, put_headers, reset_status
 from harness.grpc_stream import Prepared
 from harness.origin import locate
 from harness.secrets import sensitive_values
 from harness.stream import Readers
 from harness.vitals import Durations
 from harness.wire.hpack_blocks import BlockDecoder, BlockError, Headers
+from harness.wire.http2_frames import REFUSED_STREAM
 from scenarios.payload import Payload
 from slo.records import Status
 
 _OK, _CONNECT, _PROTOCOL = int(Status.OK), int(Status.CONNECT), int(Status.PROTOCOL)
+#: How often a call that the server refused to begin is sent again, the first time after so long, then four times as long.
+_REFUSALS, _AGAIN_NS = 3, 1_000_000
 
 
 class GrpcClient:
@@ -51,10 +54,10 @@ class GrpcClient:
         self._idle: dict[Channel, None] = {}  # with own connections: in order of becoming idle
         self._draining: set[Channel] = set()
         self._waiting: deque[Exchange] = deque()
-        self._again: set[Exchange] = set()  # sent a second time
+        self._tries: dict[Exchange, int] = {}  # how often a call was sent in vain, if it was
         self._flights = Flights(clock, self.cancel)
         self._pool_waits = Durations()
-        self._opened = self._retried = self._goaways = 0
+        self._opened = self._retried = self._refused = self._goaways = 0
         self.readers: Readers
         self.endpoint: Endpoint
 
@@ -167,6 +170,7 @@ class GrpcClient:
             "engine": "python",
             "connections_opened": self._opened,
             "retried_on_stale_connection": self._retried,
+            "retried_on_refused_stream": self._refused,
             "goaways": self._goaways,
             "pool_waits": self._pool_waits.count,
             "pool_wait_p99_ns": self._pool_waits.p99_ns(),
@@ -244,13 +248,28 @@ class GrpcClient:
 
     def retry(self, exchange: Exchange, why: str) -> None:
         """The server never began this call: once more, on another connection, but not twice."""
-        if exchange in self._again:
+        if exchange in self._tries:
             text = f"the server refused the call on two connections: {why}"
             self.give_up(exchange, _CONNECT, text, self.clock.now_ns())
             return
-        self._again.add(exchange)
+        self._tries[exchange] = 1
         self._retried += 1
         self._place(exchange)
+
+    def refused(self, exchange: Exchange, limited: bool, t_ns: int) -> None:
+        """REFUSED_STREAM: nothing was begun (RFC 9113 section 8.7). A server that limits concurrent streams counts one that
+        has ended a moment longer than we do, so it gets the call again, a few times; one that sheds load refuses those too.
+        """
+        tries = self._tries.get(exchange, 0)
+        if limited and tries < _REFUSALS:
+            self._tries[exchange] = tries + 1
+            self._refused += 1
+            self.clock.wake_at(
+                t_ns + (_AGAIN_NS << 2 * tries), lambda: self._place(exchange) if exchange.on_wire else None
+            )
+            return
+        status, exchange.code, text = reset_status(REFUSED_STREAM)
+        self.give_up(exchange, status, text, t_ns)
 
     def give_up(self, exchange: Exchange, status: int, error: str, t_ns: int) -> None:
         """End an exchange that is on no call."""
@@ -261,7 +280,8 @@ class GrpcClient:
 
     def finished(self, exchange: Exchange) -> None:
         """Hand an exchange back, exactly once."""
-        self._again.discard(exchange)
+        if self._tries:
+            self._tries.pop(exchange, None)
         self._flights.land(exchange)
 
 

@@ -19,7 +19,7 @@ from harness.player import Player
 from harness.wire.grpc_messages import MessageError, MessageReader
 from harness.wire.hpack_blocks import literal
 from harness.wire.http2 import Sending, Session
-from harness.wire.http2_frames import CANCEL
+from harness.wire.http2_frames import CANCEL, REFUSED_STREAM
 from slo.records import Status
 
 _OK, _PROTOCOL = int(Status.OK), int(Status.PROTOCOL)
@@ -85,6 +85,10 @@ class Line(Protocol):
 
     def call_over(self, call: Call, exchange: Exchange) -> None:
         """The exchange is finished: hand it back."""
+        ...
+
+    def call_refused(self, call: Call, exchange: Exchange, t_ns: int) -> None:
+        """The server did not begin this call, and says so."""
         ...
 
 
@@ -233,7 +237,12 @@ class Call:
 
     def on_reset(self, code: int, t_ns: int) -> None:
         exchange = self.exchange
-        if exchange is not None:
+        if exchange is None:
+            return
+        if code == REFUSED_STREAM and exchange.first_byte_ns < 0:
+            self.take()
+            self._channel.call_refused(self, exchange, t_ns)
+        else:
             status, exchange.code, text = reset_status(code)
             if not self._channel.kernel:
                 exchange.stamp = 1

@@ -18,7 +18,7 @@ from harness.dialogue import messages_of
 from harness.exchange import Exchange
 from harness.secrets import redact
 from harness.wire.tokens import Fault
-from slo.session_columns import PACE_FILE
+from slo.session_columns import PACE_FILE, PACE_OTHER
 
 _TYPE = re.compile(rb'"type"\s*:\s*"([^"\\]*)"')
 _CLOSED = re.compile(r"the server closed the session[^:]*: (\d{4})\b")
@@ -28,6 +28,8 @@ _SILENT = frozenset({1000, 1001, 1005, 1006})
 OVERLOADED = frozenset({1013})
 _SHED = re.compile(r"\b(?:429|503)\b|overload|too many|rate.?limit|quota")
 _LONGEST_S = 1_000_000.0
+#: A turn may be said to end a little before the true end of its speech: where it fades.
+_FADE_MS = 250.0
 
 
 def kind_of(message: bytes) -> bytes:
@@ -42,13 +44,25 @@ def kind_of(message: bytes) -> bytes:
 def after_speech(exchange: Exchange) -> bool:
     """The latest message came when the speaker had truly finished; where nobody knows that, when the clip was over. Hot.
 
-    Always true of audio that was sent at once: what is heard there says nothing about a speaker.
+    Always true of audio that no microphone would give so fast: when it is heard says nothing about a speaker.
     """
     stamps = exchange.session
-    if stamps is None or stamps.pace == PACE_FILE:
+    if stamps is None or stamps.pace in (PACE_FILE, PACE_OTHER):
         return True
     end_ns = stamps.speech_end_ns if stamps.speech_end_ns >= 0 else stamps.media_start_ns + max(0, exchange.media_ns)
     return exchange.mark_ns[-1] >= end_ns
+
+
+def heard_out(exchange: Exchange, position_ms: float) -> bool:
+    """``after_speech``, and the position in the audio that the server gave reaches the true end of the speech. Hot.
+
+    What a slow server says of the first half of a clip comes late, but it is not the end.
+    """
+    stamps = exchange.session
+    if stamps is not None and stamps.speech_end_ns >= 0:
+        end_ms = (stamps.speech_end_ns - stamps.media_start_ns) / 1e6
+        return position_ms + _FADE_MS >= end_ms and after_speech(exchange)
+    return after_speech(exchange)
 
 
 @dataclass(frozen=True, slots=True)

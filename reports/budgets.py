@@ -88,7 +88,9 @@ class BudgetPart(BaseModel, frozen=True, extra="forbid"):
     allowed: float = Field(description="the bad share that is allowed: 1 - target")
     period_ns: int
     budget_ns: int = Field(description="the budget as time: allowed * period_ns")
-    entry: Literal["request", "gap", "word", "frame", "interim", "query", "slice"] = Field(description="what one entry is")
+    entry: Literal["request", "gap", "word", "frame", "interim", "query", "slice"] = Field(
+        description="what one entry is"
+    )
     n: int = Field(description="entries")
     bad: float = Field(description="bad entries; not whole where an entry can be bad in part")
     span_ns: int = Field(description="the run: from t0 to the last due or done")

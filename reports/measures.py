@@ -22,7 +22,20 @@ from slo.records import FloatArray, IntArray, Records
 
 #: Order in every report; others follow by name.
 ORDER = ("ttft", "ttft_answer", "tpot", "itl", "e2e", "latency", "service_time", "ttfb")
-LAST = ("output_rate", "output_tokens", "lag", "generator_lag", "connect", "error")
+SPEECH = (
+    *("session_ready", "first_partial", "first_partial_from_stream_start", "first_partial_after_speech_end"),
+    *("word_emission", "transcript_lag", "lag_slope", "endpointing", "false_endpoints", "finalization"),
+    *(
+        "first_final_after_speech_end",
+        "voice_to_voice",
+        "first_audio",
+        "first_audio_perceived",
+        "first_audio_from_text_end",
+    ),
+    *("stall_ratio", "longest_stall", "playback_stalls", "startup_delay", "audio_per_second", "rtf", "rtfx", "wer"),
+    "partial_churn",
+)
+LAST = ("audio_frame_lag", "output_rate", "output_tokens", "lag", "generator_lag", "connect", "error")
 
 _CURVES = ("ttft", "tpot", "itl", "latency", "service_time")
 _DISTRIBUTIONS = ("ttft", "tpot", "latency")
@@ -42,12 +55,31 @@ _TITLES = MappingProxyType(
         "generator_lag": "Generator lag",
         "connect": "Connection set-up",
         "error": "Error",
+        "session_ready": "Time to a ready session",
+        "first_partial": "Time to first partial",
+        "first_partial_from_stream_start": "First partial from stream start",
+        "first_partial_after_speech_end": "First partial after speech end",
+        "word_emission": "Word emission latency",
+        "finalization": "Finalization latency",
+        "first_final_after_speech_end": "First final after speech end",
+        "endpointing": "Endpointing delay",
+        "false_endpoints": "False endpoints",
+        "transcript_lag": "Transcript lag",
+        "lag_slope": "Slope of the transcript lag",
+        "voice_to_voice": "Voice to voice",
+        "first_audio": "Time to first audio",
+        "first_audio_from_text_end": "First audio from text end",
+        "first_audio_perceived": "Time to first audible audio",
+        "stall_ratio": "Stalled share of playing time",
+        "longest_stall": "Longest stall",
+        "playback_stalls": "Stalls",
+        "startup_delay": "Required start-up delay",
+        "audio_per_second": "Audio per second of a request",
         "rtf": "Real-time factor",
         "rtfx": "Inverse real-time factor",
-        "first_partial": "Time to first partial",
-        "finalization": "Finalization latency",
-        "first_audio": "Time to first audio",
-        "stall_ratio": "Stalled share of playing time",
+        "wer": "Word error rate of a request",
+        "partial_churn": "Rewritten words per word",
+        "audio_frame_lag": "Lag of audio frames",
     }
 )
 _SLAB = 4_000_000
@@ -103,7 +135,7 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
 
 
 def _ordered(known: Mapping[str, Indicator]) -> list[tuple[str, Indicator]]:
-    first = [name for name in ORDER if name in known]
+    first = [name for name in (*ORDER, *SPEECH) if name in known]
     last = [name for name in LAST if name in known]
     middle = sorted(known.keys() - set(first) - set(last))
     return [(name, known[name]) for name in (*first, *middle, *last)]

@@ -26,6 +26,7 @@ from reports.peers import Peer, peers
 from reports.prompt_length import by_prompt
 from reports.provenance import run_part
 from reports.slowest import Slowest, slowest_part
+from reports.speech import Speech, speech_part
 from reports.steadiness import SteadinessPart, steadiness
 from reports.timeline import timeline
 from slo.accuracy import Scores, split
@@ -80,6 +81,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     cancellation: Cancellation | None = Field(
         default=None, description="requests dropped on purpose; null: the scenario drops none"
     )
+    speech: Speech | None = Field(default=None, description="words, playback and audio; null: no audio went either way")
     mlperf: Mlperf | None = Field(default=None, description="the run in MLPerf LoadGen's terms; null: another kind")
 
     def document(self) -> dict[str, Any]:
@@ -140,6 +142,7 @@ def build(
         peers=peers(records, objectives),
         accuracy=accuracy_part(accuracy, confidence),
         cancellation=dropped,
+        speech=speech_part(records, seen.live_audio, manifest, scenario, confidence),
         mlperf=mlperf_part(records, facts, manifest, scenario, objectives, seen),
         **_requests(records, manifest, scenario),
     )

@@ -104,6 +104,19 @@ def needed(result: ObjectiveResult) -> str:
 
 #: Metrics of a reader's patience: worth a row where somebody asked for them, or where room is no matter.
 _READER = frozenset({"fluidity", "reader_idle", "reader_stalls", "reader_in_time"})
+#: Metrics of speech that say nearly what another one says, or that the part on speech says of the whole run.
+_SPEECH = frozenset(
+    {
+        "first_partial_from_stream_start",
+        "first_partial_after_speech_end",
+        "first_final_after_speech_end",
+        "false_endpoints",
+        "playback_stalls",
+        "partial_churn",
+        "rtfx",
+        "audio_frame_lag",
+    }
+)
 
 
 def shown(report: Report, brief: bool = False) -> dict[str, Metric]:
@@ -118,7 +131,7 @@ def shown(report: Report, brief: bool = False) -> dict[str, Metric]:
     if brief:
         asked = {part.indicator for part in report.verdict.objectives}
         asked |= {part.indicator for part in report.verdict.request_objectives}
-        hidden |= _READER - asked
+        hidden |= (_READER | _SPEECH) - asked
     return {name: metric for name, metric in report.metrics.items() if name not in hidden}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from pydantic import ValidationError
@@ -36,6 +37,11 @@ class Flags(TypedDict, total=False):
     duration: str | float | None
     queries: int | None
     max_duration: str | float | None
+    max_queries: int | None
+    trace: str | None
+    speed: float | None
+    window: str | None
+    cancel: str | None
     prompt_tokens: int | None
     output_tokens: int | None
     seed: int | None
@@ -53,8 +59,20 @@ _TARGET = (
     "url", "protocol", "model", "headers", "headers_file", "api_key_env", "api_key_file", "options",
     "tls_verify", "ca_file",
 )  # fmt: skip
-_PLAIN = ("name", "mode", "reference", "seed", "workers", "warmup", "timeout", "connect_timeout", "drain", "objectives")
-_PARAMS = ("rate", "arrival", "concurrency")
+_PLAIN = (
+    "name",
+    "mode",
+    "reference",
+    "seed",
+    "workers",
+    "warmup",
+    "timeout",
+    "connect_timeout",
+    "drain",
+    "objectives",
+    "cancel",
+)
+_PARAMS = ("rate", "arrival", "concurrency", "trace", "speed", "window")
 #: A flag's name in the params of a kind that calls it something else.
 _ALIASES = {("offline", "rate"): "expected_rate"}
 _SOURCE = ("prompt_tokens", "output_tokens")
@@ -64,13 +82,17 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     """``base`` (or a scenario of defaults) with the given flags over it. Raises ``ScenarioError`` with every
     problem.
 
-    Without base and kind, ``--concurrency`` means kind concurrency and anything else kind server. Another
+    Without base and kind, ``--trace`` means kind replay, ``--concurrency`` kind concurrency and anything else kind server. A
+    trace that is a file brings the lengths too, unless the base has samples of its own. Another
     kind starts from that kind's own params. ``--duration`` alone: at least that long; ``--queries`` alone:
     that many, and in a closed loop exactly that many; both: both minima. They replace the file's minima and
     its max_queries, not max_duration. ``headers`` and ``options`` are added to the file's; ``objectives``
     replace the file's. ``source`` is the kind of source of a scenario that has none (default synthetic_text).
     """
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
+    for key, between in (("window", ".."), ("cancel", ":")):
+        if key in given:
+            given[key] = _pair(key, given[key], between)
     mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": "command-line"}
     labels: dict[str, str] = {}
     errors = _set_kind(mapping, given, labels)
@@ -96,6 +118,20 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     return scenario
 
 
+def _pair(key: str, text: str, between: str) -> dict[str, Any]:
+    """``10m..20m`` (either side may be empty) and ``10%:500ms`` as the mappings that a file would hold."""
+    first, found, second = (part.strip() for part in text.partition(between))
+    if not found:
+        shape = {"window": "10m..20m", "cancel": "10%:500ms"}[key]
+        raise ScenarioError([f"--{key}: {text!r} has no {between!r} in it. Write it like {shape}."])
+    if key == "window":
+        return {"start": first or "0s", "end": second or None}
+    try:
+        return {"share": float(first.removesuffix("%")) / (100 if first.endswith("%") else 1), "after": second}
+    except ValueError:
+        raise ScenarioError([f"--cancel: {first!r} is not a share. Write it like 10%:500ms."]) from None
+
+
 def _flag(key: str) -> str:
     return {"objectives": "--slo", "headers": "--header", "options": "--option"}.get(key, "--" + key.replace("_", "-"))
 
@@ -103,8 +139,9 @@ def _flag(key: str) -> str:
 def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
     """Kind and its params. Returns errors about flags that do not fit the kind."""
     known = kinds()
-    name = given.get("kind") or mapping.get("kind") or ("concurrency" if "concurrency" in given else "server")
-    if name != mapping.get("kind"):
+    meant = "replay" if "trace" in given else "concurrency" if "concurrency" in given else "server"
+    name = given.get("kind") or mapping.get("kind") or meant
+    if name != mapping.get("kind") or "trace" in given:  # a new recording has no speed or window yet
         mapping["params"] = {}
     mapping["kind"] = name
     if "kind" in given:
@@ -130,6 +167,9 @@ def _set_kind(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
 def _set_source(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[str, str]) -> list[str]:
     """Lengths. Returns errors about flags that the source has no use for."""
     source = mapping.setdefault("source", {"kind": given.get("source", "synthetic_text")})
+    if "trace" in given and source["kind"] in ("synthetic_text", "trace") and not Path(given["trace"]).is_dir():
+        source = mapping["source"] = {"kind": "trace", "path": given["trace"]}
+        labels["source.path"] = "--trace"
     model = sources()[source["kind"]].params
     errors = []
     for key in _SOURCE:
@@ -147,6 +187,10 @@ def _set_stop(mapping: dict[str, Any], given: Mapping[str, Any], labels: dict[st
     if "max_duration" in given:
         stop["max_duration"] = given["max_duration"]
         labels["stop.max_duration"] = "--max-duration"
+    if "max_queries" in given:
+        stop["max_queries"] = given["max_queries"]
+        stop["min_queries"] = min(int(stop.get("min_queries", given["max_queries"])), given["max_queries"])
+        labels["stop.max_queries"] = "--max-queries"
     duration, queries = given.get("duration"), given.get("queries")
     if duration is None and queries is None:
         return

@@ -43,7 +43,8 @@ class Kind:
     ``build(params, stop, n_samples, seed)`` makes the whole plan; ``warmup(params, warmup)`` the plan before t0,
     or None; ``slots(params)`` is the limit on what may be in flight, or None; ``size(params, stop)`` is about how
     many samples the plan will hold, computed without allocating any; ``frame(params)`` is the time from one query
-    to the next and the time each one has, where the kind promises such, else None. ``headline`` says which number
+    to the next and the time each one has, where the kind promises such, else None. ``sample_file`` is the smallest
+    useful content of the file that a field ``trace`` names, if any: such a kind needs one. ``headline`` says which number
     the kind is judged by in MLPerf's rules, or in ours.
     """
 
@@ -57,3 +58,4 @@ class Kind:
     slots: Callable[[Any], int | None]
     size: Callable[[Any, Stop], int]
     frame: Callable[[Any], Frame | None] = no_frame
+    sample_file: str | None = None

@@ -190,6 +190,8 @@ class Scenario(BaseModel):
             if self.mode == "accuracy":
                 return accuracy_plan(kind, self.params, stop, n_samples, self.seed)
             return kind.build(self.params, stop, n_samples, self.seed)
+        except ScenarioError:
+            raise
         except ValueError as error:
             raise ScenarioError([f"{self.name}: {error}."]) from error
 
@@ -200,6 +202,8 @@ class Scenario(BaseModel):
         warmup = Warmup(self.warmup_ns, n_samples, child(self.seed, "warmup"), self.workers)
         try:
             return kinds()[self.kind].warmup(self.params, warmup)
+        except ScenarioError:
+            raise
         except ValueError as error:
             raise ScenarioError([f"{self.name}: warmup: {error}."]) from error
 

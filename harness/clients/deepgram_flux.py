@@ -18,7 +18,7 @@ from harness.clients.deepgram import CODECS, ERROR_CODE, ERROR_TEXT, Encoding, r
 from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.exchange import Exchange
 from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import after_speech, conclude, fault_in, kind_of, ns_of, read, text_at
+from harness.live_messages import after_speech, conclude, fault_in, heard_out, kind_of, ns_of, read, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.events import Endpoint, Event, Transcript
@@ -32,6 +32,7 @@ _FRAME_NS = 80_000_000  # what the service advises
 _EOT_TIMEOUT_MS = 5000  # the service's own default
 _MORE_NS = 500_000_000
 _END_OF_TURN = re.compile(rb'"event"\s*:\s*"EndOfTurn"')
+_WINDOW_END = re.compile(rb'"audio_window_end"\s*:\s*(\d{1,9}(?:\.\d{1,12})?)')
 _CLOSE = Message(b'{"type":"CloseStream"}', True)
 _SENT_IF_GIVEN = ("eot_threshold", "eager_eot_threshold", "eot_timeout_ms")
 
@@ -103,8 +104,11 @@ class FluxDialogue:
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
         kind = kind_of(message) if text else b""
         if kind == b"TurnInfo":
-            ended = _END_OF_TURN.search(message) is not None
-            return ENDPOINT if ended and after_speech(exchange) else NOTHING
+            if _END_OF_TURN.search(message) is None:
+                return NOTHING
+            end = _WINDOW_END.search(message)
+            last = after_speech(exchange) if end is None else heard_out(exchange, 1000 * float(end[1]))
+            return ENDPOINT if last else NOTHING
         if kind == b"Connected":
             return READY
         return DONE if kind == b"Error" else NOTHING

@@ -19,7 +19,7 @@ from harness.client import Client, ProtocolSpec, Target
 from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
 from harness.exchange import Exchange
 from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import after_speech, conclude, kind_of, read
+from harness.live_messages import after_speech, conclude, heard_out, kind_of, read
 from harness.options import accept, problems
 from harness.realtime_options import FORMATS, RealtimeOptions, session_object
 from harness.realtime_reading import Reading, read_events
@@ -39,8 +39,6 @@ _ITEM = b"conversation.item.input_audio_transcription."
 _STARTED, _COMMITTED = b'"input_audio_buffer.speech_started"', b'"input_audio_buffer.committed"'
 _TURN_END = re.compile(rb'"audio_end_ms"\s*:\s*(\d{1,9})')
 _CANCELLED = re.compile(rb'"status"\s*:\s*"cancelled"')
-#: A turn may be said to end a little before the true end of its speech: where it fades.
-_FADE_MS = 250
 
 
 class RealtimeDialogue:
@@ -150,10 +148,7 @@ class RealtimeDialogue:
 def _heard_out(exchange: Exchange) -> bool:
     """The latest turn reaches the true end of the speech, by the server's own position in the audio where it gives one."""
     found = _TURN_END.search(exchange.body, max(0, exchange.body.rfind(b'"input_audio_buffer.speech_stopped"')))
-    stamps = exchange.session
-    if found is None or stamps is None or stamps.speech_end_ns < 0:
-        return after_speech(exchange)
-    return int(found[1]) + _FADE_MS >= (stamps.speech_end_ns - stamps.media_start_ns) / 1e6
+    return after_speech(exchange) if found is None else heard_out(exchange, int(found[1]))
 
 
 def _put_answer(exchange: Exchange, reading: Reading) -> None:

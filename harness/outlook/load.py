@@ -74,6 +74,8 @@ class Load:
             return math.ceil(self.queries(n) / self.slots) * latency_ns
         if self.kind == "offline":
             return math.ceil(n / float(self.params.expected_rate) * _SECOND_NS)
+        if not hasattr(self.params, "rate"):  # frames and recordings: as they are spaced on average
+            return math.ceil(self.planned_ns * (self.queries(n) - 1) / max(self.queries(self.planned) - 1, 1))
         rate = profile(self.params.rate)
         low, high = 0, _SECOND_NS
         while rate.expected(high) < n - 1:  # query 0 is at t = 0
@@ -95,7 +97,7 @@ def load_of(scenario: Scenario) -> Load:
         stop=stop,
         planned=int(np.diff(plan.offsets)[within].sum()),
         planned_ns=int(plan.due_ns[within][-1]) if within.any() else 0,
-        per_query=plan.n_samples / max(plan.n_queries, 1) if plan.cyclic else 1.0,
+        per_query=1.0 if scenario.kind == "offline" else plan.n_samples / max(plan.n_queries, 1),
         slots=kinds()[scenario.kind].slots(scenario.params) or 1,
         tokens=_mean(getattr(scenario.source, "output_tokens", None)),
     )

@@ -29,7 +29,7 @@ _SECOND_NS = 1_000_000_000
 #: The period of an objective that names none, as in a report's budgets.
 _PERIOD_NS = 30 * 86_400 * _SECOND_NS
 
-Entry = Literal["request", "gap", "slice"]
+Entry = Literal["request", "gap", "query", "slice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,16 @@ def _of_objective(objective: Objective, load: Load, confidence: str, given: Assu
         note = "judged as observed: any number of requests decides, and says nothing about the endpoint beyond this run"
         return Need(str(objective), "as observed", note=note)
     found = sample(limit, confidence, given.bad_share, given.power, given.design_effect)
-    gaps = objective.statistic != "ratio" and catalogue()[objective.indicator].scope == "gap"
-    per, note = _gaps_per_request(load) if gaps else (1.0, "")
-    return Need(str(objective), "with bounds", "gap" if gaps else "request", found, per, note=note)
+    indicator = catalogue().get(objective.indicator)
+    scope = (
+        indicator.scope
+        if indicator is not None and (objective.statistic != "ratio" or indicator.scope == "query")
+        else "request"
+    )
+    if scope == "query":
+        return Need(str(objective), "with bounds", "query", found, 1 / load.per_query)
+    per, note = _gaps_per_request(load) if scope == "gap" else (1.0, "")
+    return Need(str(objective), "with bounds", "gap" if scope == "gap" else "request", found, per, note=note)
 
 
 def _of_slo(slo: Slo, load: Load, confidence: str, given: Assumptions) -> Need:
@@ -208,7 +215,7 @@ def _entries(need: Need, pace: Pace) -> int:
     """What the scenario as written gives. Half a slice at the end counts as one, as it does in a verdict."""
     if need.entry == "slice":
         return (2 * pace.duration_ns + need.slice_ns) // (2 * need.slice_ns)
-    return int(pace.requests * need.per_request)
+    return int(pace.requests * need.per_request + 1e-9)
 
 
 def _duration(need: Need, load: Load, pace: Pace, n: int) -> int:

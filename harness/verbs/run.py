@@ -23,7 +23,7 @@ def run(
     protocol: Annotated[str | None, typer.Option(help="How to talk to it, e.g. openai-chat, kserve-v2, http.")] = None,
     model: Annotated[str | None, typer.Option(help="Model name to ask for.")] = None,
     kind: Annotated[
-        str | None, typer.Option(help="single_stream, multi_stream, server, offline or concurrency.")
+        str | None, typer.Option(help="single_stream, multi_stream, server, offline, concurrency or replay.")
     ] = None,
     mode: Annotated[
         str | None, typer.Option(help="performance, or accuracy: each sample once, answers kept and compared.")
@@ -35,6 +35,14 @@ def run(
     rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
     arrival: Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight (concurrency).")] = None,
+    trace: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A recording whose times and lengths are repeated (replay).")
+    ] = None,
+    speed: Annotated[float | None, typer.Option(help="So many times as fast as it was recorded (replay).")] = None,
+    window: Annotated[str | None, typer.Option(metavar="A..B", help="Only this part of it: 10m..20m (replay).")] = None,
+    cancel: Annotated[
+        str | None, typer.Option(metavar="SHARE:AFTER", help="Drop a share of the queries after a delay: 10%:500ms.")
+    ] = None,
     duration: Annotated[str | None, typer.Option(metavar="D", help="Issue for at least this long: 20s, 5m.")] = None,
     queries: Annotated[int | None, typer.Option(metavar="N", help="Issue at least this many queries.")] = None,
     max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever.")] = None,
@@ -73,13 +81,13 @@ def run(
 
     flags: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "kind": kind, "mode": mode, "reference": reference,
-        "rate": rate, "arrival": arrival,
+        "rate": rate, "arrival": arrival, "trace": trace, "speed": speed, "window": window, "cancel": cancel,
         "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
         "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
         "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
         "api_key_file": api_key_file, "ca_file": ca_file, "tls_verify": False if insecure else None,
-        "headers": _pairs(header or [], ":", "--header") or None,
-        "options": _yaml_values(_pairs(option or [], "=", "--option")) or None,
+        "headers": pairs(header or [], ":", "--header") or None,
+        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     if problems := one_on_stdout(format or [], json_):
@@ -88,7 +96,8 @@ def run(
     raise typer.Exit(run_job(prepared, as_json=json_))
 
 
-def _pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
+def pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
+    """``NAME: VALUE`` or ``K=V`` texts of a repeatable flag. Raises HarnessFault."""
     wrong = [text for text in texts if separator not in text]
     if wrong:
         shape = "'NAME: VALUE'" if separator == ":" else "K=V"
@@ -99,11 +108,12 @@ def _pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (text.partition(separator) for text in texts)}
 
 
-def _yaml_values(pairs: dict[str, str]) -> dict[str, Any]:
+def yaml_values(given: dict[str, str]) -> dict[str, Any]:
+    """The values read as YAML. Raises HarnessFault."""
     import yaml
 
     try:
-        return {name: yaml.safe_load(value) for name, value in pairs.items()}
+        return {name: yaml.safe_load(value) for name, value in given.items()}
     except yaml.YAMLError as error:
         raise HarnessFault(f"--option: a value is not YAML ({error}). Quote it") from None
 

@@ -41,6 +41,7 @@ from harness.wire.http2_frames import (
 )
 
 _DEFAULT_WINDOW = 65_535
+_UNLIMITED = 1 << 30
 #: The connection's window is refilled when this much of it is used.
 _REFILL = 1 << 30
 #: Stream ids are odd and end at 2^31 - 1: a connection with none left is done.
@@ -124,7 +125,7 @@ class Session:
         self._received = 0
         self._settled = False
         self.answers = 0
-        self.limit = 1 << 30  # of concurrent streams
+        self.limit = _UNLIMITED  # of concurrent streams
         self.usable = False  # the server's settings have come and it has not said goodbye
 
     @property
@@ -133,6 +134,11 @@ class Session:
         if not self.usable or self._next_id > _LAST_ID:
             return 0
         return self.limit - len(self._streams)
+
+    @property
+    def limited(self) -> bool:
+        """The server has announced a limit of concurrent streams."""
+        return self.limit < _UNLIMITED
 
     @property
     def active(self) -> int:

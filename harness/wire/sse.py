@@ -233,6 +233,13 @@ def decode(
         # The size the reference counts leaves out the LF of a CRLF, so only clearly small events go this way.
         if int(lengths.max()) <= max_event:
             return Decoded(payloads, arrival_times(np.cumsum(lengths) - late, mark_ns, mark_end))
+    named = _split_named(data) if plain is None else None
+    if named is not None:
+        payloads, names, lengths = named
+        if int(lengths.max()) <= max_event:
+            return Decoded(
+                payloads, arrival_times(np.cumsum(lengths), mark_ns, mark_end), names if any(names) else None
+            )
     return _by_reference(data, mark_ns, mark_end, max_event)
 
 
@@ -255,6 +262,28 @@ def _split_plain(data: bytes) -> tuple[list[bytes], int, int] | None:
     if prefix == b"data:" and blank + b"data: " in data:
         return None  # mixed: one leading space belongs to the framing, not to the payload
     return payloads, len(prefix) + len(blank), len(eol) - 1
+
+
+def _split_named(data: bytes) -> tuple[list[bytes], list[bytes], IntArray] | None:
+    """(payloads, names, bytes each) if every event is one data line, after its name or without one, and lines end in LF.
+
+    Split at blank lines, and then each part is looked at: it is ``event: N`` and ``data: P``, or ``data: P`` alone, so the reference
+    would see the same. A part that begins with LF (two blank lines) is neither.
+    """
+    if not data.startswith(b"event: ") or not data.endswith(b"\n\n") or b"\r" in data:
+        return None
+    parts = data[:-2].split(b"\n\n")
+    payloads: list[bytes] = []
+    names: list[bytes] = []
+    for part in parts:
+        first, found, second = part.partition(b"\n")
+        if not found:
+            first, second = b"event: ", first
+        if not (first.startswith(b"event: ") and second.startswith(b"data: ")) or b"\n" in second:
+            return None
+        names.append(first[7:])
+        payloads.append(second[6:])
+    return payloads, names, np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)) + 2
 
 
 def _by_reference(data: bytes, mark_ns: Sequence[int], mark_end: Sequence[int], max_event: int) -> Decoded:

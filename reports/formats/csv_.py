@@ -31,7 +31,7 @@ _COLUMNS = ("mean", "min", "p50", "p90", "p95", "p99", "p99_9", "max")
 
 
 def render(report: Report) -> bytes:
-    """The table, RFC 4180, UTF-8; ``rows`` is ``all`` or ``ok`` (successful requests only)."""
+    """The table, RFC 4180, UTF-8; ``rows`` is ``all`` or ``ok`` (successful requests only), of word errors a slice."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(_HEADER)
@@ -40,7 +40,22 @@ def render(report: Report) -> bytes:
         writer.writerow([name, "all", metric.unit, *counts, *_cells(metric, metric.n)])
         if metric.of_ok is not None:
             writer.writerow([name, "ok", metric.unit, metric.of_ok.n, "", "", *_cells(metric.of_ok, metric.of_ok.n)])
+    for row in _word_errors(report):
+        writer.writerow(row)
     return out.getvalue().encode()
+
+
+def _word_errors(report: Report) -> list[list[object]]:
+    """The pooled word error rate, of all and by slice: n is words, ``failed`` errors, and the rate stands under ``mean``."""
+    part = report.speech
+    if part is None or part.wer is None:
+        return []
+    rates = [("all", part.wer), *((f"slice {one.name or '-'}", one.wer) for one in part.slices)]
+    return [
+        ["accuracy(wer)", rows, "ratio", one.words, "", one.errors, "" if one.rate is None else repr(one.rate)]
+        + [""] * (len(_COLUMNS) - 1)
+        for rows, one in rates
+    ]
 
 
 def _cells(statistics: Metric | Statistics, n: int) -> list[str]:

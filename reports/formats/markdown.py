@@ -15,6 +15,7 @@ from reports.budgets import BudgetPart
 from reports.format import Format
 from reports.parts import Metric, ObjectiveResult
 from reports.report import Report
+from reports.speech import Speech, facts, tables
 
 _COLUMNS = (
     ("p50", "p50"),
@@ -51,12 +52,26 @@ def render(report: Report) -> bytes:
         blocks.append("\n".join(f"> ⚠️ {_safe(text)}" for text in report.warnings))
     if report.metrics:
         blocks.append(_folded("Metrics", _metrics(report)))
+    if report.speech is not None:
+        blocks.append(_folded("Speech", _speech(report.speech, report.confidence)))
     if report.anatomy is not None:
         blocks.append(_folded("Where the time goes", _anatomy(report.anatomy)))
     if report.counts.failed:
         blocks.append(_folded(f"Failures ({units.count(report.counts.failed)})", _errors(report)))
     blocks.append(_folded("How to repeat it", _provenance(report)))
     return ("\n\n".join(block for block in blocks if block) + "\n").encode()
+
+
+def _speech(part: Speech, confidence: float) -> str:
+    blocks = ["\n".join(f"- {_safe(name)}: {_safe(value)}" for name, value in facts(part))]
+    for one in tables(part, confidence):
+        rows = [[_safe(cell) for cell in row] for row in one.rows]
+        blocks.append(
+            f"**{_safe(one.title)}**\n\n"
+            + _table([_safe(cell) for cell in one.head], rows, "l" + "r" * (len(one.head) - 1))
+        )
+        blocks.append(_safe(one.note))
+    return "\n\n".join(blocks)
 
 
 def _anatomy(part: Anatomy) -> str:

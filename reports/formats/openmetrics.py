@@ -46,6 +46,7 @@ def render(report: Report) -> bytes:
     lines += _objectives(report)
     lines += _budgets(report.budgets)
     lines += _flow(report)
+    lines += _speech(report)
     statuses: list[tuple[str, dict[str, str], Number]] = [
         ("_total", {"status": name}, number) for name, number in report.counts.by_status.items()
     ]
@@ -126,6 +127,28 @@ def _flow(report: Report) -> list[str]:
         if value is not None:
             lines += _family(f"plimsoll_{name}", "gauge", text, [("", {}, value)])
     return lines
+
+
+def _speech(report: Report) -> list[str]:
+    """Audio per second and the pooled word errors, of all sessions and by slice."""
+    part = report.speech
+    if part is None:
+        return []
+    lines: list[str] = []
+    for name, way, value in (("in", "sent", part.audio_in_per_s), ("out", "received", part.audio_out_per_s)):
+        if value is not None:
+            text = f"Seconds of audio {way} per second of the run."
+            lines += _family(f"plimsoll_audio_{name}_per_second", "gauge", text, [("", {}, value)])
+    if part.wer is None:
+        return lines
+    rates = [({"normaliser": part.normaliser}, part.wer)]
+    rates += [({"normaliser": part.normaliser, "slice": one.name}, one.wer) for one in part.slices if one.name]
+    ratios: list[tuple[str, dict[str, str], Number]] = [
+        ("", label, one.rate) for label, one in rates if one.rate is not None
+    ]
+    words: list[tuple[str, dict[str, str], Number]] = [("", label, one.words) for label, one in rates]
+    lines += _family("plimsoll_word_error_ratio", "gauge", "Word errors per word of the references, pooled.", ratios)
+    return lines + _family("plimsoll_reference_words", "gauge", "Words of the references.", words)
 
 
 def _summary(name: str, metric: Metric) -> list[str]:

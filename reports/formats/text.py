@@ -24,6 +24,7 @@ from reports.anatomy import Anatomy, heads, rows
 from reports.format import Format
 from reports.parts import Metric, ObjectiveResult
 from reports.report import Report
+from reports.speech import Speech, facts, tables
 from reports.terminal_budgets import error_budgets
 
 WIDTH = 100
@@ -74,6 +75,8 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
     parts.append(_flow(report))
     if report.metrics:
         parts.append(Group(_metrics(report, width), Text(words.own_error(report), style="dim")))
+    if report.speech is not None:
+        parts += _speech(report.speech, report.confidence)
     if report.anatomy is not None:
         parts.append(_anatomy(report.anatomy))
     if report.counts.failed:
@@ -99,6 +102,22 @@ def _anatomy(part: Anatomy) -> RenderableType:
             cells = [cell for pair in zip(row.values, row.shares, strict=True) for cell in pair]
             table.add_row(Text(row.name), *cells)
     return table
+
+
+def _speech(part: Speech, confidence: float) -> list[RenderableType]:
+    pairs = Table.grid(padding=(0, 2))
+    for name, value in facts(part):
+        pairs.add_row(Text(name, style="dim"), Text(value))
+    found: list[RenderableType] = [Group(Text("Speech", style="bold"), Padding(pairs, (0, 0, 0, 1)))]
+    for one in tables(part, confidence):
+        table = _table(one.title)
+        table.add_column(one.head[0], overflow="fold")
+        for head in one.head[1:]:
+            table.add_column(head, justify="right")
+        for row in one.rows:
+            table.add_row(*(Text(cell) for cell in row))
+        found.append(Group(table, Text(one.note, style="dim")))
+    return found
 
 
 def _banner(report: Report) -> RenderableType:

@@ -13,6 +13,7 @@ from reports.page.budget import budget_panels, budget_rows
 from reports.page.failures import failure_blocks
 from reports.page.peers import peer_rows
 from reports.page.slowest import slowest_groups, slowest_note
+from reports.page.speech import speech_panel
 from reports.page.spread import heat_chart, prompt_chart
 from reports.page.validity import check_rows, merged_sentence, steadiness_panel
 from reports.parts import Attainment, Metric, ObjectiveResult, Statistics
@@ -65,6 +66,7 @@ def content(report: Report) -> dict[str, Any]:
         "by_prompt": prompt_chart(report),
         "failure_blocks": failure_blocks(report),
         "anatomy": anatomy_panel(report.anatomy),
+        "speech": speech_panel(report.speech, report.confidence),
         "slowest": slowest_groups(report),
         "slowest_note": slowest_note(report),
         "generator": _generator(report),

@@ -1,6 +1,7 @@
 """JPEG from pixels, so that a seeded picture has the same bytes on every machine and needs no image library. Pure numpy.
 
-Baseline (ITU-T T.81), full colour resolution, the example tables of its annex K. It is an encoder only: no progressive scans, no metadata.
+Baseline (ITU-T T.81), full colour resolution, the example tables of its annex K. The transform is exact in whole numbers (below 2**53), so that no
+order of summation can change a byte. It is an encoder only: no progressive scans, no metadata.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ _AC_COLOUR: Final = (
     "b2b3b4b5b6b7b8b9bac2c3c4c5c6c7c8c9cad2d3d4d5d6d7d8d9dae2e3e4e5e6e7e8e9eaf2f3f4f5f6f7f8f9fa",
 )
 _EOB, _SIXTEEN_ZEROS = 0x00, 0xF0
+_FINE: Final = 256.0
+"""Steps of a colour plane to one of a pixel."""
+_COSINE: Final = 16384.0
+"""Steps of a cosine to 1."""
 
 
 def jpeg_bytes(pixels: npt.NDArray[np.uint8], quality: int = 85) -> bytes:
@@ -89,12 +94,12 @@ def _zigzag() -> Ints:
 
 
 def _planes(pixels: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.float64]]:
-    """Brightness and two colour differences around 0, edges repeated up to whole blocks."""
+    """Brightness and two colour differences around 0, in whole steps of 1 / 256, edges repeated up to whole blocks."""
     height, width, _ = pixels.shape
     padded = np.pad(pixels, ((0, -height % 8), (0, -width % 8), (0, 0)), mode="edge").astype(np.float64)
     red, green, blue = padded[..., 0], padded[..., 1], padded[..., 2]
     bright = 0.299 * red + 0.587 * green + 0.114 * blue
-    return [bright - 128, (blue - bright) / 1.772, (red - bright) / 1.402]
+    return [np.rint(plane * _FINE) for plane in (bright - 128, (blue - bright) / 1.772, (red - bright) / 1.402)]
 
 
 def _transformed(plane: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -103,8 +108,9 @@ def _transformed(plane: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     at = np.arange(8)
     cosines = np.cos((2 * at[None, :] + 1) * at[:, None] * np.pi / 16) / 2
     cosines[0] /= np.sqrt(2)
+    cosines = np.rint(cosines * _COSINE)
     blocks = plane.reshape(height // 8, 8, width // 8, 8).transpose(0, 2, 1, 3)
-    made: npt.NDArray[np.float64] = cosines @ blocks @ cosines.T
+    made: npt.NDArray[np.float64] = cosines @ blocks @ cosines.T / (_FINE * _COSINE**2)
     return made
 
 

@@ -100,12 +100,15 @@ class Audio(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Sound:
-    """A clip before its condition: ``samples`` at the source's rate, speech in [``start``, ``end``) of them (-1: none)."""
+    """A clip before its condition: ``samples`` at the source's rate, speech in [``start``, ``end``) of them (-1: none).
+
+    ``words``: text, and begin and end as (fractional) samples.
+    """
 
     samples: npt.NDArray[np.float64]
     start: int
     end: int
-    words: tuple[Word, ...]
+    words: tuple[tuple[str, float, float], ...]
     text: str | None
     labels: str
     id: str | None
@@ -127,9 +130,7 @@ class _Spoken:
         picks = rng.integers(0, len(WORDS), int(self.lengths[index])).tolist()
         text = " ".join(WORDS[i] for i in picks)
         speech = speak(text, self.rate, speed)
-        words = tuple(Word(word, _ns(first, self.rate), _ns(end, self.rate)) for word, first, end in speech.words)
-        n = len(speech.samples)
-        return _Sound(speech.samples, 0, n, words, text, "synthetic", f"clip {index}")
+        return _Sound(speech.samples, 0, len(speech.samples), speech.words, text, "synthetic", f"clip {index}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,8 @@ class _Recorded:
         start, end = (
             (min(len(samples), round(at * self.rate / recording.rate / speed)) if at >= 0 else -1) for at in span
         )
-        words = tuple(Word(word.text, round(word.start_ns / speed), round(word.end_ns / speed)) for word in entry.words)
+        scale = self.rate / NS / speed
+        words = tuple((word.text, word.start_ns * scale, word.end_ns * scale) for word in entry.words)
         return _Sound(samples, start, end, words, entry.text, labels, entry.id)
 
 
@@ -195,14 +197,13 @@ class _Clips:
             samples = with_noise(samples, (start, end), condition.noise_db, child(self.seed, f"noise {index}"))
         if condition.gain_db:
             samples = louder(samples, condition.gain_db)
-        later = _ns(lead, rate)
         return Clip(
             pcm=to_int16(samples),
             rate=rate,
             onset_ns=_ns(start, rate) if spoken else -1,
             offset_ns=_ns(end, rate) if spoken else -1,
             transcript=sound.text,
-            words=tuple(Word(word.text, word.start_ns + later, word.end_ns + later) for word in sound.words),
+            words=tuple(Word(text, _ns(lead + at, rate), _ns(lead + by, rate)) for text, at, by in sound.words),
             labels=sound.labels,
         )
 
@@ -212,8 +213,9 @@ def _at(ns: int, rate: int) -> int:
     return (ns * rate + NS // 2) // NS
 
 
-def _ns(sample: int, rate: int) -> int:
-    return (sample * NS + rate // 2) // rate
+def _ns(sample: float, rate: int) -> int:
+    """One function for all labels of a clip, so that equal places are equal times."""
+    return round(sample * NS / rate)
 
 
 def _build(params: Audio, seed: int) -> PayloadSource:

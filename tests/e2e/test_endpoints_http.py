@@ -6,6 +6,7 @@ requests long: an answer that is whole, one that fails in the middle and one who
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -17,6 +18,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from harness.client import Target
+from harness.clock import LoopClock
+from harness.exchange import Exchange
+from harness.plugins import protocols
+from scenarios.payload import Payload
 from slo import contradictions, tables
 from slo.records import Records, Status, TokensFrom
 from tests.e2e.plimsoll import plimsoll, server
@@ -69,6 +75,34 @@ def run(
     return Result(records, columns["request_id"], columns["error"], columns["server_timing"], t0)
 
 
+async def _ask(target: Target, n: int) -> list[Exchange]:
+    clock = LoopClock(asyncio.get_running_loop())
+    client = protocols()[target.protocol].build(target, clock)
+    await client.open(0)
+    answers = []
+    try:
+        request = client.encode(Payload(prompt="hello", max_output_tokens=5))
+        for number in range(n):
+            done: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
+            exchange = Exchange(number, 0, 0, clock.now_ns(), request)
+            exchange.on_done = done.set_result
+            exchange.ready_ns = clock.now_ns()
+            client.send(exchange, b"ask-%d" % number)
+            answers.append(await asyncio.wait_for(done, 10))
+            client.settle(answers[-1])
+    finally:
+        await client.close()
+        clock.close()
+    return answers
+
+
+def ask(url: str, protocol: str, n: int, **options: Any) -> list[Exchange]:
+    """``n`` requests in this process, one after the other, settled: for what a whole run would only repeat."""
+    model = "scripted"  # as the bundled server has it; the fakes take any
+    headers = (("authorization", "Bearer sk-any-key"),)
+    return asyncio.run(_ask(Target(url, protocol, model, headers, options, timeout_ns=5_000 * MS), n))
+
+
 MODEL = ("--model", "m")
 TEXT = ("--output-tokens", "5")
 
@@ -84,22 +118,24 @@ def check_stamps(result: Result, row: int, entry: Entry) -> None:
 
 # -- streams of the vendors' own ---------------------------------------------------------------------------------
 
+LLAMA_STAGES = "prefill;dur=20.000, decode;dur=20.000"
+OLLAMA_STAGES = 'load;dur=1500.000;desc="cold model", prefill;dur=20.000, decode;dur=20.000'
 Serve = Callable[..., AbstractContextManager[Fake]]
-STREAMS: dict[str, tuple[Serve, dict[str, Any], int, int]] = {
-    # protocol: fake, options, prompt tokens and output tokens that a whole answer reports
-    "anthropic-messages": (anthropic.serve, {}, 13, 5),
-    "tgi-generate": (tgi.serve, {}, 6, 6),
-    "llamacpp-completion": (llamacpp.serve, {"extra_body": {"return_progress": True}}, 8, 5),
-    "ollama-generate": (ollama.serve, {}, 11, 5),
-    "ollama-chat": (ollama.serve, {}, 11, 5),
+#: protocol: fake, options, prompt tokens, output tokens and stages that a whole answer reports
+STREAMS: dict[str, tuple[Serve, dict[str, Any], int, int, str | None]] = {
+    "anthropic-messages": (anthropic.serve, {}, 13, 5, None),
+    "tgi-generate": (tgi.serve, {}, 6, 6, None),
+    "llamacpp-completion": (llamacpp.serve, {"extra_body": {"return_progress": True}}, 8, 5, LLAMA_STAGES),
+    "ollama-generate": (ollama.serve, {}, 11, 5, OLLAMA_STAGES),
+    "ollama-chat": (ollama.serve, {}, 11, 5, OLLAMA_STAGES),
 }
 
 
 @pytest.mark.parametrize("protocol", STREAMS)
 def test_a_vendors_stream_is_measured_and_its_failures_keep_what_came(protocol: str, tmp_path: Path) -> None:
     """3 requests, one after the other, 5 pieces 4 ms apart."""
-    serve, options, n_in, n_out = STREAMS[protocol]
-    with serve(plays=PLAYS) as fake:
+    serve, options, n_in, n_out, stages = STREAMS[protocol]
+    with serve(plays=PLAYS, load_ms=1500.0) as fake:
         env = {"FAKE_KEY": "sk-not-for-the-report"}
         result = run(tmp_path, fake.url, protocol, 3, *MODEL, *TEXT, "--api-key-env", "FAKE_KEY", env=env, **options)
     assert result.statuses() == [Status.OK, Status.REFUSED if "anthropic" in protocol else Status.HTTP, Status.PROTOCOL]
@@ -108,44 +144,31 @@ def test_a_vendors_stream_is_measured_and_its_failures_keep_what_came(protocol: 
     assert result.records["n_chunks"].tolist() == [5, 3, 3]
     assert (result.records["n_in"][0], result.records["n_out"][0]) == (n_in, n_out)
     assert result.records["tokens_from"][0] == TokensFrom.USAGE
+    assert result.timings[0] == stages
     assert ("Overloaded" if "anthropic" in protocol else "it broke") in (result.errors[1] or "")
     assert "sk-not-for-the-report" not in "".join(map(str, result.errors))
 
 
-def test_thinking_comes_before_the_answer(tmp_path: Path) -> None:
-    """2 requests to each of two vendors."""
+def test_thinking_comes_before_the_answer() -> None:
+    """1 request to each of two vendors."""
     cases: Sequence[tuple[str, Serve, dict[str, Any]]] = (
         ("anthropic-messages", anthropic.serve, {"thinking_budget": 1024}),
         ("ollama-chat", ollama.serve, {"think": True}),
     )
-    for number, (protocol, serve, options) in enumerate(cases):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for protocol, serve, options in cases:
         with serve(reasoning=2, tokens=3) as fake:
-            result = run(
-                folder, fake.url, protocol, 2, *MODEL, *TEXT, env={"PLIMSOLL_API_KEY": "sk-any-key"}, **options
-            )
-        assert result.statuses() == [Status.OK, Status.OK]
-        for row in range(2):
-            arrived = result.arrivals(row)
-            assert len(arrived) == 5
-            assert int(result.records["first_answer_ns"][row]) + result.t0 == arrived[2]
+            (x,) = ask(fake.url, protocol, 1, **options)
+        assert (x.status, x.n_chunks, x.n_out) == (Status.OK, 5, 5)
+        assert x.first_token_ns == x.chunk_ns[0]
+        assert x.first_answer_ns == x.chunk_ns[2]
 
 
-def test_what_a_server_says_of_its_stages_reaches_the_anatomy(tmp_path: Path) -> None:
-    """2 requests each; the stages are those of the fakes' scripts."""
-    cases: Sequence[tuple[str, Serve, dict[str, Any], str]] = (
-        ("ollama-generate", ollama.serve, {}, "load;dur=1500.000;desc=\"cold model\", prefill;dur=20.000, decode;dur=20.000"),
-        ("llamacpp-completion", llamacpp.serve, {}, "prefill;dur=20.000, decode;dur=20.000"),
-        ("tgi-generate", tgi.serve, {"stream": False}, "validation;dur=1.000, queue;dur=9.000, inference;dur=20.000"),
-    )  # fmt: skip
-    for number, (protocol, serve, options, stages) in enumerate(cases):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with serve(load_ms=1500.0) as fake:
-            result = run(folder, fake.url, protocol, 2, *MODEL, *TEXT, **options)
-        assert result.statuses() == [Status.OK, Status.OK]
-        assert result.timings == [stages, stages]
+def test_the_stages_and_counts_of_an_answer_in_one_piece_come_from_its_headers() -> None:
+    """1 request to TGI's /generate."""
+    with tgi.serve() as fake:
+        (x,) = ask(fake.url, "tgi-generate", 1, stream=False)
+    assert (x.status, x.n_in, x.n_out, x.n_chunks) == (Status.OK, 6, 5, 0)
+    assert x.server_timing == "validation;dur=1.000, queue;dur=9.000, inference;dur=20.000"
 
 
 # -- the bundled server's routes -----------------------------------------------------------------------------------
@@ -153,44 +176,40 @@ def test_what_a_server_says_of_its_stages_reaches_the_anatomy(tmp_path: Path) ->
 BUNDLED = ("--model", "scripted", "--ttft", "20ms", "--itl", "5ms")
 
 
-@pytest.mark.parametrize("protocol", ["openai-responses", "ollama-generate", "ollama-chat", "triton-generate"])
+STREAMED = ("openai-responses", "ollama-generate", "ollama-chat", "triton-generate")
+
+
+@pytest.mark.parametrize("protocol", STREAMED)
 def test_the_bundled_servers_streams_are_measured_against_its_own_log(protocol: str, tmp_path: Path) -> None:
-    """3 requests whole, 2 that fail and 2 that break, 6 tokens 5 ms apart."""
-    results = {}
+    """3 requests, 6 tokens 5 ms apart."""
     with server(*BUNDLED) as target:
-        for name, script in (("whole", {}), ("error", {"error_at": 3}), ("cut", {"cut_at": 3})):
-            folder = tmp_path / name
-            folder.mkdir()
-            extra: dict[str, Any] = {"extra_body": {"plimsoll": script}} if script else {}
-            n = 2 if script else 3
-            flags = ("--model", "scripted", "--output-tokens", "6")
-            results[name] = run(folder, target.url, protocol, n, *flags, **extra)
+        result = run(tmp_path, target.url, protocol, 3, "--model", "scripted", "--output-tokens", "6")
         truth = target.truth()
-    whole = results["whole"]
-    assert whole.statuses() == [Status.OK] * 3
+    assert result.statuses() == [Status.OK] * 3
     counted = TokensFrom.CHUNKS if protocol == "triton-generate" else TokensFrom.USAGE
-    assert whole.records["n_out"].tolist() == [6] * 3
-    assert whole.records["tokens_from"].tolist() == [counted] * 3
-    for row, request_id in enumerate(whole.ids):
+    assert result.records["n_out"].tolist() == [6] * 3
+    assert result.records["tokens_from"].tolist() == [counted] * 3
+    for row, request_id in enumerate(result.ids):
         written = np.array(truth[request_id]["tokens"])[:, 0]
-        arrived = whole.arrivals(row)
+        arrived = result.arrivals(row)
         assert len(arrived) == 6
         assert (arrived >= written - EARLY_NS).all()
         assert (arrived[:-1] < written[1:]).all()
-    assert results["error"].statuses() == [Status.HTTP] * 2
-    assert results["cut"].statuses() == [Status.PROTOCOL] * 2
-    for name in ("error", "cut"):
-        assert results[name].records["n_chunks"].tolist() == [3, 3]
+    assert all("decode;dur=" in (timing or "") for timing in result.timings)
 
 
-@pytest.mark.parametrize("protocol", ["openai-responses", "ollama-generate", "triton-generate"])
-def test_an_answer_in_one_piece_has_no_chunks(protocol: str, tmp_path: Path) -> None:
-    """2 requests."""
+def test_the_bundled_servers_failures_keep_what_came_and_whole_answers_have_no_chunks() -> None:
+    """3 requests to each of four routes: one fails, one breaks, one comes in one piece."""
     with server(*BUNDLED) as target:
-        result = run(tmp_path, target.url, protocol, 2, "--model", "scripted", "--output-tokens", "3", stream=False)
-    assert result.statuses() == [Status.OK, Status.OK]
-    assert result.records["n_chunks"].tolist() == [0, 0]
-    assert result.records["n_out"].tolist() == ([-1, -1] if protocol == "triton-generate" else [3, 3])
+        for protocol in STREAMED:
+            (error,) = ask(target.url, protocol, 1, extra_body={"plimsoll": {"error_at": 3}})
+            assert (error.status, error.n_chunks) == (Status.HTTP, 3), protocol
+            assert error.error
+            (cut,) = ask(target.url, protocol, 1, extra_body={"plimsoll": {"cut_at": 3}})
+            assert (cut.status, cut.n_chunks) == (Status.PROTOCOL, 3), protocol
+            (whole,) = ask(target.url, protocol, 1, stream=False)
+            counted = -1 if protocol == "triton-generate" else 5
+            assert (whole.status, whole.n_chunks, whole.n_out) == (Status.OK, 0, counted), protocol
 
 
 # -- servers that compute tensors, or that have no protocol --------------------------------------------------------
@@ -245,12 +264,15 @@ PLAIN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("framing", PLAIN)
+PLAYS_OF_PLAIN: tuple[dict[str, Any], ...] = ({}, {"cut_at": 3}, {"status": 503})
+BODY = '{"prompt": {{ prompt | tojson }}}'
+
+
+@pytest.mark.parametrize("framing", ["chunks", "typed"])
 def test_a_server_without_a_protocol_is_described_by_options_alone(framing: str, tmp_path: Path) -> None:
     """3 requests: whole, cut, and shed as Ray Serve and BentoML do when they are full."""
-    with plain_http.serve(plays=({}, {"cut_at": 3}, {"status": 503})) as fake:
-        options = {"body": '{"prompt": {{ prompt | tojson }}}', **PLAIN[framing]}
-        result = run(tmp_path, f"{fake.url}/{framing}", "http", 3, **options)
+    with plain_http.serve(plays=PLAYS_OF_PLAIN) as fake:
+        result = run(tmp_path, f"{fake.url}/{framing}", "http", 3, body=BODY, **PLAIN[framing])
     assert result.statuses() == [Status.OK, Status.PROTOCOL, Status.REFUSED]
     for row in (0, 1):
         check_stamps(result, row, fake.log[row])
@@ -260,12 +282,26 @@ def test_a_server_without_a_protocol_is_described_by_options_alone(framing: str,
         assert (result.records["n_in"][0], result.records["n_out"][0]) == (3, 5)
 
 
+@pytest.mark.parametrize("framing", PLAIN)
+def test_every_framing_gives_a_chunk_for_each_piece(framing: str) -> None:
+    """4 requests: whole, cut, shed, and failed in the middle where the framing can say so."""
+    plays = (*PLAYS_OF_PLAIN, {"error_at": 3})
+    with plain_http.serve(plays=plays) as fake:
+        whole, cut, shed, failed = ask(f"{fake.url}/{framing}", "http", 4, body=BODY, **PLAIN[framing])
+    assert [whole.status, cut.status, shed.status] == [Status.OK, Status.PROTOCOL, Status.REFUSED]
+    assert [whole.n_chunks, cut.n_chunks, shed.n_chunks] == [5, 3, 0]
+    for exchange, entry in zip((whole, cut), fake.log, strict=False):
+        assert all(got >= sent - EARLY_NS for got, sent in zip(exchange.chunk_ns, entry.sent_ns, strict=True))
+    if framing not in ("lines", "chunks"):
+        assert (failed.status, failed.n_chunks) == (Status.HTTP, 3)
+        assert "it broke" in (failed.error or "")
+
+
 def test_a_form_arrives_as_a_server_reads_it(tmp_path: Path) -> None:
     """1 request."""
     (tmp_path / "a.txt").write_text("attached")
     with plain_http.serve() as fake:
-        options = {"form": {"q": "{{ prompt }}"}, "form_files": {"file": "a.txt"}}
-        result = run(tmp_path, f"{fake.url}/form", "http", 1, **options)
-    assert result.statuses() == [Status.OK]
-    assert fake.log[0].body["file"] == ["a.txt", "text/plain", "attached"]
-    assert fake.log[0].body["q"][2]
+        options = {"form": {"q": "{{ prompt }}"}, "form_files": {"file": str(tmp_path / "a.txt")}}
+        (x,) = ask(f"{fake.url}/form", "http", 1, **options)
+    assert x.status == Status.OK
+    assert fake.log[0].body == {"file": ["a.txt", "text/plain", "attached"], "q": [None, None, "hello"]}

@@ -5,6 +5,7 @@ It knows no message types: bytes in, bytes out. ``/fake.Svc/Unary``, ``/ServerSt
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-Script = Callable[["Log", Any, Any], Any]
+Script = Callable[["Log", Any, Any], Awaitable[Any]]
 
 
 @dataclass
@@ -24,7 +25,9 @@ class Log:
     metadata: list[dict[str, Any]] = field(default_factory=list)
     received: list[tuple[int, bytes]] = field(default_factory=list)
     sent_ns: list[int] = field(default_factory=list)
+    method: str = ""
     cancelled: int = 0
+    ended: int = 0
     half_closed_ns: list[int] = field(default_factory=list)
     deadlines_s: list[float | None] = field(default_factory=list)
 
@@ -40,7 +43,7 @@ class Log:
 
 @asynccontextmanager
 async def scripted_server(
-    script: Callable[[Log, Any, Any], Awaitable[Any]],
+    script: Script,
     credentials: grpc.ServerCredentials | None = None,
     options: tuple[tuple[str, Any], ...] = (),
 ) -> AsyncIterator[tuple[str, Log, grpc.aio.Server]]:
@@ -49,19 +52,25 @@ async def scripted_server(
     """
     log = Log()
 
-    async def handle(requests: Any, context: Any) -> Any:
-        log.see(context)
-        try:
-            return await script(log, requests, context)
-        finally:
-            if context.cancelled():
+    def handler(name: str) -> Any:
+        async def handle(requests: Any, context: Any) -> Any:
+            log.see(context)
+            log.method = name
+            try:
+                return await script(log, requests, context)
+            except asyncio.CancelledError:
                 log.cancelled += 1
+                raise
+            finally:
+                log.ended += 1
+
+        return handle
 
     handlers = {
-        "Unary": grpc.unary_unary_rpc_method_handler(handle),
-        "ServerStream": grpc.unary_stream_rpc_method_handler(handle),
-        "ClientStream": grpc.stream_unary_rpc_method_handler(handle),
-        "Bidi": grpc.stream_stream_rpc_method_handler(handle),
+        "Unary": grpc.unary_unary_rpc_method_handler(handler("Unary")),
+        "ServerStream": grpc.unary_stream_rpc_method_handler(handler("ServerStream")),
+        "ClientStream": grpc.stream_unary_rpc_method_handler(handler("ClientStream")),
+        "Bidi": grpc.stream_stream_rpc_method_handler(handler("Bidi")),
     }
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0), *options))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("fake.Svc", handlers),))

@@ -124,6 +124,10 @@ class Conversation:
         self._last = max(self._last, asyncio.get_running_loop().time() + after_ms / 1000)
         self._queue.put_nowait((self._last, message, kind, facts))
 
+    def behind_ms(self) -> float:
+        """How long what was said already still takes to go out."""
+        return max(0.0, (self._last - asyncio.get_running_loop().time()) * 1000)
+
     async def _send(self) -> None:
         loop = asyncio.get_running_loop()
         while True:

@@ -23,7 +23,19 @@ tame = st.tuples(
     st.sampled_from([b"\n\n", b"\r\n\r\n"]),
     st.lists(st.binary(max_size=6).map(lambda b: b.translate(None, b"\r\n")), max_size=8),
 ).map(lambda parts: b"".join(parts[0] + payload + parts[1] for payload in parts[2]))
-streams = hostile | tame | st.tuples(tame, hostile).map(b"".join)
+words = st.binary(max_size=4).map(lambda b: b.translate(None, b"\r\n"))
+#: Events with names, as typed APIs send them, and now and then one without or one that is not quite so.
+named = st.lists(
+    st.one_of(
+        st.builds(lambda name, data: b"event: " + name + b"\ndata: " + data + b"\n\n", words, words),
+        st.builds(lambda data: b"data: " + data + b"\n\n", words),
+        st.sampled_from(
+            [b"event: x\n\n", b"\n", b"data:x\n\n", b"event:x\ndata: y\n\n", b": ping\n\n", b"data: x\ndata: y\n\n"]
+        ),
+    ),
+    max_size=6,
+).map(b"".join)
+streams = hostile | tame | named | st.tuples(tame, hostile).map(b"".join)
 
 
 @st.composite

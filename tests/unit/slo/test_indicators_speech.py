@@ -39,7 +39,6 @@ LISTENED = {
     "longest_stall": [50 * MS],
     "playback_stalls": [1],
     "startup_delay": [50 * MS],
-    "audio_per_second": [0.2 / 3.15],
     "wer": [0.2],
     "partial_churn": [0.1],
 }

@@ -1,0 +1,260 @@
+"""Kyutai's moshi-server: streaming recognition (``kyutai-stt``) and synthesis (``kyutai-tts``), MessagePack both ways at 24 kHz.
+
+Words only ever come on, none is revised. The model hears ahead, so what the audio's end was worth is asked with a Marker: it comes
+back when all audio before it has been heard, and only while more audio, silence, follows it. Needs ``pip install plimsoll[speech]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from harness import outcome
+from harness.client import Client, ProtocolSpec, Target
+from harness.dialogue import DONE, NOTHING, READY, Message, Script, messages_of
+from harness.errors import HarnessFault
+from harness.exchange import Exchange
+from harness.handshake import handshake_headers, request_target
+from harness.live_messages import Said, fault_in, member, ns_of, text_at
+from harness.options import STRICT, accept, problems
+from harness.secrets import sensitive_values
+from harness.speech.account import Account, keyed, recognised, synthesised
+from harness.speech.events import Sound
+from harness.speech.feeding import feed, text_of
+from harness.speech.live import LiveAudio, audio_problems, clip_of, live_audio
+from harness.speech.options import AudioOptions
+from scenarios.payload import Payload
+
+_RATE = 24_000
+#: 1920 samples, one step of the model.
+_FRAME_NS = 80_000_000
+_SILENCE_NS = 5_000_000_000
+_MARKER_ID = 1
+_KEY = "kyutai-api-key"
+#: What a server that was set up by the book takes.
+_OPEN_KEY = {_KEY: "public_token"}
+_SHED = ("no free channel",)
+_LONGEST_WORD = 200
+_MARKER, _READY, _ERROR = (b"\xa4type" + bytes([0xA0 + len(name)]) + name for name in (b"Marker", b"Ready", b"Error"))
+
+
+class RecognitionOptions(BaseModel):
+    """Options of ``kyutai-stt``.
+
+    ``pause_threshold``: above this probability of a pause, by the server's own prediction number ``pause_head``, the speaker is
+    taken to have finished (null: no endpoints are read).
+    """
+
+    model_config = STRICT
+    audio: AudioOptions = AudioOptions()
+    pause_threshold: float | None = Field(default=None, gt=0, lt=1)
+    pause_head: int = Field(default=2, ge=0)
+    query: dict[str, str | int | float | bool] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+
+class SpeechOptions(BaseModel):
+    """Options of ``kyutai-tts``.
+
+    The text goes out in single words, as the server takes it. ``words_per_s``: null sends all at once, a number word by word, as a language
+    model would write them. ``voice`` null leaves the server's own.
+    """
+
+    model_config = STRICT
+    voice: str | None = None
+    words_per_s: float | None = Field(default=None, gt=0, le=1000)
+    query: dict[str, str | int | float | bool] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+
+def _msgpack() -> Any:
+    try:
+        import msgpack
+    except ImportError:
+        raise HarnessFault("kyutai: the package msgpack is missing. Run pip install 'plimsoll[speech]'") from None
+    return msgpack
+
+
+def _missing() -> list[str]:
+    try:
+        _msgpack()
+    except HarnessFault as fault:
+        return list(fault.errors)
+    return []
+
+
+def _heard(message: bytes) -> int:
+    """Looks for the kind of a message, which comes first in it."""
+    head = message[:64]
+    if _READY in head:
+        return READY
+    return DONE if _MARKER in head or _ERROR in head else NOTHING
+
+
+def _read(exchange: Exchange) -> Said:
+    """Every message as an object, up to one that is none."""
+    unpack = _msgpack().unpackb
+    found: list[tuple[int, dict[str, Any] | bytes]] = []
+    for number, (t_ns, data, text) in enumerate(messages_of(exchange), 1):
+        if text:
+            continue
+        try:
+            value = unpack(data, strict_map_key=False)
+        except (ValueError, TypeError, OverflowError) as error:
+            return Said(tuple(found), f"message {number} is not MessagePack: {outcome.excerpt(str(error).encode())}")
+        if isinstance(value, dict):
+            found.append((t_ns, value))
+    return Said(tuple(found))
+
+
+class RecognitionDialogue:
+    """``/api/asr-streaming``."""
+
+    __slots__ = ("_headers", "_options", "_path", "_secrets")
+
+    def __init__(self, target: Target) -> None:
+        self._options = accept(RecognitionOptions, target.options)
+        self._secrets = sensitive_values(target.headers)
+        self._headers = handshake_headers(keyed(target.headers, _KEY), "bearer", _OPEN_KEY)
+        self._path = request_target(target.url, "/api/asr-streaming", self._options.path, dict(self._options.query))
+
+    def encode(self, payload: Payload) -> Script:
+        clip = clip_of(payload, "kyutai-stt")
+        live = live_audio(clip, self._options.audio, "float32", _RATE, frame_ns=_FRAME_NS, silence_ns=_SILENCE_NS)
+        fields = live.script(_audio_messages(live))
+        marker = _pack({"type": "Marker", "id": _MARKER_ID})
+        ends = np.cumsum([len(frame) // 4 for frame in live.frames])
+        at = min(len(live.frames), int(np.searchsorted(ends, len(live.clip.pcm))) + 1)
+        # The question goes out right behind the frame that holds the clip's end.
+        fields["frames"] = (*fields["frames"][:at], Message(marker), *fields["frames"][at:])
+        due_ns = live.due_ns[at - 1] if at else 0
+        fields["due_ns"] = (*live.due_ns[:at], due_ns, *live.due_ns[at:])
+        fields["needed"] = len(fields["frames"])  # silence until the answer comes, which ends the session
+        return Script(self._path, self._headers, waits=True, ends_on_close=False, **fields)
+
+    def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
+        return _heard(message)
+
+    def settle(self, exchange: Exchange) -> None:
+        words = _Words(self._options.pause_threshold, self._options.pause_head)
+        recognised(exchange, words.tell, self._options.audio.normaliser, self._secrets, _read(exchange))
+
+
+class _Words:
+    """Words as they come, and the pause after them."""
+
+    def __init__(self, threshold: float | None, head: int) -> None:
+        self.threshold = threshold
+        self.head = head
+        self.speaking = False
+
+    def tell(self, account: Account, t_ns: int, said: Any) -> None:
+        kind = text_at(said, "type")
+        if kind == "Word":
+            account.heard(t_ns, text_at(said, "text"), True, ns_of(said.get("start_time")))
+            self.speaking = True
+        elif kind == "EndWord":
+            account.reached(ns_of(said.get("stop_time")))
+        elif kind == "Error":
+            account.fault = fault_in(said, ("message",), ("code",), _SHED)
+        elif kind == "Step" and self.threshold is not None and self.speaking:
+            likely = member(said, "prs", self.head)
+            if type(likely) in (int, float) and likely > self.threshold:
+                account.ended(t_ns)
+                self.speaking = False
+
+
+class SpeechDialogue:
+    """``/api/tts_streaming``."""
+
+    __slots__ = ("_headers", "_options", "_path", "_secrets")
+
+    def __init__(self, target: Target) -> None:
+        options = self._options = accept(SpeechOptions, target.options)
+        self._secrets = sensitive_values(target.headers)
+        self._headers = handshake_headers(keyed(target.headers, _KEY), "bearer", _OPEN_KEY)
+        query = {"voice": options.voice, "format": "PcmMessagePack", **options.query}
+        self._path = request_target(target.url, "/api/tts_streaming", options.path, query)
+
+    def encode(self, payload: Payload) -> Script:
+        text, speed = text_of(payload, "kyutai-tts"), self._options.words_per_s
+        # Always cut into words; without a speed they are all due at once.
+        pieces = [(due_ns if speed else 0, word) for due_ns, word in feed(text, speed or 1.0, _LONGEST_WORD)]
+        return Script(
+            self._path,
+            self._headers,
+            waits=True,
+            frames=tuple(Message(_pack({"type": "Text", "text": word.strip()})) for _, word in pieces),
+            due_ns=tuple(due_ns for due_ns, _ in pieces),
+            closing=(Message(_pack({"type": "Eos"})),),
+            closing_ns=pieces[-1][0],
+            n_in=payload.n_in,
+        )
+
+    def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
+        return _heard(message)
+
+    def settle(self, exchange: Exchange) -> None:
+        synthesised(exchange, _tell_sound, self._secrets, _read(exchange))
+
+
+def _tell_sound(account: Account, t_ns: int, said: Any) -> None:
+    kind = text_at(said, "type")
+    if kind == "Error":
+        account.fault = fault_in(said, ("message",), ("code",), _SHED)
+    if kind != "Audio":
+        return
+    try:
+        samples = np.asarray(said.get("pcm"), np.float32)
+    except (ValueError, TypeError, OverflowError):
+        samples = np.zeros((0, 0), np.float32)
+    if samples.ndim != 1:
+        account.broken = "its audio is no list of numbers"
+    elif len(samples):
+        account.sounds.append(Sound(t_ns, np.clip(np.nan_to_num(samples), -1, 1), _RATE))
+
+
+def _audio_messages(live: LiveAudio) -> list[Message]:
+    return [Message(_pack({"type": "Audio", "pcm": np.frombuffer(frame, "<f4").tolist()})) for frame in live.frames]
+
+
+def _pack(value: dict[str, Any]) -> bytes:
+    packed: bytes = _msgpack().packb(value, use_single_float=True)
+    return packed
+
+
+def _build_recognition(target: Target, clock: Any) -> Client:
+    from harness.websocket_pool import WebSocketClient
+
+    return WebSocketClient(target, clock, RecognitionDialogue(target))
+
+
+def _build_speech(target: Target, clock: Any) -> Client:
+    from harness.websocket_pool import WebSocketClient
+
+    return WebSocketClient(target, clock, SpeechDialogue(target))
+
+
+def _check_recognition(options: Mapping[str, Any]) -> list[str]:
+    found = problems(RecognitionOptions, options)
+    if found:
+        return found
+    given = accept(RecognitionOptions, options)
+    return _missing() + audio_problems(given.audio, "float32", _RATE, frame_ns=_FRAME_NS)
+
+
+def _check_speech(options: Mapping[str, Any]) -> list[str]:
+    return problems(SpeechOptions, options) or _missing()
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "kyutai-stt", "Kyutai moshi-server: live speech to text", _build_recognition, _check_recognition, streaming=True
+    ),
+    ProtocolSpec(
+        "kyutai-tts", "Kyutai moshi-server: live text to speech", _build_speech, _check_speech, streaming=True
+    ),
+)

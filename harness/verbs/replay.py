@@ -1,0 +1,69 @@
+"""``plimsoll replay``: the load of a run, or of a trace file, once more. A short way to write ``run --kind replay``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.errors import HarnessFault
+from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
+
+
+def replay(
+    recording: Annotated[
+        str,
+        typer.Argument(metavar="RUN_OR_TRACE", help="A run directory, or a trace file (Mooncake, Azure, JSONL, CSV)."),
+    ],
+    speed: Annotated[float | None, typer.Option(help="So many times as fast as it was recorded.")] = None,
+    window: Annotated[str | None, typer.Option(metavar="A..B", help="Only this part of it: 10m..20m.")] = None,
+    max_queries: Annotated[int | None, typer.Option(metavar="N", help="Only its first N queries.")] = None,
+    url: Annotated[str | None, typer.Option(help="The endpoint. Default: the run's; else the bundled server.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="How to talk to it. Default: as the run did.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name to ask for. Default: the run's.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="K=V", help="A protocol option (V is YAML). Repeatable.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Load-generating processes.")] = None,
+    warmup: Annotated[str | None, typer.Option(metavar="D", help="Load before the measured run, not judged.")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a request up after this.")] = None,
+    slo: Slo = None,
+    goodput: Goodput = None,
+    preset: PresetOption = None,
+    confidence: Confidence = None,
+    production_rate: ProductionRate = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory (default: runs/NAME-TIME).")] = None,
+    format: FormatOption = None,
+    json_: Json = False,
+) -> None:
+    """Repeat a recording: the same times (and lengths, or samples), faster if asked."""
+    from harness.job import one_on_stdout, prepare
+    from harness.promises import Asked
+    from harness.session import run_job
+    from harness.verbs.run import pairs, yaml_values
+
+    base = _scenario_of(Path(recording))
+    flags: dict[str, Any] = {
+        "kind": "replay", "trace": str(Path(recording).resolve()), "speed": speed, "window": window,
+        "max_queries": max_queries, "url": url, "protocol": protocol, "model": model, "workers": workers,
+        "warmup": warmup, "timeout": timeout, "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+    }  # fmt: skip
+    asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
+    if problems := one_on_stdout(format or [], json_):
+        raise HarnessFault(problems)
+    prepared = prepare(base, flags, asked, format or [], out)  # type: ignore[arg-type]
+    raise typer.Exit(run_job(prepared, as_json=json_))
+
+
+def _scenario_of(recording: Path) -> str | None:
+    """The scenario that a run left in its directory: target, samples and objectives come from it."""
+    if not recording.exists():
+        raise HarnessFault(f"{recording}: does not exist. Give a run directory or a trace file")
+    written = recording / "scenario.yaml"
+    return str(written) if written.is_file() else None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command()(replay)

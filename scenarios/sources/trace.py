@@ -1,0 +1,109 @@
+"""Trace: prompts of recorded lengths, and of recorded likeness where the recording tells it.
+
+Row i of the trace (in order of time) is sample i: a prompt of its length, asking for an answer of its length. Where rows have ids
+of their prompt's blocks (Mooncake's ``hash_ids``, one per 512 tokens) each id has a text of its own, so that prompts share exactly
+the prefixes that the recorded ones shared, and a prefix cache finds them. Without ids no two prompts are alike. The words
+mean nothing. As the endpoint's tokenizer is not known, N tokens are N / ``tokens_per_word`` words; of a byte-level one
+(``unit: bytes``) lengths are exact. A recorded length of 0 is asked for as 1, and an unknown one takes the default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from scenarios.paths import FileName
+from scenarios.payload import Payload
+from scenarios.plan import IntArray
+from scenarios.seeds import child
+from scenarios.source import Source
+from scenarios.strict import STRICT
+from scenarios.traces import BLOCK_TOKENS, Columns, Format, Unit, read
+from scenarios.words import WORDS
+
+
+class TraceSource(BaseModel):
+    """The same file as ``params.trace`` of kind ``replay``, read the same way."""
+
+    model_config = STRICT
+    kind: Literal["trace"] = "trace"
+    path: FileName = Field(description="A trace file, or a run directory; relative to the scenario file's folder.")
+    format: Format = Field(default="auto", description="auto, mooncake, azure, jsonl, csv or run.")
+    columns: Columns = Field(default_factory=Columns, description="Names of the columns, of formats jsonl and csv.")
+    time_unit: Unit = Field(default="s", description="Unit of a time that is a number, of jsonl and csv.")
+    prompt_tokens: int = Field(
+        default=200, ge=1, le=10_000_000, description="Length of prompts whose length is unknown."
+    )
+    output_tokens: int | None = Field(
+        default=None, ge=1, le=10_000_000, description="Tokens to ask for where unknown; null leaves it to the server."
+    )
+    max_prompt_tokens: int | None = Field(default=None, ge=1, description="Longer prompts are cut to this.")
+    max_output_tokens: int | None = Field(default=None, ge=1, description="Longer answers are asked for as this.")
+    unit: Literal["tokens", "bytes"] = Field(default="tokens", description="bytes: prompt lengths are exact bytes.")
+    tokens_per_word: float = Field(default=1.3, gt=0.1, le=20, description="Of the endpoint's tokenizer, about.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompts:
+    """Makes each prompt when it is asked for; the same index gives the same prompt."""
+
+    params: TraceSource
+    seed: int
+    n_in: IntArray
+    n_out: IntArray
+    blocks: tuple[tuple[int, ...], ...] | None
+
+    def __len__(self) -> int:
+        return len(self.n_in)
+
+    def payload(self, index: int) -> Payload:
+        if not 0 <= index < len(self):
+            raise IndexError(f"there is no sample {index} among {len(self)}")
+        length = int(self.n_in[index])
+        ids = self.blocks[index] if self.blocks is not None else ()
+        parts, left = [], length
+        for block in ids:
+            if left <= 0:
+                break
+            parts.append(self._text(f"block {block}", min(left, BLOCK_TOKENS)))
+            left -= BLOCK_TOKENS
+        if left > 0:
+            parts.append(self._text(f"row {index}", left))
+        glue = " " if self.params.unit == "tokens" else ""
+        return Payload(prompt=glue.join(parts), n_in=length, max_output_tokens=int(self.n_out[index]))
+
+    def _text(self, name: str, length: int) -> str:
+        """The first so many tokens of an endless text of that name: a shorter one is the beginning of a longer one."""
+        rng = np.random.Generator(np.random.PCG64(child(self.seed, name)))
+        if self.params.unit == "tokens":
+            words = max(1, round(length / self.params.tokens_per_word))
+            return " ".join(WORDS[i] for i in rng.integers(0, len(WORDS), words).tolist())
+        # A word and its space are at least 4 bytes, so this many words always reach the length.
+        return " ".join(WORDS[i] for i in rng.integers(0, len(WORDS), length // 4 + 1).tolist())[:length]
+
+
+def _lengths(known: IntArray, otherwise: int, most: int | None) -> IntArray:
+    lengths = np.where(known >= 0, np.maximum(known, 1), otherwise)
+    return lengths if most is None else np.minimum(lengths, most)
+
+
+def _build(params: TraceSource, seed: int) -> _Prompts:
+    trace = read(Path(params.path), "source.path", params.format, params.columns, params.time_unit)
+    n_in = _lengths(trace.n_in, params.prompt_tokens, params.max_prompt_tokens)
+    unknown = -1 if params.output_tokens is None else params.output_tokens
+    n_out = _lengths(trace.n_out, unknown, params.max_output_tokens)
+    return _Prompts(params, child(seed, "trace"), n_in, n_out, trace.blocks)
+
+
+SOURCE = Source(
+    name="trace",
+    summary="Prompts and answers of recorded lengths, with the prefixes that the recorded ones shared.",
+    params=TraceSource,
+    build=_build,
+    sample_file='{"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [0, 1]}\n'
+    '{"timestamp": 900, "input_length": 40, "output_length": 8, "hash_ids": [2]}\n',
+)

@@ -1,0 +1,116 @@
+"""Sessions as the transport leaves them: for tests of what a live protocol says, hears and makes of it. No socket is involved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from harness.dialogue import Dialogue, Script
+from harness.exchange import Exchange, SessionStamps
+from harness.websocket_session import Prepared
+from scenarios.clip import Clip, Word
+from scenarios.payload import Payload
+from slo.records import Status
+from tests.finished import MS, finished
+
+#: 900 ms of speech in a second of audio; the microphone starts at 0.
+WORDS = (Word("one", 0, 400 * MS), Word("two", 400 * MS, 900 * MS))
+CLIP = Clip((3000 * np.sin(np.arange(16_000) * 0.1)).astype(np.int16), 16_000, 0, 900 * MS, "one two", WORDS, "s")
+AUDIO = Payload(data={"clip": CLIP}, media_ns=CLIP.duration_ns, reference="one two")
+TEXT = Payload(prompt="mind the gap", n_in=3, max_output_tokens=9)
+
+At = tuple[int, dict[str, Any] | bytes | str]
+
+
+def begun(script: Script) -> Exchange:
+    """A session that stands and has heard nothing."""
+    exchange = finished([], code=101, content_type=None)
+    exchange.request = Prepared(script, b"", (), b"")
+    exchange.n_in, exchange.media_ns = script.n_in, script.media_ns
+    stamps = exchange.session = SessionStamps()
+    stamps.open_ns, stamps.pace, stamps.frame_ns = 0, script.pace, script.frame_ns
+    if script.frame_ns >= 0:
+        stamps.media_start_ns = 0
+    if script.clip is not None and script.clip.onset_ns >= 0:
+        stamps.speech_start_ns, stamps.speech_end_ns = script.clip.onset_ns, script.clip.offset_ns
+    return exchange
+
+
+def hear(talk: Dialogue, script: Script, messages: Sequence[At]) -> tuple[Exchange, list[int]]:
+    """The session with (ms, message), and what ``hear`` answered to each. Mappings and str are text, bytes binary."""
+    exchange = begun(script)
+    answers = []
+    for at_ms, message in messages:
+        data = json.dumps(message) if isinstance(message, dict) else message
+        text = isinstance(data, str)
+        raw = data.encode() if isinstance(data, str) else data
+        exchange.body += raw
+        exchange.mark_ns.append(at_ms * MS)
+        exchange.mark_end.append(len(exchange.body))
+        assert exchange.session is not None
+        exchange.session.texts.append(text)
+        answers.append(talk.hear(exchange, raw, text))
+    return exchange, answers
+
+
+def settled(
+    talk: Dialogue,
+    payload: Payload,
+    messages: Sequence[At],
+    status: Status = Status.OK,
+    error: str | None = None,
+) -> Exchange:
+    """The session with those messages, settled after it ended with ``status``."""
+    exchange, _ = hear(talk, talk.encode(payload), messages)
+    exchange.status, exchange.error = int(status), error
+    talk.settle(exchange)
+    return exchange
+
+
+_SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4)
+)
+
+
+def hostile(kinds: Sequence[str], members: Sequence[str]) -> st.SearchStrategy[list[tuple[bytes, bool]]]:
+    """Sessions of messages that look like a protocol's: its kinds and members, with whatever in them; some are broken, some binary."""
+    names = st.sampled_from([*members, "type"])
+    values = st.recursive(
+        _SCALARS | st.sampled_from(kinds),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+        max_leaves=8,
+    )
+    objects = st.builds(
+        lambda kind, rest: json.dumps({"type": kind, **rest}).encode(),
+        st.sampled_from(kinds),
+        st.dictionaries(names, values, max_size=6),
+    )
+    text = objects | values.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=12)
+    return st.lists(st.tuples(text, st.just(True)) | st.tuples(st.binary(max_size=9), st.just(False)), max_size=8)
+
+
+def check_hostile(talk: Dialogue, payload: Payload, session: list[tuple[bytes, bool]], before: Status) -> None:
+    """Whatever came, hearing and settling raise nothing; a failure is explained and never undone."""
+    exchange = begun(talk.encode(payload))
+    assert exchange.session is not None
+    for i, (data, text) in enumerate(session):
+        exchange.body += data
+        exchange.mark_ns.append(i * 300 * MS)
+        exchange.mark_end.append(len(exchange.body))
+        exchange.session.texts.append(text)
+        assert talk.hear(exchange, data, text) in (0, 1, 2, 3)
+    exchange.status = int(before)
+    exchange.error = None if before is Status.OK else "the transport gave it up"
+    talk.settle(exchange)
+    after = Status(exchange.status)
+    if before not in (Status.OK, Status.PROTOCOL):
+        assert after is before
+    assert (exchange.error is None) == (after is Status.OK)
+    assert exchange.n_chunks == len(exchange.chunk_ns)
+    assert list(exchange.chunk_ns) == sorted(exchange.chunk_ns)
+    for name in ("chunk_cursor_ns", "chunk_audio_ns"):
+        assert len(getattr(exchange.session, name)) in (0, exchange.n_chunks)
