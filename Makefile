@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PEERS  := .venv-peers/.installed
+VENDORS := .venv-vendors/.installed
 
 # The tests start hundreds of processes; without bytecode on disk each would compile some 500 modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,6 +29,12 @@ $(PEERS): requirements-peers.lock
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-peers.lock
 	@touch $@
 
+# The services' own SDKs prove our fakes of them; several want websockets < 16, the bundled server's peers 17.
+$(VENDORS): requirements-vendors.lock
+	@test -x .venv-vendors/bin/python || $(PYTHON) -m venv .venv-vendors
+	.venv-vendors/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-vendors.lock
+	@touch $@
+
 demo: $(STAMP)  ## start the bundled server, drive it for 30 s, print the verdict, leave runs/demo-*/report.html
 	$(BIN)/plimsoll run demo
 
@@ -43,7 +50,7 @@ check: $(STAMP)  ## style, types, generated docs
 unit: $(STAMP)  ## fast tests: no network, no sleep
 	$(BIN)/python -m pytest -q -n 2 tests --ignore=tests/e2e --ignore=tests/bench
 
-e2e: $(STAMP) $(PEERS)  ## real processes and sockets, in real time: two at once, then those that judge times, one by one
+e2e: $(STAMP) $(PEERS) $(VENDORS)  ## real processes and sockets, in real time: two at once, then those that judge times, one by one
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not alone" tests/e2e
 	$(BIN)/python -m pytest -q -m alone tests/e2e
 
@@ -71,4 +78,4 @@ lock: $(STAMP)  ## pin again after pyproject.toml changed
 	sed -i "s/^torch==\(.*\)+cpu$$/torch==\1/" requirements.lock
 
 clean:
-	rm -rf $(VENV) .venv-peers build dist *.egg-info .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers .venv-vendors .venv-interop build dist *.egg-info .mypy_cache .ruff_cache

@@ -90,7 +90,9 @@ class ProtocolSpec:
     ``bundled_model`` is what the bundled server is started with for it where no model is named (None: a language model);
     ``grpc``: it is spoken on that server's gRPC port. ``prepare(target)``, if there is one, asks the endpoint once, before any
     worker starts, for what all of them need (a schema, say), and returns the target with it; it raises HarnessFault.
-    ``source`` is the kind of payload source that feeds it where no scenario names one.
+    ``source`` is the kind of payload source that feeds it where no scenario names one. ``answers``: where the text (or the list of
+    numbers) of an answer is, for accuracy runs: selectors (``harness.wire.pointer``) into an event or a whole answer, the first that
+    leads somewhere; none: the usual places.
     """
 
     name: str
@@ -103,3 +105,4 @@ class ProtocolSpec:
     grpc: bool = False
     source: str = "synthetic_text"
     prepare: Callable[[Target], Awaitable[Target]] | None = None
+    answers: tuple[str, ...] = ()

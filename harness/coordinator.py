@@ -31,6 +31,7 @@ from harness.outputs import gather
 from harness.plugins import protocols
 from harness.progress import Progress, Snapshot
 from harness.rundir import RunDirectory, Sealed, seal
+from harness.speech.options import stated_normaliser
 from scenarios import cancellation
 from scenarios.plan import Plan
 from scenarios.reference import Expected, references
@@ -172,6 +173,8 @@ class Coordinator:
             workers=shards,
         )
         manifest |= {**job.foreseen, "source_samples": n_samples}
+        if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
+            manifest["normaliser"] = stated_normaliser(target.options)
         if scenario.mode == "accuracy":
             self._gather_outputs(plan, run_id, references(source, scenario.reference))
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None

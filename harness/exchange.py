@@ -14,7 +14,7 @@ class SessionStamps:
     """What only a live session has: see ``slo.session_columns`` for each field. Made by the client or by ``settle``.
 
     Instants are absolute monotonic ns, durations ns, -1 "did not happen"; ``slice`` is a name ("": none).
-    ``texts`` is no column: 1 for each message that was text, 0 for a binary one.
+    No columns: ``texts`` (1 for each message that was text, 0 for a binary one) and ``heard`` (the transcript, None: none).
     """
 
     __slots__ = (
@@ -29,6 +29,7 @@ class SessionStamps:
         "first_partial_ns",
         "frame_lag_ns",
         "frame_ns",
+        "heard",
         "input_end_ns",
         "leading_silence_ns",
         "media_out_ns",
@@ -71,6 +72,7 @@ class SessionStamps:
         self.pace = -1
         self.slice = ""
         self.texts = bytearray()
+        self.heard: str | None = None
         self.chunk_audio_ns = array("q")
         self.chunk_cursor_ns = array("q")
         self.word_lag_ns = array("q")

@@ -116,13 +116,10 @@ class Recognition:
 
     def _hear(self, exchange: Exchange, message: bytes) -> int:
         # A message costs half a microsecond to read; needles would find a flag's two bytes in any transcript.
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
-        try:
-            ended = self._ends(self._method.response.FromString(message))
-        except DecodeError:
-            return NOTHING
-        return ENDPOINT if ended and after_speech(exchange) else NOTHING
+        said = read(self._method.response, message)
+        return ENDPOINT if said is not None and self._ends(said) and after_speech(exchange) else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
         """Transcripts and endpoints onto the exchange, then its failure if there was one."""
@@ -134,13 +131,12 @@ class Recognition:
         fail_by_account(exchange, account, self._secrets)
 
     def _read(self, exchange: Exchange, account: Account) -> None:
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
         stamps, kind = exchange.session, self._method.response
         for i, (t_ns, data) in enumerate(zip(exchange.mark_ns, messages_of(exchange), strict=True)):
-            try:
-                message = kind.FromString(bytes(data))
-            except DecodeError:
+            message: Any = read(kind, data)
+            if message is None:
                 account.broken = f"message {i + 1} is no {kind.DESCRIPTOR.full_name}"
                 return
             self._tell(account, t_ns, message)
@@ -203,13 +199,12 @@ class Synthesis:
 
     def settle(self, exchange: Exchange) -> None:
         """Sounds onto the exchange, then its failure; a success without any sound is one."""
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
         account, play, kind = Account(), decoder(self._codec, self._rate), self._method.response
         for i, (t_ns, data) in enumerate(zip(exchange.mark_ns, messages_of(exchange), strict=True)):
-            try:
-                message = kind.FromString(bytes(data))
-            except DecodeError:
+            message: Any = read(kind, data)
+            if message is None:
                 account.broken = f"message {i + 1} is no {kind.DESCRIPTOR.full_name}"
                 break
             account.sounded(t_ns, self._audio_of(message), play)

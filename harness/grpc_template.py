@@ -313,14 +313,13 @@ class _Scan:
 
     def read(self, exchange: Exchange) -> str | None:
         """Go through the messages; why one can't be read, or None. Stops at one that holds an error."""
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
         bound = self._bound
         kind, looks = bound.method.response, bool(bound.text)
         for i, data in enumerate(messages_of(exchange)):
-            try:
-                message = kind.FromString(bytes(data))
-            except DecodeError:
+            message = read(kind, data)
+            if message is None:
                 return f"message {i + 1} is no {kind.DESCRIPTOR.full_name}. Is it the right schema?"
             for path in bound.error:
                 found = path.find(message)
@@ -337,12 +336,11 @@ class _Scan:
 
     def text(self, exchange: Exchange) -> str | None:
         """See ``TemplateDialect.answer``."""
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
         parts: list[str] = []
-        try:
-            messages = [self._bound.method.response.FromString(bytes(data)) for data in messages_of(exchange)]
-        except DecodeError:
+        messages = [read(self._bound.method.response, data) for data in messages_of(exchange)]
+        if None in messages:
             return None
         for message in messages:
             found = [path.find(message) for path in self._bound.text]

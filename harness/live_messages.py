@@ -109,7 +109,7 @@ def text_at(value: Any, *path: str | int) -> str:
 
 def ns_of(value: Any, unit_ns: int = 1_000_000_000) -> int:
     """A position in audio in ns, from a number of seconds (or of ``unit_ns``); -1 for anything that is no such number."""
-    if type(value) not in (int, float) or not 0 <= value * (unit_ns / 1e9) < _LONGEST_S:
+    if type(value) not in (int, float) or not 0 <= value < _LONGEST_S * 1e9 / unit_ns:
         return -1
     position: int = round(value * unit_ns)
     return position

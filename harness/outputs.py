@@ -11,14 +11,16 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import orjson
 
 from harness import outcome
 from harness.exchange import Exchange
-from harness.wire import ndjson, pointer, sse
+from harness.wire import framing, pointer
+from harness.wire.framing import Stream
+from harness.wire.pointer import Selector
 from scenarios.plan import Plan
 from scenarios.reference import Expected
 from slo.accuracy import Answer
@@ -30,18 +32,24 @@ DATATYPES = {
     "BOOL": "?", "UINT8": "<u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "<i1", "INT16": "<i2",
     "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
 }  # fmt: skip
-_FIRST_CHOICE = tuple(
-    pointer.parse(text) for text in ("choices[0].delta.content", "choices[0].message.content", "choices[0].text")
+_USUAL = tuple(
+    pointer.parse_selector(text)
+    for text in (
+        *("choices[0].delta.content", "choices[0].message.content", "choices[0].text"),
+        *("text", "generated_text", "response"),
+    )
 )
-_GENERATED = tuple(pointer.parse(text) for text in ("text", "generated_text", "response"))
 
 
 class OutputLog:
     """The answers of one worker, a line each, on disk before the next one is settled."""
 
-    def __init__(self, folder: Path, worker: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, worker: int, options: Mapping[str, Any], answers: Sequence[str] = ()) -> None:
+        """``answers``: where the protocol has the text, if its options do not say."""
         self._file = (folder / f"outputs-w{worker:03d}.jsonl").open("wb", buffering=0)
-        self._paths = _paths(options.get("text_path"))
+        self._paths = _paths(options.get("text_path") or answers)
+        self._framing = str(options.get("framing", ""))
+        self._byte_order: Literal["big", "little"] = "little" if options.get("byte_order") == "little" else "big"
         self._tensor = next(iter(options.get("outputs") or ()), None)
         self.faults: list[str] = []
 
@@ -61,7 +69,7 @@ class OutputLog:
     def _keep(self, exchange: Exchange) -> None:
         entry: dict[str, Any] = {"query_id": exchange.query_id, "sample_ix": exchange.sample_ix}
         try:
-            answer = read_answer(exchange, self._paths, self._tensor)
+            answer = read_answer(exchange, self._paths, self._tensor, self._framing, self._byte_order)
         except (ValueError, TypeError, OverflowError, RecursionError):
             return  # no answer could be read out of it: it counts as none
         if answer is None:
@@ -81,36 +89,50 @@ class OutputLog:
                 self.faults.append(f"answers could not be written ({error.strerror}): they count as missing")
 
 
-def _paths(given: Any) -> tuple[pointer.Pointer, ...]:
+def _paths(given: Any) -> tuple[Selector, ...]:
     texts = [given] if isinstance(given, str) else given or ()
-    return tuple(pointer.parse(text) for text in texts)
+    return tuple(pointer.parse_selector(text) for text in texts)
 
 
 def read_answer(
-    exchange: Exchange, paths: tuple[pointer.Pointer, ...] = (), tensor: str | None = None
+    exchange: Exchange,
+    paths: tuple[Selector, ...] = (),
+    tensor: str | None = None,
+    framed: str = "",
+    byte_order: Literal["big", "little"] = "big",
 ) -> Answer | None:
     """The answer in a response that succeeded; None: it holds none.
 
-    ``paths`` say where the text is (protocol http); without them it is looked for where OpenAI's API, the Open Inference
-    Protocol and plain generate endpoints have it. Reasoning is no answer. ``tensor`` is the output to take; else the first.
+    ``paths`` say where the text is; without them it is looked for where OpenAI's API, the Open Inference Protocol and plain generate
+    endpoints have it. Reasoning is no answer. ``tensor`` is the output to take; else the first. ``framed``: how a stream is framed,
+    if that is known better than its media type says.
     """
-    payloads = _events(exchange)
-    if payloads is None:
+    if exchange.session is not None and exchange.session.heard is not None:
+        return Answer(exchange.session.heard)
+    stream = _stream(exchange, framed, byte_order)
+    if stream is None:
         return _whole(bytes(exchange.body), paths, tensor)
-    events = [event for payload in payloads if (event := _decoded(payload)) is not None]
-    parts = [part for event in events if (part := _text_of(event, paths or _FIRST_CHOICE + _GENERATED))]
-    return Answer("".join(parts)) if events else None  # an answer may be empty
+    names = stream.names or [b""] * len(stream.payloads)
+    events = [(_decoded(payload), name) for payload, name in zip(stream.payloads, names, strict=True)]
+    parts = [_text_of(event, paths or _USUAL, name) for event, name in events if event is not None]
+    return Answer("".join(part for part in parts if part)) if parts else None  # an answer may be empty
 
 
-def _events(exchange: Exchange) -> Sequence[bytes] | None:
-    """The data of a stream's events; None for an answer in one piece."""
+def _stream(exchange: Exchange, framed: str, byte_order: Literal["big", "little"]) -> Stream | None:
+    """A stream's events; None for an answer in one piece, and for text as it is."""
     media = outcome.media_type(exchange)
     head = bytes(exchange.body[:6])
-    if media == "text/event-stream" or (media != "application/json" and head.startswith((b"data:", b"event:", b"id:"))):
-        return sse.decode(exchange.body, exchange.mark_ns, exchange.mark_end).payloads
-    if "ndjson" in media or "jsonl" in media:
-        return ndjson.decode(exchange.body, exchange.mark_ns, exchange.mark_end).payloads
-    return None
+    if framed not in ("sse", "ndjson", "length-prefixed"):
+        framed = ""
+        if media == "text/event-stream" or (
+            media != "application/json" and head.startswith((b"data:", b"event:", b"id:"))
+        ):
+            framed = "sse"
+        elif "ndjson" in media or "jsonl" in media:
+            framed = "ndjson"
+    if not framed:
+        return None
+    return framing.take_apart(exchange.body, exchange.mark_ns, exchange.mark_end, framed, byte_order)
 
 
 def _decoded(payload: bytes) -> Any:
@@ -120,9 +142,9 @@ def _decoded(payload: bytes) -> Any:
         return None
 
 
-def _text_of(value: Any, paths: tuple[pointer.Pointer, ...]) -> str | None:
+def _text_of(value: Any, paths: tuple[Selector, ...], name: bytes = b"") -> str | None:
     for path in paths:
-        found = pointer.find(value, path)
+        found = pointer.select(value, path, name)
         if isinstance(found, str) and found:
             return found
         if isinstance(found, int | float) and not isinstance(found, bool):
@@ -130,7 +152,7 @@ def _text_of(value: Any, paths: tuple[pointer.Pointer, ...]) -> str | None:
     return None
 
 
-def _whole(body: bytes, paths: tuple[pointer.Pointer, ...], tensor: str | None) -> Answer | None:
+def _whole(body: bytes, paths: tuple[Selector, ...], tensor: str | None) -> Answer | None:
     value = _decoded(body)
     if isinstance(value, dict) and isinstance(value.get("outputs"), list) and not paths:
         return _tensor_of(value["outputs"], tensor)
@@ -139,7 +161,11 @@ def _whole(body: bytes, paths: tuple[pointer.Pointer, ...], tensor: str | None) 
         if isinstance(embedding, list):
             numbers = np.asarray(embedding, dtype="<f4")
             return Answer(numbers=numbers.ravel(), shape=numbers.shape)
-    text = _text_of(value, paths or _FIRST_CHOICE + _GENERATED)
+    lists = [found for path in paths if isinstance(found := pointer.select(value, path), list) and found]
+    if lists:
+        numbers = np.asarray(lists[0], dtype="<f8")
+        return Answer(numbers=numbers.ravel(), shape=numbers.shape)
+    text = _text_of(value, paths or _USUAL)
     if text is None and not paths and not isinstance(value, dict | list):
         text = body.decode("utf-8", "replace")
     if text is None and isinstance(value, dict) and value.get("choices"):

@@ -76,6 +76,8 @@ class RealtimeOptions(BaseModel):
         if self.eagerness is not None and self.turn_detection != "semantic_vad":
             raise ValueError("eagerness: only semantic_vad has that. Remove it, or set turn_detection: semantic_vad")
         if self.dialect == "vllm":
+            if self.mode == "conversation":
+                raise ValueError("dialect: vllm has no conversation. Set mode: transcription, or dialect: openai")
             others = sorted(self.model_fields_set - _OF_VLLM)
             if others:
                 raise ValueError(f"{', '.join(others)}: vLLM's dialect has no such setting. Remove it")

@@ -96,7 +96,9 @@ class Worker:
         """Where answers are kept, in accuracy mode."""
         if self._scenario.mode != "accuracy":
             return None
-        return OutputLog(Path(self._spec["segments"]), self._index, self._scenario.target.options)
+        target = self._scenario.target
+        answers = protocols()[target.protocol].answers
+        return OutputLog(Path(self._spec["segments"]), self._index, target.options, answers)
 
     def _warms_up(self, warmup: Any, shards: int) -> bool:
         # A closed warm-up with fewer slots than workers is left to the first ones.

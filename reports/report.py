@@ -35,6 +35,7 @@ from slo.goodput import goodput, throughput
 from slo.objective import Objective
 from slo.openslo import Slo
 from slo.records import Records
+from slo.speech import without_sounds
 from slo.statistics.confidence import Probability
 from slo.validity import GeneratorFacts, assess
 from slo.verdict import judge
@@ -139,7 +140,7 @@ def build(
         histograms=dict(measured.histograms),
         budgets=_budgets(records, objectives, slos, production_per_s),
         steadiness=steady,
-        peers=peers(records, objectives),
+        peers=peers(without_sounds(records), objectives),
         accuracy=accuracy_part(accuracy, confidence),
         cancellation=dropped,
         speech=speech_part(records, seen.live_audio, manifest, scenario, confidence),
@@ -178,7 +179,7 @@ def _budgets(
 
 def _charts(records: Records, measured: Measures) -> Charts:
     """The data of every chart; the maps are of the time to first token, or of the latency where there is none."""
-    drawn = timeline(records, measured.banded)
+    drawn = timeline(without_sounds(records), measured.banded)
     name = "ttft" if "ttft" in measured.banded else "latency"
     charts = Charts(curves=dict(measured.curves), distributions=dict(measured.distributions), timeline=drawn)
     if drawn is None or name not in measured.banded:

@@ -154,6 +154,14 @@ class Scenario(BaseModel):
     workers: int = Field(default=1, ge=1, le=1024, description="Load-generating processes.")
 
     @model_validator(mode="after")
+    def _accuracy_has_its_own_times(self) -> Scenario:
+        if self.mode == "accuracy" and self.kind == "replay":
+            raise ValueError(
+                "mode accuracy sends each sample once, and kind replay repeats a recording. Use another kind"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _cancels_what_lives(self) -> Scenario:
         if self.cancel is not None and self.cancel.least_ns() >= self.timeout_ns:
             least, most = format_duration(self.cancel.least_ns()), format_duration(self.timeout_ns)

@@ -124,10 +124,15 @@ def _format(path: Path) -> str:
 def _check_head(path: Path, needed: Sequence[str]) -> None:
     """One error for a column that is nowhere, not one for each line."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        head = [name.strip() for name in next(csv.reader(file), [])]
+        try:
+            head = [name.strip() for name in next(csv.reader(file), [])]
+        except csv.Error:
+            head = []
     lacking = [name for name in needed if name not in head]
     if lacking:
-        there = ", ".join(head[:10])[:200] or "nothing"
+        there = (
+            "".join(c if c.isprintable() and c != "\ufffd" else "?" for c in ", ".join(head[:10])[:100]) or "nothing"
+        )
         raise ScenarioError(
             [
                 f"{path}:1: no column {', '.join(lacking)} in the first line, which has {there}. Name yours in columns, or give a trace."

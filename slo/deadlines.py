@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slo.records import BoolArray, IntArray, Records
+from slo.speech import sounds
 
 #: Chunks looked at together: what fits in a processor's cache several times over.
 SLAB = 500_000
@@ -71,7 +72,7 @@ def against(
     n = len(records)
     pace = np.broadcast_to(np.asarray(pace_ns, np.int64), (n,))
     found = [np.zeros(n, np.int64) for _ in range(3)]
-    valid = (np.diff(records.chunk_offsets) > 0) & (start_ns != -1)
+    valid = (np.diff(records.chunk_offsets) > 0) & (start_ns != -1) & ~sounds(records)
     for first, last in slabs(records, slab):
         rows = np.arange(first, last)[valid[first:last]]
         if len(rows):

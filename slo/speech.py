@@ -10,12 +10,28 @@ from __future__ import annotations
 import numpy as np
 
 from slo.playback import Playback, simulate
-from slo.records import BoolArray, FloatArray, IntArray, Records
+from slo.records import BoolArray, FloatArray, IntArray, Records, offsets_of
 from slo.session_columns import PACE_CAPTURE, PACE_EAGER, PACE_FILE
 
 #: A slope needs so many transcripts over so long; fewer say more of where words end than of the server.
 SLOPE_POINTS = 3
 SLOPE_SPAN_NS = 1_000_000_000
+
+
+def sounds(records: Records) -> BoolArray:
+    """bool[n]: audio went one way or the other, so the row's chunks are transcripts or audio and no tokens."""
+    return np.asarray((records["pace"] >= PACE_FILE) | (records["media_out_ns"] >= 0))
+
+
+def without_sounds(records: Records) -> Records:
+    """The same rows, those of speech without their chunks: for what takes a chunk for tokens."""
+    if records.session is None:
+        return records
+    lengths = np.diff(records.chunk_offsets)
+    kept = ~sounds(records)
+    bounds = offsets_of(np.where(kept, lengths, 0))
+    times = records.chunk_ns[np.repeat(kept, lengths)]
+    return Records(records.columns, times, bounds, records.errors, records.timings, records.session)
 
 
 def live(records: Records) -> BoolArray:

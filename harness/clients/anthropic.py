@@ -200,5 +200,12 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("anthropic-messages", "Anthropic messages, streamed over SSE", _build, _check, streaming=True),
+    ProtocolSpec(
+        "anthropic-messages",
+        "Anthropic messages, streamed over SSE",
+        _build,
+        _check,
+        streaming=True,
+        answers=("delta.text if type == content_block_delta", "content[-1].text"),
+    ),
 )

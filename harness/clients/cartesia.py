@@ -128,6 +128,7 @@ class RecognitionDialogue:
             self._path,
             self._headers,
             closing=tuple(Message(command.encode(), True) for command in options.finish),
+            ends_on_close=options.finish[-1] == "finalize",
             **live.script([Message(frame) for frame in live.frames]),
         )
 

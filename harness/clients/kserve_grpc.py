@@ -46,15 +46,16 @@ class KserveGrpcDialect:
         )
 
     def settle(self, exchange: Exchange) -> None:
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
         if exchange.status != outcome.OK:
             return
         for data in messages_of(exchange):
-            try:
-                problem = response_problem(self._response.FromString(bytes(data)), self._options.outputs)
-            except DecodeError:
-                problem = "the answer is no ModelInferResponse"
+            answer = read(self._response, data)
+            if answer is None:
+                problem: str | None = "the answer is no ModelInferResponse"
+            else:
+                problem = response_problem(answer, self._options.outputs)
             if problem is not None:
                 outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
 

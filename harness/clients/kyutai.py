@@ -104,7 +104,8 @@ def _read(exchange: Exchange) -> Said:
         try:
             value = unpack(data, strict_map_key=False)
         except (ValueError, TypeError, OverflowError) as error:
-            return Said(tuple(found), f"message {number} is not MessagePack: {outcome.excerpt(str(error).encode())}")
+            why = outcome.excerpt(str(error).encode()) or type(error).__name__
+            return Said(tuple(found), f"message {number} of {len(data)} bytes is not MessagePack: {why}")
         if isinstance(value, dict):
             found.append((t_ns, value))
     return Said(tuple(found))
@@ -133,6 +134,7 @@ class RecognitionDialogue:
         due_ns = live.due_ns[at - 1] if at else 0
         fields["due_ns"] = (*live.due_ns[:at], due_ns, *live.due_ns[at:])
         fields["needed"] = len(fields["frames"])  # silence until the answer comes, which ends the session
+        fields["closing_ns"] = due_ns  # the true end of the input, though silence follows
         return Script(self._path, self._headers, waits=True, ends_on_close=False, **fields)
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
@@ -141,6 +143,13 @@ class RecognitionDialogue:
     def settle(self, exchange: Exchange) -> None:
         words = _Words(self._options.pause_threshold, self._options.pause_head)
         recognised(exchange, words.tell, self._options.audio.normaliser, self._secrets, _read(exchange))
+        stamps = exchange.session
+        if stamps is None or words.marked_ns < 0:
+            return
+        if stamps.final_ns >= 0:  # only now is it known that no word is missing
+            stamps.final_ns = words.marked_ns
+        if stamps.input_end_ns < 0 and stamps.media_start_ns >= 0:
+            stamps.input_end_ns = stamps.media_start_ns + exchange.request.script.closing_ns
 
 
 class _Words:
@@ -150,12 +159,15 @@ class _Words:
         self.threshold = threshold
         self.head = head
         self.speaking = False
+        self.marked_ns = -1
 
     def tell(self, account: Account, t_ns: int, said: Any) -> None:
         kind = text_at(said, "type")
         if kind == "Word":
             account.heard(t_ns, text_at(said, "text"), True, ns_of(said.get("start_time")))
             self.speaking = True
+        elif kind == "Marker":
+            self.marked_ns = t_ns
         elif kind == "EndWord":
             account.reached(ns_of(said.get("stop_time")))
         elif kind == "Error":

@@ -105,5 +105,12 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("llamacpp-completion", "llama.cpp's /completion, streamed over SSE", _build, _check, streaming=True),
+    ProtocolSpec(
+        "llamacpp-completion",
+        "llama.cpp's /completion, streamed over SSE",
+        _build,
+        _check,
+        streaming=True,
+        answers=("content",),
+    ),
 )

@@ -138,8 +138,20 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("ollama-chat", "Ollama's /api/chat, streamed as JSON lines", _build(True), _check, streaming=True),
     ProtocolSpec(
-        "ollama-generate", "Ollama's /api/generate, streamed as JSON lines", _build(False), _check, streaming=True
+        "ollama-chat",
+        "Ollama's /api/chat, streamed as JSON lines",
+        _build(True),
+        _check,
+        streaming=True,
+        answers=("message.content",),
+    ),
+    ProtocolSpec(
+        "ollama-generate",
+        "Ollama's /api/generate, streamed as JSON lines",
+        _build(False),
+        _check,
+        streaming=True,
+        answers=("response",),
     ),
 )

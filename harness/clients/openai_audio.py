@@ -157,9 +157,11 @@ class TranscriptionDialect:
                 settle_scan(exchange, stream, scanned, "neither transcript.text.done nor [DONE]", self._secrets)
         elif exchange.status == outcome.OK:
             self._settle_whole(exchange, said)
-        if clip is not None and clip.transcript is not None and exchange.status == outcome.OK:
-            heard = "".join(said)
-            stamps.word_errors, stamps.words = word_errors(clip.transcript, heard, self._options.normaliser)
+        if exchange.status != outcome.OK:
+            return
+        stamps.heard = "".join(said)
+        if clip is not None and clip.transcript is not None:
+            stamps.word_errors, stamps.words = word_errors(clip.transcript, stamps.heard, self._options.normaliser)
 
     def _settle_whole(self, exchange: Exchange, said: list[str]) -> None:
         if self._options.response_format in ("text", "srt", "vtt"):

@@ -182,4 +182,13 @@ def _check(options: Mapping[str, Any]) -> list[str]:
     return problems(ResponsesOptions, options)
 
 
-PROTOCOLS = (ProtocolSpec("openai-responses", "OpenAI responses, streamed over SSE", _build, _check, streaming=True),)
+PROTOCOLS = (
+    ProtocolSpec(
+        "openai-responses",
+        "OpenAI responses, streamed over SSE",
+        _build,
+        _check,
+        streaming=True,
+        answers=("delta if type == response.output_text.delta", "output[-1].content[0].text"),
+    ),
+)

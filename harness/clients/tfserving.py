@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
@@ -47,6 +47,12 @@ class TfServingOptions(BaseModel):
     version_label: str | None = Field(default=None, min_length=1)
     path: str | None = Field(default=None, pattern=r"^/")
 
+    @model_validator(mode="after")
+    def _one_version(self) -> TfServingOptions:
+        if self.model_version is not None and self.version_label is not None:
+            raise ValueError("model_version and version_label are given together. Keep one")
+        return self
+
 
 class TfServingDialect:
     """One call of one model."""
@@ -57,8 +63,6 @@ class TfServingDialect:
         options = self._options = accept(TfServingOptions, target.options)
         self._secrets = sensitive_values(target.headers)
         self.accept = b"application/json"
-        if options.model_version is not None and options.version_label is not None:
-            raise HarnessFault("target.options.version_label: model_version is given too. Remove one of them")
         if not target.model and options.path is None:
             raise HarnessFault("target.model: tfserving needs the model's name. Give it, or the whole path")
         version = "" if options.model_version is None else f"/versions/{options.model_version}"
@@ -169,6 +173,12 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "tfserving", "TensorFlow Serving's REST predict, classify and regress", _build, _check, streaming=False
+        "tfserving",
+        "TensorFlow Serving's REST predict, classify and regress",
+        _build,
+        _check,
+        streaming=False,
+        source="tensors",
+        answers=("predictions", "outputs"),
     ),
 )

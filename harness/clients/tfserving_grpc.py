@@ -116,15 +116,13 @@ class TfServingGrpcDialect:
         return tensors([one], "tfserving-grpc")
 
     def settle(self, exchange: Exchange) -> None:
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
         if exchange.status != outcome.OK:
             return
         for data in messages_of(exchange):
-            try:
-                problem = self._problem(self._response.FromString(bytes(data)))
-            except DecodeError:
-                problem = "the answer is no PredictResponse"
+            answer = read(self._response, data)
+            problem = "the answer is no PredictResponse" if answer is None else self._problem(answer)
             if problem is not None:
                 outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
 

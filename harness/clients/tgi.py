@@ -114,6 +114,11 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "tgi-generate", "Text Generation Inference, /generate_stream or /generate", _build, _check, streaming=True
+        "tgi-generate",
+        "Text Generation Inference, /generate_stream or /generate",
+        _build,
+        _check,
+        streaming=True,
+        answers=("token.text if not token.special", "generated_text if not token"),
     ),
 )

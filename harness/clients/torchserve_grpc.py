@@ -93,14 +93,13 @@ class TorchServeGrpcDialect:
         )
 
     def settle(self, exchange: Exchange) -> None:
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
         output: list[int] = []
         problem, fault = None, None
         for i, data in enumerate(messages_of(exchange)):
-            try:
-                answer: Any = self._response.FromString(bytes(data))
-            except DecodeError:
+            answer = read(self._response, data)
+            if answer is None:
                 problem = f"message {i + 1} is no PredictionResponse"
                 break
             if answer.HasField("status") and answer.status.code:

@@ -94,4 +94,13 @@ def _check(options: Mapping[str, Any]) -> list[str]:
     return problems(TritonOptions, options)
 
 
-PROTOCOLS = (ProtocolSpec("triton-generate", "Triton's generate_stream or generate", _build, _check, streaming=True),)
+PROTOCOLS = (
+    ProtocolSpec(
+        "triton-generate",
+        "Triton's generate_stream or generate",
+        _build,
+        _check,
+        streaming=True,
+        answers=("text_output",),
+    ),
+)

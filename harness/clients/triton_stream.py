@@ -119,15 +119,14 @@ class _Scan:
         return None
 
     def _unwrapped(self, data: bytes) -> Any:
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
         if self._is_bare is None:
             self._is_bare = self._looks_bare(data)
-        try:
-            if self._is_bare:
-                return self._bare.FromString(data)
-            message = self._wrapped.FromString(data)
-        except DecodeError:
+        if self._is_bare:
+            return read(self._bare, data)
+        message = read(self._wrapped, data)
+        if message is None:
             return None
         if message.error_message:
             self.error = message.error_message
@@ -135,13 +134,12 @@ class _Scan:
 
     def _looks_bare(self, data: bytes) -> bool:
         """Read as a bare answer it has what a wrapped one (a text and a message) can't have: more than two fields."""
-        from google.protobuf.message import DecodeError
+        from harness.protos.messages import read
 
-        try:
-            message = self._bare.FromString(data)
-        except DecodeError:
-            return False
-        return bool(message.outputs or message.id or message.parameters or message.raw_output_contents)
+        message = read(self._bare, data)
+        return message is not None and bool(
+            message.outputs or message.id or message.parameters or message.raw_output_contents
+        )
 
     def _note(self, answer: Any) -> None:
         parameters = answer.parameters

@@ -84,6 +84,10 @@ class VoskDialogue:
             _tell(account, t_ns, message, message is closing)
 
         recognised(exchange, tell, self._options.audio.normaliser, self._secrets, said)
+        if said.broken is None and not (isinstance(closing, dict) and closing.keys() & {"text", "alternatives"}):
+            outcome.fail(
+                exchange, outcome.PROTOCOL, 'the server closed without the answer to {"eof" : 1}', self._secrets
+            )
 
 
 def _tell(account: Account, t_ns: int, said: Any, closing: bool) -> None:

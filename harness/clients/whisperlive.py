@@ -134,7 +134,7 @@ class _Window:
             self._segments(account, t_ns, objects_in(said, "segments"))
 
     def _segments(self, account: Account, t_ns: int, segments: list[dict[str, Any]]) -> None:
-        open_texts, reached = [], -1
+        open_texts, reached, completed = [], -1, False
         for segment in segments:
             text, end_ns = text_at(segment, "text"), _ns(segment.get("end"))
             if segment.get("completed") is not True:
@@ -143,12 +143,13 @@ class _Window:
             elif (start := str(segment.get("start"))) not in self.completed:
                 self.completed.add(start)
                 account.heard(t_ns, text, True, end_ns)
-                account.ended(t_ns)
-                self.hanging = False
+                completed, self.hanging = True, False
         text = " ".join(each.strip() for each in open_texts if each.strip())
         if text or self.hanging:
             account.heard(t_ns, text, False, reached)
             self.hanging = bool(text)
+        elif completed:  # and nothing is being said behind it
+            account.ended(t_ns)
 
 
 def _ns(value: Any) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import EncodeError, Message
+from google.protobuf.message import DecodeError, EncodeError, Message
 
 from harness.protos.descriptors import choices
 
@@ -76,6 +76,14 @@ def encode(kind: type[Message], value: Any, pool: Any = None) -> bytes:
         return message.SerializeToString(deterministic=True)
     except (json_format.Error, EncodeError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split())[:300]) from None
+
+
+def read(kind: type[Message], data: bytes | memoryview) -> Any:
+    """The message in these bytes, None if they hold none of this kind."""
+    try:
+        return kind.FromString(bytes(data))
+    except DecodeError:
+        return None
 
 
 def to_json(message: Message, pool: Any = None) -> Any:

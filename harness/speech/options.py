@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
 from harness.options import STRICT
 from harness.speech.pacing import parse_pace
 from scenarios.durations import Duration
+from slo.wer import normaliser
 
 
 class AudioOptions(BaseModel):
@@ -32,3 +34,10 @@ class AudioOptions(BaseModel):
     @classmethod
     def _pace(cls, value: str) -> str:
         return str(parse_pace(value))
+
+
+def stated_normaliser(options: Mapping[str, Any]) -> str:
+    """Name and version of the normaliser that a protocol's options ask for, as reports state it."""
+    audio = options.get("audio")
+    name = options.get("normaliser") or (audio.get("normaliser") if isinstance(audio, Mapping) else None) or "basic"
+    return normaliser(str(name)).text

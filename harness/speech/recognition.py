@@ -71,6 +71,7 @@ def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Even
     stamps.n_revised = running.revised
     _put_endpoints(stamps, [event.t_ns for event in events if isinstance(event, Endpoint)])
     transcript = " ".join(segments[key] for key in sorted(segments) if segments[key])
+    stamps.heard = transcript
     if clip is not None:
         _compare(stamps, clip, running, transcript, normaliser)
     return transcript

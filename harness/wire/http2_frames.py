@@ -29,6 +29,7 @@ MAX_FRAME = 16_384
 #: The largest header block, continuations included.
 MAX_BLOCK = 64 * 1024
 MAX_WINDOW = (1 << 31) - 1
+_BLOCK_FLAGS = END_HEADERS | PADDED | PRIORITISED
 HEAD = Struct(">HBBBI")  # length (24 bits), type, flags, stream
 
 
@@ -135,6 +136,14 @@ class FrameReader:
                 break
             if kind == DATA and not flags & PADDED and stream and not self._block_stream and self._begun:
                 sink.on_data(stream & MAX_WINDOW, view[start:end], length, flags & END_STREAM != 0, t_ns)
+            elif (
+                kind == HEADERS
+                and flags & _BLOCK_FLAGS == END_HEADERS
+                and stream
+                and not self._block_stream
+                and self._begun
+            ):
+                sink.on_headers(stream & MAX_WINDOW, bytes(view[start:end]), flags & END_STREAM != 0, t_ns)
             else:
                 self._other(kind, flags, stream & MAX_WINDOW, view[start:end], t_ns)
             at = end

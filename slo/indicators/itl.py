@@ -4,16 +4,18 @@ Chunks are not tokens: a chunk may carry several (speculative decoding, bufferin
 a reader sees, not the model's step time. Gap-weighted: a long answer weighs more than a short one. Gaps of
 one request depend on each other, so a verdict cuts them by requests. A success with a single chunk or without
 a token has no gap: missing, and it satisfies a limit on a single request; any other request satisfies it if
-all its gaps do. A failed request contributes the gaps it had, and of +inf those that the longest answer of the
-run has more, at least one: what never came never comes. Source: vLLM bench (inter-token latency).
+all its gaps do. Chunks of speech are transcripts or audio: outside. A failed request contributes the gaps it
+had, and of +inf those that the longest answer of the run has more, at least one: what never came never comes.
+Source: vLLM bench (inter-token latency).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from slo.indicator import Indicator
+from slo.indicator import Indicator, gap_rows
 from slo.records import BoolArray, FloatArray, Records
+from slo.speech import sounds
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
@@ -26,11 +28,13 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
     starts = records.chunk_offsets[:-1]
     inside[starts[starts < len(inside)]] = False  # the step into a row's first chunk is between two requests
     gaps = steps[inside[1:]]
-    return gaps, np.ones(len(gaps), np.bool_)
+    if records.session is None:
+        return gaps, np.ones(len(gaps), np.bool_)
+    return gaps, ~sounds(records)[gap_rows(records)]
 
 
 def _no_gap(records: Records) -> BoolArray:
-    return np.asarray((np.diff(records.chunk_offsets) == 1) | (records["n_out"] == 0))
+    return np.asarray((np.diff(records.chunk_offsets) == 1) | (records["n_out"] == 0) | sounds(records))
 
 
 INDICATOR = Indicator(

@@ -36,15 +36,20 @@ from tests.bench.pinned import two_cores
 
 CLIENTS = ("grpcio", "h2", "ours", "ours, own connections")
 ROUNDS = 5
+FRAME_NS = 20_000_000
 
 
 class Ask:
-    """Asks for so many messages, the first so late, so far apart."""
+    """Asks for so many messages, the first so late, so far apart; with ``frames``, as a live call that sends 20 ms frames."""
 
-    def __init__(self, count: int, first_ns: int, gap_ns: int) -> None:
-        self._request = GrpcRequest(
-            "/bench.Svc/Ask", (REQUEST.pack(count, first_ns, gap_ns),), server_streaming=count > 1
-        )
+    def __init__(self, count: int, first_ns: int, gap_ns: int, frames: int = 0) -> None:
+        asked = REQUEST.pack(count, first_ns + (frames + 5) * FRAME_NS, gap_ns)
+        if not frames:
+            self._request = GrpcRequest("/bench.Svc/Ask", (asked,), server_streaming=count > 1)
+            return
+        due = (0, *(FRAME_NS * (i + 1) for i in range(frames)))
+        audio = (bytes(640),) * frames  # 16 kHz, 16 bits
+        self._request = GrpcRequest("/bench.Svc/Ask", (asked, *audio), due, -1, 1, None, True, True, frame_ns=FRAME_NS)
 
     def encode(self, payload: Payload) -> GrpcRequest:
         return self._request
@@ -123,13 +128,22 @@ def errors_us(exchanges: list[Exchange]) -> dict[str, float]:
     return found
 
 
-async def one(name: str, port: int, count: int, gap_ns: int, total: int, in_flight: int, rate: float) -> dict[str, Any]:
+def lag_us(exchanges: list[Exchange]) -> float:
+    """p99 of how late frames were written; 0 without any."""
+    lags = [lag for exchange in exchanges if exchange.session is not None for lag in exchange.session.frame_lag_ns]
+    return float(np.percentile(lags, 99)) / 1000 if lags else 0.0
+
+
+async def one(
+    name: str, port: int, count: int, gap_ns: int, total: int, in_flight: int, rate: float, frames: int = 0
+) -> dict[str, Any]:
     """One run of one client."""
     clock = LoopClock(asyncio.get_running_loop())
-    client = client_of(name, Target(f"127.0.0.1:{port}", "bench"), clock, Ask(count, gap_ns and 5_000_000, gap_ns))
+    ask = Ask(count, gap_ns and 5_000_000, gap_ns, frames)
+    client = client_of(name, Target(f"127.0.0.1:{port}", "bench"), clock, ask)
     await client.open(in_flight or 16)
-    warm = Load(client, clock, min(total, 500), in_flight or 16, rate)
-    await warm.run()
+    if not frames:
+        await Load(client, clock, min(total, 500), in_flight or 16, rate).run()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -146,6 +160,8 @@ async def one(name: str, port: int, count: int, gap_ns: int, total: int, in_flig
         "cpu_us_per_message": cpu / 1000 / total / count,
         "per_s": total * count * 1e9 / took,
         "cpu": cpu / took,
+        "cpu_us_per_frame": cpu / 1000 / total / frames if frames else 0.0,
+        "frame_lag_p99": lag_us(load.finished),
         **errors_us(load.finished),
     }
 
@@ -167,12 +183,13 @@ def origin(core: int) -> Iterator[int]:
         process.stdout.close()
 
 
-#: name, messages a call, ns between them, calls, in flight (closed loop), rate (open loop).
+#: name, messages a call, ns between them, calls, in flight (closed loop), rate (open loop), frames of 20 ms sent by each.
 CASES = (
     ("unary, 32 in flight", 1, 0, 6_000, 32, 0.0),
     ("unary, 500/s", 1, 0, 1_500, 0, 500.0),
     ("streams of 1,000 at once, 4 in flight", 1_000, 0, 100, 4, 0.0),
     ("streams of 20 every 10 ms, 50/s", 20, 10_000_000, 150, 0, 50.0),
+    ("200 live calls of 150 frames, one begun every 5 ms", 1, 0, 200, 0, 200.0, 150),
 )
 
 
@@ -189,15 +206,21 @@ def measure(name: str, case: tuple[Any, ...], core: int, port: int) -> dict[str,
 def main() -> int:
     if sys.argv[1:2] == ["--one"]:
         port, count, gap_ns, total, in_flight = (int(text) for text in sys.argv[3:8])
-        figures = uvloop.run(one(sys.argv[2], port, count, gap_ns, total, in_flight, float(sys.argv[8])))
+        frames = int(sys.argv[9]) if len(sys.argv) > 9 else 0
+        figures = uvloop.run(one(sys.argv[2], port, count, gap_ns, total, in_flight, float(sys.argv[8]), frames))
         print(json.dumps(figures))
         return 0
     cores = two_cores()
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
-    columns = ("cpu_us_per_call", "cpu_us_per_message", "per_s", "cpu", "first_p50", "first_p99", "all_p50", "all_p99")
+    only = sys.argv[2] if len(sys.argv) > 2 else ""
+    columns = (
+        "cpu_us_per_call", "cpu_us_per_message", "cpu_us_per_frame", "per_s", "cpu", "first_p50", "first_p99", "all_p50",
+        "all_p99", "frame_lag_p99",
+    )  # fmt: skip
     print("| case | client | " + " | ".join(columns) + " |\n|---|---|" + "---|" * len(columns))
-    for case in CASES:
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in CLIENTS}
+    for case in (case for case in CASES if only in case[0]):
+        live = len(case) > 7  # the h2 client has no schedule
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in CLIENTS if not live or name != "h2"}
         for _ in range(rounds):
             for name, runs in found.items():
                 with origin(cores.server) as port:

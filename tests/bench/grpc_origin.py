@@ -70,8 +70,8 @@ class Peer(asyncio.Protocol):
         if self._taken > 1 << 29:
             self._transport.write(window_frame(0, self._taken))
             self._taken = 0
-        if len(data) < 5:
-            return
+        if len(data) != 5 + REQUEST.size:
+            return  # a frame of audio, which nobody hears, or a half-close
         count, first_ns, gap_ns = REQUEST.unpack_from(data, 5)
         due = time.monotonic_ns() + first_ns
         if first_ns:

@@ -24,7 +24,9 @@ def text_frame(data: bytes) -> bytes:
     return b"\x81\x7e" + len(data).to_bytes(2, "big") + data
 
 
-PARTIAL = text_frame(json.dumps({"type": "Results", "text": "one two three", "is_final": False, "pad": "x" * 80}).encode())
+PARTIAL = text_frame(
+    json.dumps({"type": "Results", "text": "one two three", "is_final": False, "pad": "x" * 80}).encode()
+)
 FINAL = text_frame(json.dumps({"type": "Results", "text": "one two three", "is_final": True, "pad": "x" * 80}).encode())
 CLOSE = b"\x88\x02\x03\xe8"
 
@@ -45,7 +47,9 @@ class Sink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._upgraded:
             head, _, data = data.partition(b"\r\n\r\n")
-            key = next(line[19:].strip() for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key:"))
+            key = next(
+                line[19:].strip() for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key:")
+            )
             digest = base64.b64encode(hashlib.sha1(key + _GUID).digest())
             self._transport.write(
                 b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %b\r\n\r\n"

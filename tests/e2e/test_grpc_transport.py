@@ -20,8 +20,10 @@ from harness.dialogue import DONE, ENDPOINT, NOTHING
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.grpc_call import GrpcRequest
+from reference_server.frontends.grpc_ import inference_pb2
 from slo.records import Stamp, Status
 from tests.e2e.grpc_bench import GrpcBench, bidi, grpc_bench, messages, stream, unary
+from tests.e2e.test_reference_server import running
 from tests.fakes.grpc_scripted import Log, scripted_server
 
 pytestmark = pytest.mark.e2e
@@ -70,6 +72,7 @@ def play(
 @both
 def test_every_kind_of_call_brings_its_messages_with_one_mark_each(transport: str) -> None:
     async def body(bench: GrpcBench, log: Log, _: Any) -> None:
+        await asyncio.sleep(0.05)  # Linux begins to stamp in the background
         for request, answers in [
             (unary(b"hi"), [b"re:hi"]),
             (stream(b"x"), [b"0:x", b"1:x", b"2:x"]),
@@ -423,3 +426,31 @@ def test_grpcio_is_asked_for_what_it_cannot_do() -> None:
                 pass
 
     uvloop.run(main())
+
+
+@both
+def test_the_reference_server_wrote_each_message_before_it_arrived(transport: str) -> None:
+    request = inference_pb2.ModelInferRequest(model_name="scripted")
+    tensor = request.inputs.add(name="text", datatype="BYTES", shape=[1])
+    tensor.contents.bytes_contents.append(b"hi")
+    request.parameters["max_tokens"].int64_param = 6
+    call = GrpcRequest(
+        "/inference.GRPCInferenceService/ModelStreamInfer",
+        (request.SerializeToString(),),
+        client_streaming=True,
+        server_streaming=True,
+    )
+
+    async def main(server: Any) -> None:
+        async with grpc_bench(server.ready["grpc"], 1, transport) as bench:
+            exchange = await bench.call(call, b"truth-1")
+        assert (exchange.status, exchange.error) == (Status.OK, None)
+        answers = [inference_pb2.ModelStreamInferResponse.FromString(text) for text in messages(exchange)]
+        assert not any(answer.error_message for answer in answers)
+        written = server.truth("truth-1")["tokens"]
+        assert len(written) == 6
+        for (before, _), came in zip(written, exchange.mark_ns, strict=False):
+            assert before - 100_000 <= came
+
+    with running("--grpc-port", "0", "--ttft", "20ms", "--itl", "3ms") as server:
+        uvloop.run(main(server))

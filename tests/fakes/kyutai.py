@@ -96,7 +96,7 @@ async def error(conversation: Conversation) -> None:
 
 
 def build(knobs: Knobs) -> Fake:
-    return Fake({"/api/asr-streaming": recognition, "/api/tts_streaming": speech}, error, knobs)
+    return Fake({"/api/asr-streaming": recognition, "/api/tts_streaming": speech}, error, knobs, b"\xc1")
 
 
 if __name__ == "__main__":

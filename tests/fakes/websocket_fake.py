@@ -49,6 +49,7 @@ class Knobs:
     leading_silence_ms: float = 30.0
     fault: str = ""
     fault_after: int = 3
+    fault_after_audio: int = 0  # instead: of the server's own audio messages
 
     @property
     def fault_name(self) -> str:
@@ -91,6 +92,7 @@ class Conversation:
         self._last = 0.0
         self._sender: asyncio.Task[None] | None = None
         self.muted = False
+        self._spoken = 0
 
     # -- logging ------------------------------------------------------------------------------------------------
 
@@ -139,14 +141,30 @@ class Conversation:
                 with contextlib.suppress(ConnectionError, RuntimeError):
                     await (self.ws.send_str(message) if isinstance(message, str) else self.ws.send_bytes(message))
             self._queue.task_done()
+            self._spoken += kind == "audio"
+            if self._spoken and self._spoken == self.knobs.fault_after_audio:
+                await self._break_off()
+                return
+
+    async def _break_off(self) -> None:
+        """A fault in the middle of the server's own audio."""
+        if self.knobs.fault_name == "reset":
+            self.reset()
+        elif self.knobs.fault_name == "close":
+            with contextlib.suppress(ConnectionError):
+                await self.ws.close(code=int(self.knobs.fault_value or "1011"))
 
     async def drained(self) -> None:
         """All that was said is out."""
         await self._queue.join()
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Send what is queued, then close."""
+        """Send what is queued, then close; one that hangs never does."""
         await self.drained()
+        if self.muted:
+            async for _ in self.ws:
+                pass
+            return
         self.log("close", code=code)
         with contextlib.suppress(ConnectionError):
             await self.ws.close(code=code, message=reason.encode())
@@ -166,7 +184,7 @@ class Conversation:
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 break
             self.heard += 1
-            if self.knobs.fault and self.heard == self.knobs.fault_after:
+            if self.knobs.fault and not self.knobs.fault_after_audio and self.heard == self.knobs.fault_after:
                 await self._strike()
             yield message.data
         self.log("client_closed", code=self.ws.close_code)
@@ -184,7 +202,7 @@ class Conversation:
             self.reset()
             raise Over
         if name == "garbage":
-            self.say(value or "{not json", "garbage")
+            self.say(self.fake.garbage, "garbage")
         if name == "hang":
             self.log("hang")
             await self.drained()
@@ -204,8 +222,11 @@ Handler = Callable[[Conversation], Awaitable[None]]
 class Fake:
     """A server: paths (aiohttp patterns) and who answers there. ``error`` says the vendor's own error and closes."""
 
-    def __init__(self, routes: Mapping[str, Handler], error: Handler, knobs: Knobs) -> None:
+    def __init__(
+        self, routes: Mapping[str, Handler], error: Handler, knobs: Knobs, garbage: str | bytes = "{not json"
+    ) -> None:
         self.routes = dict(routes)
+        self.garbage = garbage
         self.error = error
         self.knobs = knobs
         self.log: list[dict[str, Any]] = []
@@ -295,6 +316,7 @@ def parse(argv: Sequence[str] | None = None) -> tuple[int, Knobs]:
     parser.add_argument("--words", default=" ".join(Knobs.words))
     parser.add_argument("--fault", default="")
     parser.add_argument("--fault-after", type=int, default=Knobs.fault_after)
+    parser.add_argument("--fault-after-audio", type=int, default=Knobs.fault_after_audio)
     timings = [name for name in Knobs.__annotations__ if name.endswith("_ms")]
     for name in timings:
         parser.add_argument("--" + name.replace("_", "-"), type=float, default=getattr(Knobs, name))
@@ -303,6 +325,7 @@ def parse(argv: Sequence[str] | None = None) -> tuple[int, Knobs]:
         words=tuple(given.words.split()),
         fault=given.fault,
         fault_after=given.fault_after,
+        fault_after_audio=given.fault_after_audio,
         **{name: getattr(given, name) for name in timings},
     )
     return given.port, knobs

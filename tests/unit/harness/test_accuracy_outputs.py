@@ -75,7 +75,7 @@ def test_an_answer_may_be_empty() -> None:
 
 
 def test_the_path_of_the_protocol_says_where_the_text_is() -> None:
-    answer = read_answer(over(b'{"a": {"b": "Paris"}, "text": "no"}'), (pointer.parse("a.b"),))
+    answer = read_answer(over(b'{"a": {"b": "Paris"}, "text": "no"}'), (pointer.parse_selector("a.b"),))
     assert answer is not None
     assert answer.text == "Paris"
 

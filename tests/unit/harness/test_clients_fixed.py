@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from harness.client import Target
+from harness.clients.tfserving import PROTOCOLS as TFSERVING
 from harness.clients.tfserving import TfServingDialect
 from harness.clients.torchserve import PROTOCOLS as TORCHSERVE
 from harness.clients.torchserve import TorchServeDialect
@@ -141,3 +142,10 @@ def test_tfserving_an_error_or_nothing_under_200_is_a_failure() -> None:
     assert settled(tfserving(call="regress"), b'{"results": [1]}').status == Status.OK
     assert settled(tfserving(), b"[1]").status == Status.PROTOCOL
     assert "sekret" not in (settled(tfserving(), b'{"error": "sekret-value"}').error or "")
+
+
+def test_tfserving_takes_one_version_and_needs_a_model() -> None:
+    assert "given together" in TFSERVING[0].check({"model_version": 1, "version_label": "stable"})[0]
+    assert b"/v1/models/m/labels/a%2Fb:predict" in tfserving(version_label="a/b").encode(Payload(prompt="x")).head
+    with pytest.raises(HarnessFault, match=r"target\.model"):
+        tfserving(model="")

@@ -22,7 +22,7 @@ def scenario(kind: str, **given: Any) -> Scenario:
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 100, 2049])
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", [name for name in kinds() if name != "replay"])
 def test_every_sample_is_issued_exactly_once(kind: str, n: int) -> None:
     plan = scenario(kind).build(n)
     assert sorted(plan.payload_ix.tolist()) == list(range(n))
@@ -31,7 +31,7 @@ def test_every_sample_is_issued_exactly_once(kind: str, n: int) -> None:
         assert plan.stop.max_queries == plan.stop.min_queries == plan.n_queries
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", [name for name in kinds() if name != "replay"])
 def test_shards_issue_every_sample_once_between_them(kind: str) -> None:
     plan = scenario(kind).build(50)
     shards = 1 if plan.max_in_flight == 1 else 3
@@ -44,6 +44,16 @@ def test_shards_issue_every_sample_once_between_them(kind: str) -> None:
             row = (shard.first_id + k * shard.id_step) % shard.n_queries
             seen += shard.payload_ix[shard.offsets[row] : shard.offsets[row + 1]].tolist()
     assert sorted(seen) == list(range(50))
+
+
+def test_a_recording_and_frames_are_told_apart() -> None:
+    with pytest.raises(ScenarioError, match="kind replay repeats a recording"):
+        scenario("replay")
+    plan = scenario("multi_stream", params={"samples_per_query": 6, "frame_interval": "33ms"}).build(20)
+    assert plan.open_loop
+    assert np.diff(plan.offsets).tolist() == [6, 6, 6, 2]
+    assert plan.due_ns.tolist() == [0, 33_000_000, 66_000_000, 99_000_000]
+    assert sorted(plan.payload_ix.tolist()) == list(range(20))
 
 
 def test_the_order_is_shuffled_by_the_seed() -> None:

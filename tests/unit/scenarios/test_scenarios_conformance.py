@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,25 @@ from scenarios.plan import Plan, Stop
 from scenarios.source import Source
 
 S = 1_000_000_000
+SAMPLES = Path(tempfile.mkdtemp(prefix="plimsoll-samples-"))
 STOP = Stop(min_queries=37, min_duration_ns=2 * S)
 
 every_kind = pytest.mark.parametrize("kind", kinds().values(), ids=list(kinds()))
 every_source = pytest.mark.parametrize("source", sources().values(), ids=list(sources()))
 
 
+def params(kind: Kind) -> Any:
+    """The defaults; of a kind that needs a file, with its sample."""
+    if kind.sample_file is None:
+        return kind.params()
+    file = SAMPLES / kind.name
+    if not file.exists():
+        file.write_text(kind.sample_file, encoding="utf-8")
+    return kind.params.model_validate({"trace": str(file)})
+
+
 def build(kind: Kind, n_samples: int = 11, seed: int = 5) -> Plan:
-    return kind.build(kind.params(), STOP, n_samples, seed)
+    return kind.build(params(kind), STOP, n_samples, seed)
 
 
 @every_kind
@@ -41,11 +53,11 @@ def test_kind_builds_the_same_plan_from_the_same_seed_and_stays_in_range(kind: K
     plan = build(kind)
     assert plan.fingerprint() == build(kind).fingerprint()
     assert plan.fingerprint() != build(kind, seed=6).fingerprint()
-    assert plan.open_loop == kind.open_loop(kind.params())
-    assert plan.cyclic != kind.open_loop(kind.params())
+    assert plan.open_loop == kind.open_loop(params(kind))
+    assert plan.cyclic != kind.open_loop(params(kind))
     assert plan.payload_ix.max() < 11
     assert plan.due_ns[0] == 0
-    assert plan.max_in_flight == kind.slots(kind.params())
+    assert plan.max_in_flight == kind.slots(params(kind))
     assert plan.query_id.tolist() == list(range(plan.n_queries))
 
 
@@ -58,36 +70,42 @@ def test_kind_works_with_a_single_sample_and_refuses_none(kind: Kind) -> None:
 
 @every_kind
 def test_kind_tells_its_size_without_building(kind: Kind) -> None:
+    if kind.sample_file is not None:  # as long as its file
+        assert build(kind).n_samples <= kind.size(params(kind), STOP) <= 10 * build(kind).n_samples
+        return
     assert kind.size(kind.params(), STOP) == pytest.approx(build(kind).n_samples, rel=0.5)
     assert kind.size(kind.params(), Stop(min_queries=10**12)) > MAX_QUERIES
 
 
 @every_kind
 def test_kind_builds_a_million_queries_in_less_than_a_cpu_second(kind: Kind) -> None:
-    params = kind.params()
+    if kind.sample_file is not None:
+        return  # a file has its own length: test_traces
+    chosen = kind.params()
     if "samples_per_query" in kind.params.model_fields:
-        params = kind.params(samples_per_query=1)
-    kind.build(params, STOP, 512, 1)
+        chosen = kind.params(samples_per_query=1)
+    kind.build(chosen, STOP, 512, 1)
     start = time.process_time()
-    plan = kind.build(params, Stop(min_queries=1_000_000, min_duration_ns=0), 512, 1)
+    plan = kind.build(chosen, Stop(min_queries=1_000_000, min_duration_ns=0), 512, 1)
     assert time.process_time() - start < 1.0
     assert plan.n_samples >= 1_000_000
 
 
 @every_kind
 def test_kind_warms_up_before_t0_with_other_samples_from_its_own_seed(kind: Kind) -> None:
-    warmup = kind.warmup(kind.params(), Warmup(5 * S, 11, seed=9, workers=2))
+    warmup = kind.warmup(params(kind), Warmup(5 * S, 11, seed=9, workers=2))
     assert warmup is not None
     assert warmup.n_queries >= 1
     assert -5 * S <= warmup.due_ns.min() <= warmup.due_ns.max() < 0
     assert warmup.payload_ix.max() < 11
-    if not kind.open_loop(kind.params()):
-        assert warmup.max_in_flight == kind.slots(kind.params())
+    if not kind.open_loop(params(kind)):
+        assert warmup.max_in_flight == kind.slots(params(kind))
 
 
 @every_kind
 def test_kind_goes_through_a_scenario_and_back(kind: Kind) -> None:
-    scenario = spec.parse({"kind": kind.name, "warmup": "1s"}, "test")
+    given = params(kind).model_dump(mode="json", by_alias=True)
+    scenario = spec.parse({"kind": kind.name, "params": given, "warmup": "1s"}, "test")
     assert spec.parse(scenario.to_mapping(), "again") == scenario
     assert scenario.build(4).fingerprint() == spec.parse(scenario.to_mapping()).build(4).fingerprint()
     assert scenario.build_warmup(4) is not None

@@ -1,0 +1,401 @@
+"""OpenAI's realtime protocol: sessions that are asked for, turns that are heard out, answers that are stamped, and vLLM's dialect."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.client import Target
+from harness.clients.openai_realtime import PROTOCOLS, RealtimeDialogue
+from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
+from harness.errors import HarnessFault
+from harness.options import accept
+from harness.realtime_options import RealtimeOptions
+from harness.realtime_vllm import VllmDialogue
+from slo.records import Status, TokensFrom
+from tests.finished import MS
+from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
+
+KEY = (("Authorization", "Bearer sk-secret-key"),)
+
+
+def realtime(model: str = "m", **options: Any) -> RealtimeDialogue:
+    target = Target("http://127.0.0.1:1", "openai-realtime", model, KEY, options)
+    return RealtimeDialogue(target, accept(RealtimeOptions, options))
+
+
+def talking(**options: Any) -> RealtimeDialogue:
+    return realtime(mode="conversation", **options)
+
+
+def vllm(**options: Any) -> VllmDialogue:
+    given = {"dialect": "vllm", **options}
+    return VllmDialogue(
+        Target("http://127.0.0.1:1", "openai-realtime", "m", KEY, given), accept(RealtimeOptions, given)
+    )
+
+
+def said(messages: Any) -> list[dict[str, Any]]:
+    return [json.loads(one.data) for one in messages]
+
+
+UPDATED: At = (5, {"type": "session.updated", "event_id": "e", "session": {"type": "realtime"}})
+
+
+def event(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": name, "event_id": "e", **more}
+
+
+def heard(kind: str, item: str = "i1", **more: Any) -> dict[str, Any]:
+    return event(f"conversation.item.input_audio_transcription.{kind}", item_id=item, content_index=0, **more)
+
+
+def buffer(kind: str, item: str = "i1", **more: Any) -> dict[str, Any]:
+    return event(f"input_audio_buffer.{kind}", item_id=item, **more)
+
+
+# -- what is asked for --------------------------------------------------------------------------------------------
+
+
+def test_a_transcription_session_names_its_model_and_its_audio() -> None:
+    script = realtime("whisper", language="en", silence_duration_ms=300).encode(AUDIO)
+    assert script.path == "/v1/realtime?intent=transcription"
+    assert script.headers == KEY
+    assert said(script.opening) == [
+        {
+            "type": "session.update",
+            "session": {
+                "type": "transcription",
+                "audio": {
+                    "input": {
+                        "format": {"type": "audio/pcm", "rate": 24_000},
+                        "turn_detection": {"type": "server_vad", "silence_duration_ms": 300},
+                        "transcription": {"model": "whisper", "language": "en"},
+                    }
+                },
+            },
+        }
+    ]
+    assert (script.waits, script.ends_on_close, script.closing) == (True, False, ())
+    assert (script.needed, len(script.frames)) == (10, 28)
+    first = json.loads(script.frames[0].data)
+    assert first["type"] == "input_audio_buffer.append"
+    assert len(base64.b64decode(first["audio"])) == 4800
+
+
+def test_without_turn_detection_the_clip_is_committed_at_its_true_end() -> None:
+    script = realtime(turn_detection="none", encoding="pcmu").encode(AUDIO)
+    assert said(script.closing) == [{"type": "input_audio_buffer.commit"}]
+    assert (script.closing_ns, len(script.frames)) == (1000 * MS, 10)
+    wanted = said(script.opening)[0]["session"]["audio"]["input"]
+    assert (wanted["turn_detection"], wanted["format"]) == (None, {"type": "audio/pcmu"})
+    answered = talking(turn_detection="none").encode(AUDIO)
+    assert [one["type"] for one in said(answered.closing)] == ["input_audio_buffer.commit", "response.create"]
+
+
+def test_a_conversation_says_how_it_wants_to_be_answered() -> None:
+    script = talking(voice="alloy", speed=1.1, instructions="be brief", session={"audio": {"output": {"x": 1}}}).encode(
+        TEXT
+    )
+    assert script.path == "/v1/realtime?model=m"
+    assert said(script.opening)[0]["session"] == {
+        "type": "realtime",
+        "output_modalities": ["audio"],
+        "audio": {"output": {"format": {"type": "audio/pcm", "rate": 24_000}, "voice": "alloy", "speed": 1.1, "x": 1}},
+        "instructions": "be brief",
+        "max_output_tokens": 9,
+    }
+    created, asked = said(script.frames)
+    assert created["item"]["content"] == [{"type": "input_text", "text": "mind the gap"}]
+    assert asked == {"type": "response.create"}
+    assert (script.frame_ns, script.clip) == (-1, None)
+    spoken = talking(transcription_model="t", output="text").encode(AUDIO)
+    session = said(spoken.opening)[0]["session"]
+    assert session["output_modalities"] == ["text"]
+    assert session["audio"]["input"]["transcription"] == {"model": "t"}
+    assert "output" not in session["audio"]
+    assert "transcription" not in said(talking().encode(AUDIO).opening)[0]["session"]["audio"]["input"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"turn_detection": "none", "silence_duration_ms": 300}, "silence_duration_ms"),
+        ({"eagerness": "low"}, "eagerness"),
+        ({"dialect": "vllm", "encoding": "pcmu", "voice": "x"}, "encoding, voice"),
+        ({"mode": "both"}, "target.options.mode"),
+        ({"audio": {"pace": "0x"}}, "target.options.audio.pace"),
+        ({"session": {"x": {1, 2}}}, "can't be written as JSON"),
+    ],
+)
+def test_settings_that_do_not_belong_together_are_refused(options: dict[str, Any], named: str) -> None:
+    (error,) = PROTOCOLS[0].check(options)
+    assert error.startswith("target.options")
+    assert named in error
+
+
+def test_vllms_dialect_has_no_conversation() -> None:
+    (error,) = PROTOCOLS[0].check({"dialect": "vllm", "mode": "conversation"})
+    assert "conversation" in error
+    with pytest.raises(HarnessFault, match="source of kind audio"):
+        vllm().encode(TEXT)
+
+
+# -- transcription ------------------------------------------------------------------------------------------------
+
+
+def test_items_grow_by_deltas_are_completed_and_together_are_the_transcript() -> None:
+    messages: list[At] = [
+        UPDATED,
+        (100, buffer("speech_started", audio_start_ms=0)),
+        (300, heard("delta", delta="one")),
+        (450, buffer("speech_stopped", audio_end_ms=400)),
+        (451, buffer("committed")),
+        (460, buffer("speech_started", "i2", audio_start_ms=450)),
+        (470, heard("completed", transcript="One.")),
+        (950, heard("delta", "i2", delta="t")),
+        (960, heard("delta", "i2", delta="wo")),
+        (1400, buffer("speech_stopped", "i2", audio_end_ms=1390)),
+        (1401, buffer("committed", "i2")),
+        (1450, heard("completed", "i2", transcript="Two.")),
+    ]
+    talk = realtime()
+    _, answers = hear(talk, talk.encode(AUDIO), messages)
+    assert answers == [READY, *[NOTHING] * 8, ENDPOINT, NOTHING, DONE]
+    exchange = settled(talk, AUDIO, messages)
+    assert exchange.session is not None
+    stamps = exchange.session
+    assert (stamps.word_errors, stamps.words, stamps.n_partials, stamps.n_revised) == (0, 2, 3, 1)
+    assert (stamps.first_partial_ns, stamps.first_final_ns, stamps.final_ns) == (300 * MS, 470 * MS, 1450 * MS)
+    assert (stamps.endpoint_ns, stamps.false_endpoints) == (1400 * MS, 1)
+
+
+def test_a_transcript_of_the_first_half_that_comes_late_is_not_the_end() -> None:
+    messages: list[At] = [
+        UPDATED,
+        (1400, buffer("speech_started", audio_start_ms=0)),
+        (1500, buffer("speech_stopped", audio_end_ms=500)),
+        (1501, buffer("committed")),
+        (1600, heard("completed", transcript="one")),
+        (1700, buffer("speech_started", "i2", audio_start_ms=600)),
+        (1800, buffer("speech_stopped", "i2", audio_end_ms=950)),
+        (1801, buffer("committed", "i2")),
+        (1900, heard("completed", "i2", transcript="two")),
+    ]
+    talk = realtime()
+    _, answers = hear(talk, talk.encode(AUDIO), messages)
+    assert answers[4] == NOTHING
+    assert answers[-1] == DONE
+
+
+def test_items_that_are_completed_out_of_order_stay_in_the_order_of_speech() -> None:
+    messages: list[At] = [
+        (400, buffer("committed", "a")),
+        (900, buffer("committed", "b")),
+        (1000, heard("completed", "b", transcript="two")),
+        (1100, heard("completed", "a", transcript="one")),
+    ]
+    exchange = settled(realtime(), AUDIO, messages)
+    assert exchange.session is not None
+    assert exchange.session.word_errors == 0
+
+
+def test_a_committed_clip_is_over_with_its_one_transcript() -> None:
+    talk = realtime(turn_detection="none")
+    messages: list[At] = [UPDATED, (1000, buffer("committed")), (1100, heard("completed", transcript="one two"))]
+    assert hear(talk, talk.encode(AUDIO), messages)[1] == [READY, NOTHING, DONE]
+
+
+def test_errors_end_the_session_at_once_with_their_message() -> None:
+    error = event(
+        "error", error={"type": "invalid_request_error", "code": "bad", "message": "no sk-secret-key", "param": None}
+    )
+    talk = realtime()
+    assert hear(talk, talk.encode(AUDIO), [(1, error)])[1] == [DONE]
+    exchange = settled(talk, AUDIO, [UPDATED, (300, heard("delta", delta="one")), (400, error)])
+    assert (exchange.status, exchange.error) == (Status.HTTP, "no [redacted] (invalid_request_error, bad)")
+    assert exchange.n_chunks == 1
+    quota = event("error", error={"type": "insufficient_quota", "message": "pay"})
+    assert settled(talk, AUDIO, [(1, quota)]).status == Status.REFUSED
+    failed = heard("failed", error={"message": "audio unintelligible", "code": "x"})
+    assert hear(talk, talk.encode(AUDIO), [(1, failed)])[1] == [DONE]
+    assert settled(talk, AUDIO, [(1, failed)]).error == "audio unintelligible (x)"
+
+
+# -- conversation -------------------------------------------------------------------------------------------------
+
+
+def sound(ms: int, level: int = 9000) -> str:
+    samples = (level * np.sin(np.arange(24 * ms) * 0.1)).astype("<i2").tobytes()
+    return base64.b64encode(samples).decode()
+
+
+def done(status: str = "completed", **details: Any) -> dict[str, Any]:
+    usage = {"input_tokens": 7, "output_tokens": 40, "total_tokens": 47}
+    response = {"id": "r", "status": status, "status_details": details or None, "usage": usage}
+    return event("response.done", response=response, server_timing="inference;dur=1")
+
+
+@pytest.mark.parametrize("prefix", ["response.output_audio", "response.audio"])
+def test_voice_to_voice_has_both_sides_on_one_row(prefix: str) -> None:
+    talk = talking(transcription_model="t")
+    messages: list[At] = [
+        UPDATED,
+        (500, buffer("speech_started", audio_start_ms=0)),
+        (1390, buffer("speech_stopped", audio_end_ms=1390)),
+        (1391, buffer("committed")),
+        (1400, event("response.created", response={"id": "r"})),
+        (1450, heard("completed", transcript="one two")),
+        (1500, event(f"{prefix}.delta", response_id="r", delta=sound(100, level=0))),
+        (1510, event(f"{prefix}.delta", response_id="r", delta=sound(200))),
+        (1600, done()),
+    ]
+    assert hear(talk, talk.encode(AUDIO), messages)[1] == [READY, NOTHING, ENDPOINT, *[NOTHING] * 5, DONE]
+    exchange = settled(talk, AUDIO, messages)
+    assert exchange.session is not None
+    stamps = exchange.session
+    assert exchange.status == Status.OK
+    assert (stamps.speech_end_ns, stamps.endpoint_ns) == (900 * MS, 1390 * MS)
+    assert (stamps.first_audio_ns, stamps.audible_ns) == (1500 * MS, 1510 * MS)
+    assert (stamps.media_out_ns, stamps.final_ns, stamps.word_errors) == (300 * MS, 1450 * MS, 0)
+    assert 90 * MS <= stamps.leading_silence_ns <= 100 * MS
+    assert list(stamps.chunk_audio_ns) == [100 * MS, 200 * MS]
+    assert (exchange.n_in, exchange.n_out, exchange.tokens_from) == (7, 40, TokensFrom.USAGE)
+    assert exchange.server_timing == "inference;dur=1"
+
+
+def test_an_answer_that_our_own_speech_cut_short_is_void() -> None:
+    talk = talking()
+    messages: list[At] = [
+        UPDATED,
+        (300, buffer("speech_stopped", audio_end_ms=280)),
+        (301, buffer("committed")),
+        (310, event("response.created", response={})),
+        (320, event("response.output_audio.delta", delta=sound(50))),
+        (400, buffer("speech_started", "i2", audio_start_ms=350)),
+        (401, done("cancelled", type="cancelled", reason="turn_detected")),
+        (1400, buffer("speech_stopped", "i2", audio_end_ms=1390)),
+        (1401, buffer("committed", "i2")),
+        (1410, event("response.created", response={})),
+        (1500, event("response.output_audio.delta", delta=sound(70))),
+        (1600, done()),
+    ]
+    _, answers = hear(talk, talk.encode(AUDIO), messages)
+    assert answers[6] == NOTHING
+    assert answers[-1] == DONE
+    exchange = settled(talk, AUDIO, messages)
+    assert exchange.session is not None
+    assert (exchange.session.first_audio_ns, exchange.session.media_out_ns) == (1500 * MS, 70 * MS)
+    assert (exchange.session.words, exchange.session.false_endpoints) == (-1, 1)
+
+
+@pytest.mark.parametrize("name", ["response.output_text.delta", "response.text.delta"])
+def test_an_answer_in_text_is_stamped_token_by_token(name: str) -> None:
+    talk = talking(output="text")
+    messages: list[At] = [
+        UPDATED,
+        (20, event(name, delta="a")),
+        (25, event(name, delta="")),
+        (30, event(name, delta="b")),
+        (40, done()),
+    ]
+    assert hear(talk, talk.encode(TEXT), messages)[1][-1] == DONE
+    exchange = settled(talk, TEXT, messages)
+    assert (exchange.first_token_ns, exchange.last_token_ns, exchange.n_chunks) == (20 * MS, 30 * MS, 2)
+    assert (exchange.n_in, exchange.n_out) == (7, 40)
+
+
+@pytest.mark.parametrize(
+    ("messages", "status", "words"),
+    [
+        ([(9, done())], Status.PROTOCOL, "the answer holds no audio"),
+        ([(9, done("cancelled"))], Status.HTTP, "the response was cancelled"),
+        ([(9, done("failed", error={"code": "rate_limit_exceeded", "message": "slow down"}))], Status.REFUSED, "slow down"),
+        ([(9, done("failed"))], Status.HTTP, "the response failed"),
+        ([(9, event("response.output_audio.delta", delta="?"))], Status.PROTOCOL, "can't be decoded"),
+        ([(9, "[1"), (10, done())], Status.PROTOCOL, "message 1 is not JSON"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_none_has_failed(messages: list[At], status: Status, words: str) -> None:
+    exchange = settled(talking(), TEXT, messages)
+    assert exchange.status == status
+    assert exchange.error is not None
+    assert words in exchange.error
+
+
+# -- vLLM's dialect -----------------------------------------------------------------------------------------------
+
+
+def test_vllm_is_told_the_model_first_and_committed_twice() -> None:
+    script: Script = vllm().encode(AUDIO)
+    assert said(script.opening) == [
+        {"type": "session.update", "model": "m"},
+        {"type": "input_audio_buffer.commit", "final": False},
+    ]
+    assert said(script.closing) == [{"type": "input_audio_buffer.commit", "final": True}]
+    assert (script.path, script.waits, script.closing_ns) == ("/v1/realtime", True, 1000 * MS)
+    assert b"".join(base64.b64decode(one["audio"]) for one in said(script.frames)) == CLIP.pcm.tobytes()
+
+
+def test_vllms_deltas_grow_into_its_transcript() -> None:
+    messages: list[At] = [
+        (5, {"type": "session.created", "id": "s"}),
+        (500, {"type": "transcription.delta", "delta": "one"}),
+        (950, {"type": "transcription.delta", "delta": " two"}),
+        (
+            1100,
+            {"type": "transcription.done", "text": "one two", "usage": {"prompt_tokens": 9, "completion_tokens": 2}},
+        ),
+    ]
+    talk = vllm()
+    assert hear(talk, talk.encode(AUDIO), messages)[1] == [READY, NOTHING, NOTHING, DONE]
+    exchange = settled(talk, AUDIO, messages)
+    assert exchange.session is not None
+    assert (exchange.session.word_errors, exchange.session.n_partials) == (0, 2)
+    assert (exchange.session.first_partial_ns, exchange.session.final_ns) == (500 * MS, 1100 * MS)
+    assert (exchange.n_in, exchange.n_out) == (9, 2)
+
+
+def test_vllms_errors_have_a_code() -> None:
+    exchange = settled(
+        vllm(), AUDIO, [(1, {"type": "error", "error": "Model not validated", "code": "model_not_validated"})]
+    )
+    assert (exchange.status, exchange.error) == (Status.HTTP, "Model not validated (model_not_validated)")
+
+
+# -- whatever comes -----------------------------------------------------------------------------------------------
+
+KINDS = (
+    "session.updated", "error", "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped",
+    "input_audio_buffer.committed", "conversation.item.input_audio_transcription.delta",
+    "conversation.item.input_audio_transcription.completed", "conversation.item.input_audio_transcription.failed",
+    "response.created", "response.output_audio.delta", "response.audio.delta", "response.output_text.delta",
+    "response.done", "transcription.delta", "transcription.done", "session.created",
+)  # fmt: skip
+MEMBERS = (
+    "item_id", "delta", "transcript", "audio_end_ms", "response", "status", "status_details", "usage", "error", "message",
+    "code", "output_tokens", "text", "server_timing",
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    hostile(KINDS, MEMBERS),
+    st.sampled_from([Status.OK, Status.PROTOCOL, Status.TIMEOUT]),
+)
+def test_no_session_whatever_its_messages_raises_anything(session: list[tuple[bytes, bool]], before: Status) -> None:
+    talks: list[tuple[Dialogue, Any]] = [
+        (realtime(), AUDIO),
+        (realtime(turn_detection="none"), AUDIO),
+        (talking(transcription_model="t"), AUDIO),
+        (talking(output="text"), TEXT),
+        (vllm(), AUDIO),
+    ]
+    for talk, payload in talks:
+        check_hostile(talk, payload, session, before)
