@@ -59,7 +59,7 @@ sanitize: $(STAMP)  ## the compiled engine under the address and undefined-behav
 	  $(BIN)/python setup.py -q build_ext --force --build-lib build/sanitize --build-temp build/sanitize/objects
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  PLIMSOLL_SANITIZED=build/sanitize $(BIN)/python -m pytest -q -p tests.sanitized \
-	  tests/e2e/test_engines.py tests/e2e/test_engines_pool.py tests/e2e/test_engines_schedule.py \
+	  tests/e2e/test_engines.py tests/e2e/test_engines_pool.py tests/e2e/test_engines_schedule.py tests/e2e/test_cancellation.py \
 	  tests/property/harness/test_native_parser.py tests/unit/harness/test_native.py
 
 bench: $(STAMP)  ## the hot path, beside its baseline

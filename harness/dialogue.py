@@ -35,7 +35,8 @@ class Script:
 
     ``path`` (with query), ``headers`` and ``subprotocols`` make the handshake; headers may hold credentials, so a script is
     never printed. ``opening`` is said as soon as the session stands. With ``waits`` the clock of the frames starts at the
-    message that ``hear`` calls READY, otherwise at once. Frame i is due ``due_ns[i]`` after that start; the first
+    message that ``hear`` calls READY, otherwise at once. Frame i is due ``due_ns[i]`` after that start, and is not written
+    sooner than ``gap_ns[i]`` after the one before it, even when it is late (empty: the backlog at once); the first
     ``needed`` frames are always sent (None: all), the others only until ``hear`` says ENDPOINT. ``closing`` is said
     ``closing_ns`` after the start, or with the last frame that is sent.
 
@@ -51,6 +52,7 @@ class Script:
     waits: bool = False
     frames: Sequence[Message] = ()
     due_ns: Sequence[int] = ()
+    gap_ns: Sequence[int] = ()
     needed: int | None = None
     closing: Sequence[Message] = ()
     closing_ns: int = 0

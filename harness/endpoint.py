@@ -33,6 +33,13 @@ class Endpoint:
     tls: ssl.SSLContext | None = None
     alpn: str = "http/1.1"
 
+    def refuses(self, chosen: str | None) -> str:
+        """Why a TLS connection whose server chose this protocol can't be used; "" if it can."""
+        if chosen == self.alpn or (chosen is None and self.alpn == "http/1.1"):
+            return ""
+        said = f"the server chose {chosen!r} by ALPN" if chosen else "the server chose no protocol by ALPN"
+        return f"TLS: {said}; only {self.alpn} was offered"
+
     def numeric(self) -> list[tuple[int, str, int] | tuple[int, str, int, int]]:
         """(family, IP address, port) of each address, and the scope of an IPv6 one: what the compiled engine takes."""
         found: list[tuple[int, str, int] | tuple[int, str, int, int]] = []

@@ -19,13 +19,14 @@ What ``settle`` is given, whichever transport it was:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from harness.exchange import Exchange
 from scenarios.clip import Clip
 from scenarios.payload import Payload
+from slo.accuracy import Answer
 from slo.session_columns import PACE_FILE
 
 #: gRPC status codes by number.
@@ -50,6 +51,7 @@ class GrpcRequest:
     tuple sends all at once. ``closing_due_ns`` is when we half-close (-1: with the last message). The first ``opening``
     messages are no frames (a config, say): they go with the headers, whatever their due time, and have no lag. Of the
     frames after them the first ``needed`` are always sent (None: all), the others only until ``hear`` says ENDPOINT.
+    ``gap_ns[i]``, if given, is the least time between the writes of messages i - 1 and i, for servers that refuse a burst.
     A unary request has one message.
 
     ``metadata`` (the transport adds the target's headers) is name (lower case) and value; values of ``-bin`` names are bytes, all others printable ASCII.
@@ -63,6 +65,7 @@ class GrpcRequest:
     method: str
     messages: tuple[bytes, ...] = field(repr=False)
     due_ns: tuple[int, ...] = ()
+    gap_ns: tuple[int, ...] = field(default=(), kw_only=True)
     closing_due_ns: int = -1
     opening: int = 0
     needed: int | None = None
@@ -104,6 +107,12 @@ class Hearing(Protocol):
 def hearing(dialect: GrpcDialect) -> Hearing | None:
     """The dialect's ``hear``, if it has one."""
     found: Hearing | None = getattr(dialect, "hear", None)
+    return found
+
+
+def answering(dialect: GrpcDialect) -> Callable[[Exchange], Answer | None] | None:
+    """The dialect's ``answer``, what an accuracy run keeps of a call, if it has one."""
+    found: Callable[[Exchange], Answer | None] | None = getattr(dialect, "answer", None)
     return found
 
 

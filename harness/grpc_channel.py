@@ -128,21 +128,24 @@ class Channel:
         self.calls[call] = None
         self.used = True
         call.begin(self.session, self._pool.clock)
+        if self.session.exhausted:  # after a thousand million calls
+            self.draining = True
+            self._pool.channel_draining(self)
 
     def call_over(self, call: Call, exchange: Exchange) -> None:
         """A call ended: its place is free before its exchange is handed back."""
         self.calls.pop(call, None)
         if not self.draining:
             self._pool.channel_has_room(self)
-        elif not self.calls:
-            self.close()
+        else:
+            self._leave()
         self._pool.finished(exchange)
 
     def call_refused(self, call: Call, exchange: Exchange, t_ns: int) -> None:
         self.calls.pop(call, None)
         self._pool.refused(exchange, self.session.limited, t_ns)
-        if self.draining and not self.calls:
-            self.close()
+        if self.draining:
+            self._leave()
 
     # -- called by the stream -----------------------------------------------------------------------------------
 
@@ -209,8 +212,13 @@ class Channel:
             exchange = call.withdraw(self.session)
             if exchange is not None:
                 self._pool.retry(exchange, self._goodbye)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Close once the last call of a draining connection is over."""
         if not self.calls:
             self.close()
+            self._pool.channel_draining(self)
 
     def close(self) -> None:
         self._stream.close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from harness.client import Target
 from harness.errors import HarnessFault
 from harness.grpc_call import GrpcRequest, metadata_error, method_error
-from harness.grpc_options import GrpcOptions
+from harness.grpc_settings import GrpcOptions
 from harness.grpc_stream import Prepared
 from harness.origin import origin_of
 from harness.wire.grpc_messages import prefixed
@@ -52,6 +52,7 @@ class Encoder:
             opening=b"".join(prefixed(message) for message in request.messages[:first]),
             frames=frames,
             due_ns=tuple(request.due_ns[first:]),
+            gap_ns=tuple(request.gap_ns[first:]),
             whole=not frames and request.closing_due_ns <= 0,
             live=bool(frames) or request.clip is not None or request.frame_ns >= 0,
             timeout_ns=timeout_ns,
@@ -76,6 +77,8 @@ def checked(request: GrpcRequest, headers: tuple[tuple[str, str], ...]) -> Metad
         errors.append(f"{request.method}: it takes one message, and the payload makes {count}")
     if request.due_ns and len(request.due_ns) != count:
         errors.append(f"{request.method}: {count} messages have {len(request.due_ns)} due times")
+    if request.gap_ns and len(request.gap_ns) != len(request.due_ns):
+        errors.append(f"{request.method}: {len(request.due_ns)} due times have {len(request.gap_ns)} gaps")
     if errors:
         raise HarnessFault(errors)
     return (*request.metadata, *((name, decoded(value) if name.endswith("-bin") else value) for name, value in extra))

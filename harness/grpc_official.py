@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,15 +18,16 @@ from harness.dialogue import DONE, ENDPOINT
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
 from harness.flights import Flights
-from harness.grpc_call import GrpcDialect, GrpcRequest, hearing
+from harness.grpc_call import GrpcDialect, GrpcRequest, answering, hearing
 from harness.grpc_encoding import Metadata, checked, timeout_of
-from harness.grpc_options import GrpcOptions
 from harness.grpc_outcome import judge
+from harness.grpc_settings import GrpcOptions
 from harness.grpc_stream import end_media, start_media
 from harness.origin import origin_of
 from harness.player import Player
 from harness.secrets import sensitive_values
 from scenarios.payload import Payload
+from slo.accuracy import Answer
 from slo.records import Stamp, Status
 
 _OK, _CONNECT, _PROTOCOL = int(Status.OK), int(Status.CONNECT), int(Status.PROTOCOL)
@@ -117,7 +119,15 @@ class Flight:
         if frames or closing_ns > 0:
             needed = len(frames) if request.needed is None else request.needed
             self._player = Player(
-                self._client.clock, frames, due_ns, needed, _HALF_CLOSE, closing_ns, self._put, self._unsent
+                self._client.clock,
+                frames,
+                due_ns,
+                needed,
+                _HALF_CLOSE,
+                closing_ns,
+                self._put,
+                self._unsent,
+                request.gap_ns[first:],
             )
             self._player.start(start)
             while (message := await self._queue.get()) is not _HALF_CLOSE:
@@ -183,10 +193,11 @@ class Flight:
         exchange.context = None
         exchange.status, exchange.error = status, error
         exchange.done_ns = t_ns if t_ns >= 0 else self._client.clock.now_ns()
-        if self._player is not None:
-            self._player.stop()
+        player, self._player = self._player, None  # it holds us, and the garbage collector is off
+        if player is not None:
+            player.stop()
             if exchange.session is not None:
-                end_media(exchange.session, self._player)
+                end_media(exchange.session, player)
         self._client.over(self, exchange)
 
     def cancel(self, status: int, error: str) -> None:
@@ -294,6 +305,11 @@ class OfficialClient:
         """A call ended."""
         self._running.discard(flight)
         self._flights.land(exchange)
+
+    @property
+    def answer(self) -> Callable[[Exchange], Answer | None] | None:
+        """How the dialect reads what an accuracy run keeps, if it can."""
+        return answering(self._dialect)
 
     def settle(self, exchange: Exchange) -> None:
         judge(exchange, 200, exchange.request.call.server_streaming, self._secrets)

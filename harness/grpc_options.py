@@ -7,33 +7,17 @@ that a user sees one flat list of options. The transports are imported only when
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, create_model
 
 from harness.client import Client, Target
 from harness.errors import HarnessFault
 from harness.grpc_call import GrpcDialect
+from harness.grpc_settings import GrpcOptions
 from harness.options import STRICT, accept, problems
 
 _Model = TypeVar("_Model", bound=BaseModel)
-
-
-class GrpcOptions(BaseModel):
-    """Options of every gRPC protocol.
-
-    ``channels`` is the number of connections that the calls share (one, as gRPC clients have it); a call goes to the
-    one with the fewest calls. With ``own_connection`` each call in flight has a connection to itself, kept for the next
-    one. ``max_message`` is the largest response message in bytes. ``authority`` is sent as ``:authority`` instead of
-    the URL's host and port. ``transport`` is ``stamped`` (ours, with the kernel's arrival times) or ``grpcio``.
-    """
-
-    model_config = STRICT
-    channels: int = Field(default=1, ge=1, le=4096)
-    own_connection: bool = False
-    max_message: int = Field(default=64 << 20, ge=1, le=256 << 20)
-    authority: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
-    transport: Literal["stamped", "grpcio"] = "stamped"
 
 
 def grpc_problems(model: type[BaseModel], options: Mapping[str, Any]) -> list[str]:
@@ -45,6 +29,10 @@ def grpc_problems(model: type[BaseModel], options: Mapping[str, Any]) -> list[st
         found += problems(create_model("Known", __config__=STRICT, **names), unknown)
     if own.get("own_connection") is True and own.get("channels", 1) != 1:
         found.append("target.options.channels: own_connection opens one for each call. Give one of the two")
+    if own.get("own_connection") is True and own.get("transport") == "grpcio":
+        found.append(
+            "target.options.own_connection: grpcio shares its connections. Leave transport out, or give channels"
+        )
     return found
 
 

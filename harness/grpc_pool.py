@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from harness.client import Target
@@ -15,11 +16,11 @@ from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint
 from harness.exchange import Exchange, SessionStamps
 from harness.flights import Flights
-from harness.grpc_call import GrpcDialect, hearing
+from harness.grpc_call import GrpcDialect, answering, hearing
 from harness.grpc_channel import Channel
 from harness.grpc_encoding import Encoder
-from harness.grpc_options import GrpcOptions
 from harness.grpc_outcome import judge, put_headers, reset_status
+from harness.grpc_settings import GrpcOptions
 from harness.grpc_stream import Prepared
 from harness.origin import locate
 from harness.secrets import sensitive_values
@@ -28,6 +29,7 @@ from harness.vitals import Durations
 from harness.wire.hpack_blocks import BlockDecoder, BlockError, Headers
 from harness.wire.http2_frames import REFUSED_STREAM
 from scenarios.payload import Payload
+from slo.accuracy import Answer
 from slo.records import Status
 
 _OK, _CONNECT, _PROTOCOL = int(Status.OK), int(Status.CONNECT), int(Status.PROTOCOL)
@@ -111,6 +113,11 @@ class GrpcClient:
         queue = min((channel.waiting for channel in opening), key=len) if opening else self._waiting
         queue.append(exchange)
 
+    @property
+    def answer(self) -> Callable[[Exchange], Answer | None] | None:
+        """How the dialect reads what an accuracy run keeps, if it can."""
+        return answering(self._dialect)
+
     def settle(self, exchange: Exchange) -> None:
         """Decode the header blocks, judge the call, and let the dialect read its messages."""
         many = exchange.request.call.server_streaming
@@ -153,7 +160,7 @@ class GrpcClient:
             self.give_up(exchange, status, error, self.clock.now_ns())
 
     async def close(self) -> None:
-        """Cancel what is under way (RST_STREAM) and close every connection."""
+        """Close every connection."""
         for channel in [*self._channels, *self._draining]:
             channel.close()
         self._channels.clear()

@@ -80,7 +80,7 @@ class Recognition:
         self._audio, self._tell, self._ends, self._until_closed = audio, tell, ends, until_closed
         self._deadline_ns = -1 if deadline_ns is None else deadline_ns
         self._metadata = metadata_of(target, metadata)
-        self._secrets = sensitive_values(target.headers)
+        self._secrets = sensitive_values((*target.headers, *(metadata or {}).items()))
         silence_ns = audio.options.trailing_silence
         if audio.options.until_endpoint and (audio.silence_ns if silence_ns is None else silence_ns):
             self.hear = self._hear  # only where there are frames to be saved
@@ -180,7 +180,7 @@ class Synthesis:
         self._words_per_s, self._most, self._timing_of = words_per_s, most, timing_of
         self._deadline_ns = -1 if deadline_ns is None else deadline_ns
         self._metadata = metadata_of(target, metadata)
-        self._secrets = sensitive_values(target.headers)
+        self._secrets = sensitive_values((*target.headers, *(metadata or {}).items()))
 
     def encode(self, payload: Payload) -> GrpcRequest:
         fed = feed(text_of(payload, self._name), self._words_per_s, self._most)

@@ -42,6 +42,7 @@ class Prepared:
     opening: bytes = field(repr=False)
     frames: tuple[bytes, ...] = field(repr=False)
     due_ns: tuple[int, ...]
+    gap_ns: tuple[int, ...]
     whole: bool
     live: bool
     timeout_ns: int
@@ -139,7 +140,7 @@ class Call:
         closing_ns = max(call.closing_due_ns, due_ns[-1] if due_ns else 0)
         needed = len(frames) if call.needed is None else call.needed
         self._player = Player(
-            clock, frames, due_ns, needed, _HALF_CLOSE, closing_ns, self._write, self._channel.untaken
+            clock, frames, due_ns, needed, _HALF_CLOSE, closing_ns, self._write, self._channel.untaken, prepared.gap_ns
         )
         self._player.start(start)
 
@@ -283,6 +284,8 @@ class Call:
         if not self._raw:
             self._messages.close()
         player, stamps = self._player, exchange.session
+        # The garbage collector is off while we measure: both of these hold this call.
+        self._player = self._sending = None
         if player is not None:
             player.stop()
             if stamps is not None:

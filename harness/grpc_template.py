@@ -30,6 +30,7 @@ from harness.secrets import sensitive_values
 from harness.wire import pointer
 from scenarios.durations import Duration
 from scenarios.payload import Payload
+from slo.accuracy import Answer
 from slo.records import TokensFrom
 
 if TYPE_CHECKING:
@@ -286,9 +287,10 @@ class TemplateDialect:
             text = f"stream ended after {len(exchange.mark_end)} messages: the end that done_path names never came"
             outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
 
-    def answer(self, exchange: Exchange) -> str | None:
-        """The text at ``text_path``, or the last message as it prints; None: no message could be read."""
-        return _Scan(self._bound).text(exchange) if self._bound is not None else None
+    def answer(self, exchange: Exchange) -> Answer | None:
+        """The texts at ``text_path``, or the last message as it prints; None: no message could be read."""
+        text = _Scan(self._bound).text(exchange) if self._bound is not None else None
+        return None if text is None else Answer(text)
 
     def _fail(self, exchange: Exchange, fault: Any) -> None:
         code, message = getattr(fault, "code", None), getattr(fault, "message", None)

@@ -178,8 +178,8 @@ def _errors_beyond(scenario_name: str | None, slo_given: bool) -> list[str]:
 
 def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
     """Every text that may be a credential: of the target's headers, the protocol's own, and the URL's query."""
-    own = scenario.target.options.get("headers")
-    literal = own.items() if isinstance(own, dict) else []
+    own = [scenario.target.options.get(name) for name in ("headers", "metadata")]
+    literal = [pair for given in own if isinstance(given, dict) for pair in given.items()]
     query = [value for _, value in parse_qsl(urlsplit(scenario.target.url or "").query)]
     return headers.secret_values | sensitive_values((str(name), str(text)) for name, text in literal) | set(query)
 

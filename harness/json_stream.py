@@ -181,7 +181,7 @@ class JsonDialect:
 
     def _read(self, told: Told, event: Any, name: bytes = b"") -> int:
         if type(event) is not dict:
-            told.bad = f"an event is not a JSON object: {outcome.excerpt(repr(event)[:120].encode())}"
+            told.bad = f"an event is not a JSON object but of type {type(event).__name__}"
             return NOTHING
         if "error" in event or name == b"error" or event.get("object") == "error":
             told.fault = tokens.fault_of(event, name == b"error")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import HarnessFault
+from slo.accuracy import Answer
 
 #: V2 datatypes as numpy has them; BF16 travels as the upper half of a float32.
 DTYPES = {
@@ -121,6 +122,8 @@ def response_problem(message: Any, wanted: Sequence[str]) -> str | None:
         problem = _output_problem(tensor, raw[i] if raw else None)
         if problem is not None:
             return f"outputs[{i}]: {problem}"
+    if not wanted:
+        return None
     missing = sorted(set(wanted) - {tensor.name for tensor in outputs})
     return f"the response lacks the outputs {', '.join(missing)}" if missing else None
 
@@ -132,7 +135,7 @@ def says_something(message: Any) -> bool:
         if tensor.datatype != "BYTES":
             return True
         if i < len(raw):
-            if len(raw[i]) > 4 * max(1, prod(list(tensor.shape)[:MAX_DIMENSIONS])):
+            if len(raw[i]) > 4 and len(raw[i]) > 4 * prod(tensor.shape[:MAX_DIMENSIONS]):
                 return True
         elif any(tensor.contents.bytes_contents):
             return True
@@ -153,15 +156,32 @@ def text_of(message: Any, name: str | None = None) -> str | None:
     return None
 
 
+def answer_of(message: Any, name: str | None = None) -> Answer | None:
+    """The output ``name`` (None: the first one) of a ModelInferResponse, as an accuracy run keeps it; None: it has none."""
+    raw = message.raw_output_contents
+    for i, tensor in enumerate(message.outputs):
+        if name is not None and tensor.name != name:
+            continue
+        if tensor.datatype == "BYTES":
+            text = text_of(message, tensor.name)
+            return None if text is None else Answer(text)
+        if tensor.datatype == "BF16":
+            return None
+        dtype = DTYPES[tensor.datatype]
+        typed = () if i < len(raw) else getattr(tensor.contents, CONTENTS.get(tensor.datatype, "bytes_contents"))
+        numbers = np.frombuffer(raw[i], dtype) if i < len(raw) else np.array(list(typed), dtype)
+        return Answer(numbers=numbers, shape=tuple(tensor.shape))
+    return None
+
+
 def _output_problem(tensor: Any, raw: bytes | None) -> str | None:
     name, datatype, shape = tensor.name[:60], tensor.datatype, list(tensor.shape)
     if not name:
         return "it has no name"
     if datatype not in DTYPES and datatype != "BYTES":
         return f"tensor {name!r} has no known datatype"
-    problem = shape_problem(shape)
-    if problem is not None:
-        return f"tensor {name!r} {problem}"
+    if len(shape) > MAX_DIMENSIONS or (shape and min(shape) < 0):
+        return f"tensor {name!r} {shape_problem(shape)}"
     n = prod(shape)
     if raw is not None:
         return _raw_problem(name, datatype, n, raw)

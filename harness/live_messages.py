@@ -7,7 +7,7 @@ another type reads as nothing, a message that is no JSON ends the reading and is
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from harness import outcome
 from harness.dialogue import messages_of
 from harness.exchange import Exchange
 from harness.secrets import redact
+from harness.speech.events import Endpoint, Event
 from harness.wire.tokens import Fault
 from slo.session_columns import PACE_FILE, PACE_OTHER
 
@@ -126,6 +127,12 @@ def fault_in(said: dict[str, Any], text: Iterable[str], code: Iterable[str], ove
     told = " ".join([words, *labels]).lower()
     shed = _SHED.search(told) is not None or any(part in told for part in overloaded)
     return Fault(f"{words} ({', '.join(labels)})" if labels else words, shed)
+
+
+def while_open(exchange: Exchange, events: Sequence[Event]) -> list[Event]:
+    """The events without the endpoints that came after the input was over: those answer our own goodbye, not a speaker's silence."""
+    over_ns = exchange.session.input_end_ns if exchange.session is not None else -1
+    return [event for event in events if over_ns < 0 or not isinstance(event, Endpoint) or event.t_ns <= over_ns]
 
 
 def conclude(

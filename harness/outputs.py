@@ -51,10 +51,17 @@ class OutputLog:
         self._framing = str(options.get("framing", ""))
         self._byte_order: Literal["big", "little"] = "little" if options.get("byte_order") == "little" else "big"
         self._tensor = next(iter(options.get("outputs") or ()), None)
+        self._answer: Callable[[Exchange], Answer | None] | None = None
         self.faults: list[str] = []
 
-    def after(self, settle: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-        """``settle``, and then keep what it found to be an answer. Warm-up answers are not kept."""
+    def after(
+        self, settle: Callable[[Exchange], None], answer: Callable[[Exchange], Answer | None] | None = None
+    ) -> Callable[[Exchange], None]:
+        """``settle``, and then keep what it found to be an answer. Warm-up answers are not kept.
+
+        ``answer`` reads it where the client knows better than ``read_answer`` does (messages that are no text).
+        """
+        self._answer = answer
 
         def settle_and_keep(exchange: Exchange) -> None:
             settle(exchange)
@@ -69,7 +76,10 @@ class OutputLog:
     def _keep(self, exchange: Exchange) -> None:
         entry: dict[str, Any] = {"query_id": exchange.query_id, "sample_ix": exchange.sample_ix}
         try:
-            answer = read_answer(exchange, self._paths, self._tensor, self._framing, self._byte_order)
+            if self._answer is not None:
+                answer = self._answer(exchange)
+            else:
+                answer = read_answer(exchange, self._paths, self._tensor, self._framing, self._byte_order)
         except (ValueError, TypeError, OverflowError, RecursionError):
             return  # no answer could be read out of it: it counts as none
         if answer is None:

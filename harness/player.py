@@ -1,7 +1,7 @@
 """Player: says a script's messages on absolute deadlines and notes how late each one left. One per live session.
 
-A late frame goes out at once and the next one keeps its own deadline: that is what the buffer of a microphone does. The timer
-is the clock's one heap for all sessions of a process, because a sleeping task a session would cost more than its frames.
+A late frame goes out at once and the next one keeps its own deadline: that is what the buffer of a microphone does. For servers
+that refuse a burst, frames keep a least distance until they have caught up. The timer is the clock's one heap for all sessions of a process, because a sleeping task a session would cost more than its frames.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class Player:
 
     ``frames[i]`` is due ``due_ns[i]`` after the start, ``closing_ns`` after it ``closing`` is written, as soon as the
     last frame is out. Of the frames from ``needed`` on none is sent once ``cut`` was called, and the closing comes at once.
+    ``gap_ns[i]``, if given, is the least time between the writes of frames i - 1 and i.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Player:
         "_cut",
         "_due",
         "_frames",
+        "_gap",
         "_looked_ns",
         "_needed",
         "_next",
@@ -52,10 +54,12 @@ class Player:
         closing_ns: int,
         write: Callable[[bytes], int],
         unsent: Callable[[], int],
+        gap_ns: Sequence[int] = (),
     ) -> None:
         self._clock = clock
         self._frames = frames
         self._due = due_ns
+        self._gap = gap_ns
         self._needed = needed
         self._closing = closing
         self._closing_ns = closing_ns
@@ -99,14 +103,20 @@ class Player:
         last = self._needed if self._cut else len(frames)
         i = self._next
         now = self._clock.now_ns()
+        wait_ns = 0
         while i < last and start_ns + dues[i] <= now:
             now = write(frames[i])
             lag_ns.append(now - start_ns - dues[i])
             i += 1
+            if self._gap and i < last and start_ns + dues[i] < now + self._gap[i]:
+                wait_ns = now + self._gap[i]  # late, and not allowed to make up for it at once
+                break
         self._next = i
         if now - self._looked_ns > UNSENT_EVERY_NS:
             self._look(now)
-        if i < last:
+        if wait_ns:
+            self._clock.wake_at(wait_ns, self._tick)
+        elif i < last:
             self._wait()
         elif self._cut or now >= start_ns + self._closing_ns:
             self._close(now)

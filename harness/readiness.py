@@ -1,7 +1,8 @@
 """Waiting for an endpoint to be ready: a connection, and then the endpoint's own word where it has a health route.
 
 An open port is not yet readiness: servers listen while they load weights. So ``/health`` (vLLM, SGLang, TGI, llama.cpp, the
-bundled server) and ``/v2/health/ready`` (Triton, KServe) are asked; a server that has neither is ready once it accepts connections.
+bundled server) and ``/v2/health/ready`` (Triton, KServe) are asked, of a gRPC server ``grpc.health.v1``; a server that has none
+of them is ready once it accepts connections.
 It refuses to send anything that a model would compute.
 """
 
@@ -20,6 +21,7 @@ from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 
 ROUTES = ("/health", "/v2/health/ready")
+_GRPC = ("grpc", "grpcs")
 _PAUSE_S = 0.1
 _ANSWER_S = 2.0
 
@@ -38,16 +40,36 @@ async def wait_ready(target: Target, timeout_s: float, route: str | None = None)
     Raises HarnessFault (exit 5) when it isn't in time, with what it said last.
     """
     begun = time.monotonic()
+    is_grpc = urlsplit(target.url).scheme in _GRPC
+    if is_grpc and route is not None:
+        raise HarnessFault(f"--path {route}: a gRPC server has no routes, its health service is asked. Leave it out")
     while True:
         try:
             await preflight(target)
-            found = await asyncio.to_thread(_ask, target, ROUTES if route is None else (route,), route is not None)
+            if is_grpc:
+                found = await _ask_grpc(target)
+            else:
+                routes = ROUTES if route is None else (route,)
+                found = await asyncio.to_thread(_ask, target, routes, route is not None)
         except HarnessFault as fault:
             if fault.code != ExitCode.UNREACHABLE or time.monotonic() - begun >= timeout_s:
                 raise
             await asyncio.sleep(_PAUSE_S)
         else:
             return Ready(time.monotonic() - begun, found)
+
+
+async def _ask_grpc(target: Target) -> str:
+    """The health method if it said yes, "" if there is none. Raises HarnessFault (exit 5) when it says not yet."""
+    from harness.grpc_health import ROUTE, ask_health
+
+    ready, said = await ask_health(target, _ANSWER_S)
+    if not ready:
+        raise HarnessFault(
+            f"{target.url}: not ready, {ROUTE} says {said}. Wait longer (--timeout), or look at the server's log",
+            ExitCode.UNREACHABLE,
+        )
+    return ROUTE if said else ""
 
 
 def _ask(target: Target, routes: tuple[str, ...], must_exist: bool) -> str:

@@ -10,7 +10,7 @@ import binascii
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.live_messages import Said, fault_in, member, text_at
+from harness.live_messages import Said, member, text_at
 from harness.realtime_options import FORMATS
 from harness.realtime_vllm import error_of
 from harness.speech.codecs import BrokenAudio, decoder
@@ -28,7 +28,7 @@ _HEARD = "conversation.item.input_audio_transcription."
 
 @dataclass(slots=True)
 class Reading:
-    """The session so far. ``text_ns`` and ``sounds`` belong to the latest answer: one that was cut short by speech is void.
+    """The session so far. ``text``, ``text_ns`` and ``sounds`` belong to the latest answer: one that was cut short by speech is void.
 
     ``segments``: item id -> (place among the items, transcript so far). ``status`` is that of the latest response.done.
     """
@@ -36,6 +36,7 @@ class Reading:
     events: list[Event] = field(default_factory=list)
     sounds: list[Sound] = field(default_factory=list)
     text_ns: list[int] = field(default_factory=list)
+    text: str = ""
     segments: dict[str, tuple[int, str]] = field(default_factory=dict)
     status: str = ""
     n_in: int = -1
@@ -61,9 +62,12 @@ def read_events(said: Said, output_encoding: str) -> Reading:
                 reading.sounds.append(Sound(t_ns, samples, rate))
             except (binascii.Error, BrokenAudio, ValueError) as error:
                 reading.broken = reading.broken or f"the answer's audio can't be decoded: {error}"
+        elif kind == "response.output_audio_transcript.delta":
+            reading.text += text_at(event, "delta")
         elif kind == "response.output_text.delta":
             if text_at(event, "delta"):
                 reading.text_ns.append(t_ns)
+                reading.text += text_at(event, "delta")
         elif kind.startswith("response."):
             _answer(reading, kind, event)
             if kind == "response.created":
@@ -77,14 +81,14 @@ def read_events(said: Said, output_encoding: str) -> Reading:
 
 def _answer(reading: Reading, kind: str, event: dict[str, Any]) -> None:
     if kind == "response.created":
-        reading.sounds, reading.text_ns, reading.status = [], [], ""
+        reading.sounds, reading.text_ns, reading.text, reading.status = [], [], "", ""
     elif kind == "response.done":
         reading.status = text_at(event, "response", "status")
         reading.n_in, reading.n_out = usage_of(member(event, "response", "usage"))
         reading.timing = timing_of(event.get("server_timing"))
         if reading.status == "failed":
-            error = member(event, "response", "status_details", "error")
-            told = fault_in(error if isinstance(error, dict) else {}, ("message",), ("type", "code"))
+            details = member(event, "response", "status_details")
+            told = error_of(details) if isinstance(details, dict) else Fault("")
             reading.fault = reading.fault or Fault(told.message or "the response failed", told.overloaded)
 
 
@@ -101,8 +105,7 @@ def _input(reading: Reading, t_ns: int, kind: str, event: dict[str, Any]) -> Non
             text += text_at(event, "delta")
         else:
             if kind == f"{_HEARD}failed":
-                told = fault_in(event.get("error") or {}, ("message",), ("type", "code"))
-                reading.fault = reading.fault or Fault(told.message or "the transcription failed", told.overloaded)
+                reading.fault = reading.fault or error_of(event)
             return
         reading.segments[item] = place, text
         reading.events.append(Transcript(t_ns, place, text, final))

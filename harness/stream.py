@@ -168,6 +168,7 @@ class Stream:
             self.connected = True
             self._sink.on_open(time.monotonic_ns())
             return
+        self._duplex = True  # tickets and key updates come unasked
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
             self._tls = context.wrap_bio(self._in, self._out, server_hostname=self._endpoint.host)
@@ -213,10 +214,8 @@ class Stream:
         self._flush_tls()
         if self._lost:
             return
-        chosen, offered = tls.selected_alpn_protocol(), self._endpoint.alpn
-        if chosen != offered and (chosen is not None or offered != "http/1.1"):
-            said = f"the server chose {chosen!r} by ALPN" if chosen else "the server chose no protocol by ALPN"
-            self._lose(f"TLS: {said}; only {offered} was offered")
+        if refused := self._endpoint.refuses(tls.selected_alpn_protocol()):
+            self._lose(refused)
             return
         self.connected = True
         self._sink.on_open(time.monotonic_ns())
@@ -235,12 +234,8 @@ class Stream:
                 self._readers.loop.call_soon(self._lose, f"TLS: {error.reason or error}")
             data = self._out.read()
         now = time.monotonic_ns()
-        # What is read next answers this write, so it came later. Not so where both sides talk at once, nor in TLS: tickets
-        # and key updates come unasked. Such bytes may have been waiting since before it.
-        if self._tls is None and not self._duplex:
-            self._last_ns = now
-        else:
-            self._last_ns = max(self._last_ns, now - _UNASKED_NS)
+        # What is read next answers this write, so it came later; what comes unasked may have been waiting since before it.
+        self._last_ns = max(self._last_ns, now - _UNASKED_NS) if self._duplex else now
         if self._pending:
             self._pending += data
         else:
@@ -381,8 +376,7 @@ class Stream:
     def _finish(self, reason: str, t_ns: int) -> None:
         if self._lost:
             return
-        was_connected = self.connected
-        sink = self._sink
+        sink, was_connected = self._sink, self.connected
         self.close()
         sink.on_lost(reason, t_ns, was_connected)
 

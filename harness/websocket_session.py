@@ -101,7 +101,7 @@ class Session:
         self._client = client
         self.exchange: Exchange | None = exchange
         self._prepared: Prepared = exchange.request
-        self._stream = Stream(client.readers, client.endpoint, self)
+        self._stream = Stream(client.readers, client.endpoint, self, duplex=True)
         self._protocol = client.protocol(self._prepared.script)
         self._opening_ns = now_ns
         self.deadline_ns = now_ns + client.target.connect_timeout_ns // len(client.endpoint.addresses)
@@ -232,6 +232,7 @@ class Session:
             script.closing_ns,
             self._write,
             self._stream.untaken,
+            script.gap_ns,
         )
         self._player.start(start)
 

@@ -16,6 +16,7 @@ from slo.distribution import quantile
 from slo.generator import Check
 from slo.indicator import catalogue
 from slo.objective import Objective, show
+from slo.queries import deadlines
 from slo.records import IntArray, Records
 
 LAG_FLOOR_NS = 1_000_000
@@ -82,7 +83,8 @@ def lag_limits(rows: Records, objectives: Sequence[Objective]) -> LagLimits:
     With latency objectives: 1 % and 10 % of the tightest. Without: 1 % and 10 % of the median latency, the
     maximum then never below 50 ms, since one hiccup of the host says little about an endpoint nobody
     promised anything for. Neither is below 1 ms, which is as good as a timer in a busy process gets; with
-    objectives that lateness adds nothing to (tpot, ratio(error)), the p99 is not below 5 ms.
+    objectives that lateness adds nothing to (tpot, ratio(error)), the p99 is not below 5 ms. A promise on missed frames is one
+    of latency: its threshold is the frame deadline.
     """
     tight = tightest(objectives)
     if tight is not None:
@@ -91,6 +93,15 @@ def lag_limits(rows: Records, objectives: Sequence[Objective]) -> LagLimits:
         took = (rows["done_ns"] - rows["due_ns"])[rows.ok]
         scale = quantile(np.sort(took).astype(np.float64), "0.5") if len(took) else 0.0
         floor, source = LAG_MAX_FLOOR_NS, "of the median latency"
+    frame = int(deadlines(rows).max(initial=0)) if any(o.indicator == "frame_missed" for o in objectives) else 0
+    if frame > 0 and (tight is None or frame < tight.threshold):
+        return LagLimits(
+            max(LAG_FLOOR_NS, 0.01 * frame),
+            LAG_FLOOR_NS,
+            max(LAG_FLOOR_NS, 0.1 * frame),
+            LAG_FLOOR_NS,
+            "of the frame deadline",
+        )
     lowest = UNTOUCHED_FLOOR_NS if objectives and tight is None else LAG_FLOOR_NS
     return LagLimits(max(lowest, 0.01 * scale), lowest, max(floor, 0.1 * scale), floor, source)
 

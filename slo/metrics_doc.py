@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from slo.conformance import SPECIFICATION
-from slo.indicator import Indicator, catalogue
+from slo.indicator import ENTRIES, Indicator, catalogue
 from slo.peers.catalogue import CATALOGUE, Peer
+from slo.speech_doc import DEFINITIONS as SPEECH
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 
@@ -25,8 +26,8 @@ Times are nanoseconds on one monotonic clock and count from `due`, the moment th
 should leave, unless a metric says otherwise.
 
 Below the metrics: what each makes of [every kind of answer](#every-kind-of-answer), which [percentile](#percentile) is
-meant, what a [failure](#failure) counts for, [confidence](#confidence), [goodput](#goodput), [smoothness](#smoothness), and
-the same in the words of [other tools](#other-tools).
+meant, what a [failure](#failure) counts for, [confidence](#confidence), [goodput](#goodput), [smoothness](#smoothness), the
+same in the words of [other tools](#other-tools), and what [speech](#speech) counts from.
 """
 
 _DEFINITIONS = """## Percentile
@@ -47,7 +48,7 @@ A request that failed, timed out, was refused, was still unfinished at the end o
 the worst value (+inf, or 0 where more is better) in every metric above that says so, and stays in every
 denominator. Leaving failures out would make a failing endpoint look faster. So p99 is infinite as soon as
 more than 1 % of the requests fail. A *missing* value is something else: a request that succeeded and that
-the definition does not cover. Missing values are counted and shown; those of `ttft`, `ttft_answer` and `e2e`
+the definition does not cover. Missing values are counted and shown; those of {awaited}
 rank as the worst too, because there the user waits for something that never comes. When no request has the
 stamps a metric needs while some succeeded, the metric does not apply and has no value at all. Warm-up
 requests are recorded and never measured.
@@ -149,7 +150,7 @@ def render() -> str:
         f"| [`{item.name}`](#{item.name}) | {_unit(item)} | {item.better} | {item.formula} | {item.summary} |"
         for item in known.values()
     ]
-    lines += ["", *(_section(item) for item in known.values()), SPECIFICATION, _definitions()]
+    lines += ["", *(_section(item) for item in known.values()), SPECIFICATION, _definitions(), SPEECH]
     return "\n".join(lines)
 
 
@@ -157,7 +158,9 @@ def _definitions() -> str:
     head = "| name | from | what | percentiles | one token | source | note |\n|---|---|---|---|---|---|---|"
     goodput = ("vllm.goodput", "distserve.attainment", "mlperf.goodput")
     rows = [_peer(peer) for name, peer in CATALOGUE.items() if name not in goodput]
-    return _DEFINITIONS.replace("{peers}", "\n".join([head, *rows]))
+    awaited = [f"`{item.name}`" for item in catalogue().values() if item.awaited]
+    text = _DEFINITIONS.replace("{awaited}", f"{', '.join(awaited[:-1])} and {awaited[-1]}")
+    return text.replace("{peers}", "\n".join([head, *rows]))
 
 
 def _peer(peer: Peer) -> str:
@@ -175,9 +178,8 @@ def _section(indicator: Indicator) -> str:
     text = inspect.getdoc(inspect.getmodule(indicator.compute)) or ""
     first, _, rest = text.partition("\n\n")
     body = f"{' '.join(first.split())}\n\n{rest}".replace("``", "`").strip()
-    per = "gap between chunks" if indicator.scope == "gap" else "request"
     facts = (
-        f"- one value per {per}, in {_unit(indicator)}; {indicator.better} is better\n"
+        f"- one value per {ENTRIES[indicator.scope]}, in {_unit(indicator)}; {indicator.better} is better\n"
         f"- needs: {', '.join(indicator.needs)}\n"
         f"- a failed request: {indicator.on_failure.value}\n"
         f"- source: {indicator.source}"

@@ -120,9 +120,7 @@ def join(parts: Sequence[SessionTable | None], lengths: Sequence[int]) -> Sessio
     for part in whole:
         new = np.array([table.setdefault(text, len(table)) for text in part.slices] + [-1], np.int64)
         moved.append(new[part.columns["slice"]])
-    columns = {
-        name: np.concatenate([part.columns[name] for part in whole]) for name in (*SESSION_COLUMNS, *PLANNED)
-    }
+    columns = {name: np.concatenate([part.columns[name] for part in whole]) for name in (*SESSION_COLUMNS, *PLANNED)}
     columns["slice"] = np.concatenate(moved)
     ragged = {}
     for name in RAGGED:

@@ -93,9 +93,9 @@ def hostile(kinds: Sequence[str], members: Sequence[str]) -> st.SearchStrategy[l
     return st.lists(st.tuples(text, st.just(True)) | st.tuples(st.binary(max_size=9), st.just(False)), max_size=8)
 
 
-def check_hostile(talk: Dialogue, payload: Payload, session: list[tuple[bytes, bool]], before: Status) -> None:
+def check_hostile(talk: Dialogue, script: Script, session: list[tuple[bytes, bool]], before: Status) -> None:
     """Whatever came, hearing and settling raise nothing; a failure is explained and never undone."""
-    exchange = begun(talk.encode(payload))
+    exchange = begun(script)
     assert exchange.session is not None
     for i, (data, text) in enumerate(session):
         exchange.body += data

@@ -170,9 +170,10 @@ def _block(block: Any) -> int:
     """What a block begins with: a tool's name is the model's own word, and text is seldom there already."""
     if type(block) is not dict:
         return NOTHING
-    if block.get("type") == "redacted_thinking":
+    kind = block.get("type")
+    if kind == "redacted_thinking":
         return REASONING if block.get("data") else NOTHING
-    if block.get("text") or (str(block.get("type", "")).endswith("tool_use") and block.get("name")):
+    if block.get("text") or (type(kind) is str and kind.endswith("tool_use") and block.get("name")):
         return ANSWER
     return REASONING if block.get("thinking") else NOTHING
 

@@ -24,6 +24,7 @@ from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, objects_in, recognised, synthesised, value_of
 from harness.speech.codecs import decoder
+from harness.speech.events import Transcript
 from harness.speech.feeding import feed, text_of
 from harness.speech.live import audio_problems, clip_of, live_audio
 from harness.speech.options import AudioOptions
@@ -101,6 +102,13 @@ def _fault(account: Account, said: Any) -> bool:
     return True
 
 
+def _cursor_ns(said: Any) -> int:
+    """Where the last word ends: the SDK knows lists of times, the service's pages a time for each word."""
+    words = objects_in(said, "words")
+    end = words[-1].get("end") if words else None
+    return ns_of(end[-1] if isinstance(end, list) and end else end)
+
+
 class RecognitionDialogue:
     """``/stt/websocket``: text is final when the client says so, or when the service will not change it any more."""
 
@@ -142,9 +150,11 @@ class RecognitionDialogue:
     def _tell(account: Account, t_ns: int, said: Any) -> None:
         if _fault(account, said) or text_at(said, "type") != "transcript":
             return
-        words = objects_in(said, "words")
-        cursor_ns = ns_of(words[-1].get("end")) if words else -1
-        account.heard(t_ns, text_at(said, "text"), said.get("is_final") is True, cursor_ns)
+        # A text goes on where the final text before it ended, to the character: spaces are in it, and it may begin in a word.
+        events = account.events
+        kept = next((e.text for e in reversed(events) if isinstance(e, Transcript) and e.final), "")
+        final = said.get("is_final") is True
+        events.append(Transcript(t_ns, 0, kept + text_at(said, "text"), final, _cursor_ns(said)))
 
 
 class TurnDialogue:
@@ -200,9 +210,7 @@ class TurnDialogue:
         kind = text_at(said, "type")
         if _fault(account, said) or kind not in ("turn.update", "turn.eager_end", "turn.end"):
             return
-        words = objects_in(said, "words")
-        cursor_ns = ns_of(words[-1].get("end")) if words else -1
-        account.heard(t_ns, text_at(said, "transcript"), kind == "turn.end", cursor_ns)
+        account.heard(t_ns, text_at(said, "transcript"), kind == "turn.end", _cursor_ns(said))
         if kind == "turn.end":
             account.ended(t_ns)
 
@@ -250,9 +258,9 @@ class SpeechDialogue:
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
-        if value_of(message, b'"done"', 8).startswith(b"true"):
+        if value_of(message, b'"done"').startswith(b"true"):
             return DONE
-        return DONE if value_of(message, b'"type"', 16).startswith((b'"error"', b'"done"')) else NOTHING
+        return DONE if value_of(message, b'"type"').startswith((b'"error"', b'"done"')) else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
         play = decoder(CODECS[self._options.encoding], self._options.sample_rate)

@@ -27,6 +27,7 @@ from harness.live_messages import (
     ns_of,
     read,
     text_at,
+    while_open,
 )
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
@@ -179,7 +180,7 @@ class ListenDialogue:
             elif kind == "Error":
                 fault = fault or fault_in(message, ERROR_TEXT, ERROR_CODE)
         if exchange.session is not None and exchange.session.open_ns >= 0:
-            put_transcripts(exchange, script.clip, events, self._options.audio.normaliser)
+            put_transcripts(exchange, script.clip, while_open(exchange, events), self._options.audio.normaliser)
         conclude(exchange, said, fault, self._secrets)
 
 
@@ -205,6 +206,11 @@ def _heard(t_ns: int, segment: int, message: dict[str, Any]) -> list[Event]:
     return found
 
 
+def renamed(problems: list[str]) -> list[str]:
+    """Errors of the codec with the names that the vendors' options have."""
+    return [text.replace("target.options.rate:", "target.options.sample_rate:", 1) for text in problems]
+
+
 def _build(target: Target, clock: Any) -> Client:
     from harness.websocket_pool import WebSocketClient
 
@@ -216,7 +222,17 @@ def _check(options: Mapping[str, Any]) -> list[str]:
     if found:
         return found
     given = accept(ListenOptions, options)
-    return audio_problems(given.audio, CODECS[given.encoding], given.rate)
+    return renamed(audio_problems(given.audio, CODECS[given.encoding], given.rate))
 
 
-PROTOCOLS = (ProtocolSpec("deepgram-listen", "Deepgram live recognition, /v1/listen", _build, _check, streaming=True),)
+PROTOCOLS = (
+    ProtocolSpec(
+        "deepgram-listen",
+        "Deepgram live recognition, /v1/listen",
+        _build,
+        _check,
+        streaming=True,
+        bundled_model="recogniser",
+        source="audio",
+    ),
+)

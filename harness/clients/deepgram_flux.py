@@ -14,11 +14,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.clients.deepgram import CODECS, ERROR_CODE, ERROR_TEXT, Encoding, rate_of
+from harness.clients.deepgram import CODECS, ERROR_CODE, ERROR_TEXT, Encoding, rate_of, renamed
 from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.exchange import Exchange
 from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import after_speech, conclude, fault_in, heard_out, kind_of, ns_of, read, text_at
+from harness.live_messages import after_speech, conclude, fault_in, heard_out, kind_of, ns_of, read, text_at, while_open
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.events import Endpoint, Event, Transcript
@@ -126,7 +126,7 @@ class FluxDialogue:
             elif kind == "Error":
                 fault = fault or fault_in(message, ERROR_TEXT, ERROR_CODE)
         if exchange.session is not None and exchange.session.open_ns >= 0:
-            put_transcripts(exchange, script.clip, events, self._options.audio.normaliser)
+            put_transcripts(exchange, script.clip, while_open(exchange, events), self._options.audio.normaliser)
         conclude(exchange, said, fault, self._secrets)
 
 
@@ -151,9 +151,16 @@ def _check(options: Mapping[str, Any]) -> list[str]:
         return found
     given = accept(FluxOptions, options)
     rate = rate_of(given.sample_rate, given.encoding)
-    return audio_problems(given.audio, CODECS[given.encoding], rate, frame_ns=_FRAME_NS)
+    return renamed(audio_problems(given.audio, CODECS[given.encoding], rate, frame_ns=_FRAME_NS))
 
 
 PROTOCOLS = (
-    ProtocolSpec("deepgram-flux", "Deepgram turn-taking recognition, /v2/listen", _build, _check, streaming=True),
+    ProtocolSpec(
+        "deepgram-flux",
+        "Deepgram turn-taking recognition, /v2/listen",
+        _build,
+        _check,
+        streaming=True,
+        source="audio",
+    ),
 )

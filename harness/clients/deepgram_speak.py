@@ -138,4 +138,13 @@ def _check(options: Mapping[str, Any]) -> list[str]:
     return problems(SpeakOptions, options)
 
 
-PROTOCOLS = (ProtocolSpec("deepgram-speak", "Deepgram live voice, /v1/speak", _build, _check, streaming=True),)
+PROTOCOLS = (
+    ProtocolSpec(
+        "deepgram-speak",
+        "Deepgram live voice, /v1/speak",
+        _build,
+        _check,
+        streaming=True,
+        bundled_model="synthesiser",
+    ),
+)

@@ -25,6 +25,7 @@ from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account, input_over, keyed, objects_in, recognised, synthesised, value_of
 from harness.speech.codecs import decoder
+from harness.speech.events import Transcript
 from harness.speech.feeding import feed, text_of
 from harness.speech.live import audio_problems, clip_of, live_audio
 from harness.speech.options import AudioOptions
@@ -139,15 +140,22 @@ class ScribeDialogue:
         kind = text_at(said, "message_type")
         if kind == "partial_transcript":
             account.heard(t_ns, text_at(said, "text"), False)
-        elif kind == "committed_transcript":
-            account.heard(t_ns, text_at(said, "text"), True)
-            if self._options.commit_strategy == "vad":
-                account.ended(t_ns)
-        elif kind == "committed_transcript_with_timestamps":  # the same text again, with times
-            words = objects_in(said, "words")
-            account.reached(ns_of(words[-1].get("end")) if words else -1)
+        elif kind in ("committed_transcript", "committed_transcript_with_timestamps"):
+            self._tell_committed(account, t_ns, said)
         elif kind in _FAILURES:
             account.fault = fault_in(said, ("error", "message"), ("message_type",), _OVERLOADS)
+
+    def _tell_committed(self, account: Account, t_ns: int, said: Any) -> None:
+        text, words = text_at(said, "text"), objects_in(said, "words")
+        cursor_ns = ns_of(words[-1].get("end")) if words else -1
+        last = next((event for event in reversed(account.events) if isinstance(event, Transcript)), None)
+        timed = text_at(said, "message_type") != "committed_transcript"
+        if timed and last is not None and last.final and last.text == text:
+            account.reached(cursor_ns)  # the same text once more, with times
+            return
+        account.heard(t_ns, text, True, cursor_ns)
+        if self._options.commit_strategy == "vad":
+            account.ended(t_ns)
 
 
 class SpeechOptions(BaseModel):
@@ -229,10 +237,10 @@ class SpeechDialogue:
         return Message(orjson.dumps(said), True)
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
-        if value_of(message, b'"isFinal"', 8).startswith(b"true"):
+        if value_of(message, b'"isFinal"').startswith(b"true"):
             return DONE
         small = len(message) < _MOST_OF_AN_ERROR
-        return DONE if small and value_of(message, b'"error"', 4).startswith((b'"', b"{")) else NOTHING
+        return DONE if small and value_of(message, b'"error"').startswith((b'"', b"{")) else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
         play = decoder(*self._options.codec)
@@ -245,7 +253,7 @@ class SpeechDialogue:
             else:
                 account.sounded_base64(t_ns, said.get("audio"), play)
 
-        synthesised(exchange, tell, self._secrets)
+        synthesised(exchange, tell, self._secrets, play=play)
 
 
 def _build_scribe(target: Target, clock: Any) -> Client:

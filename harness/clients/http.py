@@ -40,6 +40,11 @@ def _selectors(value: str | Sequence[str] | None) -> tuple[Selector, ...]:
     return tuple(pointer.parse_selector(text) for text in ([value] if isinstance(value, str) else value or []))
 
 
+def _lead(selectors: tuple[Selector, ...]) -> str | int | None:
+    """The first step of a path; None: there is none, so it leads somewhere in any event."""
+    return selectors[0].pointer[0] if selectors and selectors[0].pointer else None
+
+
 class HttpDialect:
     """What the options say, ready to use."""
 
@@ -53,6 +58,7 @@ class HttpDialect:
         "_form",
         "_has_text",
         "_head",
+        "_leads",
         "_model",
         "_n_in",
         "_n_out",
@@ -78,6 +84,8 @@ class HttpDialect:
         self._error, self._done_at = _selectors(options.error_path), _selectors(options.done_path)
         self._finish = _selectors(options.finish_path)
         self._success_if = pointer.parse_conditions(options.success_if) if options.success_if else ()
+        # The first step of each: a mapping without it holds nothing there, and most events are such.
+        self._leads = tuple(map(_lead, (self._error, self._n_in, self._n_out)))
         self._has_text = bool(self._text or self._reasoning)
         self._needs_json = bool(
             self._has_text or self._n_in or self._n_out or self._done_at or self._finish or self._success_if
@@ -182,7 +190,7 @@ class HttpDialect:
         told = Told()
         self._read(told, answer, b"")
         fault = told.fault
-        if fault is None and not self._meets(answer, b""):
+        if fault is None and self._success_if and not self._meets(answer, b""):
             fault = tokens.Fault(f"success_if does not hold: {outcome.excerpt(exchange.body)}")
         if fault is not None:
             outcome.fail_by(exchange, fault, self._secrets)
@@ -217,10 +225,9 @@ class HttpDialect:
         def read(told: Told, event: Any, name: bytes) -> int:
             nonlocal met
             met = met or self._meets(event, name)
-            kind = self._read(told, event, name)
-            return kind if self._has_text or told.fault is not None else ANSWER
+            return self._read(told, event, name)
 
-        scanned = scan(stream, read, Told(), self._done, self._needs_json)
+        scanned = scan(stream, self._read if met else read, Told(), self._done, self._needs_json)
         if not self._has_text:
             output = [i for i in scanned.output if stream.payloads[i].strip()]
             scanned = replace(scanned, output=output, first_answer=output[0] if output else -1)
@@ -230,27 +237,32 @@ class HttpDialect:
 
     def _read(self, told: Told, event: Any, name: bytes) -> int:
         """Fill ``told`` from one event or a whole answer, and say what it carries."""
-        told.fault = self._fault(event, name)
-        if told.fault is not None:
-            return NOTHING
-        if self._n_in or self._n_out:
-            seen_in, seen_out = self._count(event, self._n_in, name), self._count(event, self._n_out, name)
-            told.n_in, told.n_out = (
-                (seen_in if seen_in >= 0 else told.n_in),
-                (seen_out if seen_out >= 0 else told.n_out),
-            )
+        plain = type(event) is dict
+        lead, lead_in, lead_out = self._leads
+        if not plain or lead is None or lead in event or name == b"error":
+            told.fault = self._fault(event, name)
+            if told.fault is not None:
+                return NOTHING
+        if self._n_in and (not plain or lead_in is None or lead_in in event):
+            count = tokens.count(pointer.select(event, self._n_in[0], name))
+            told.n_in = count if count >= 0 else told.n_in
+        if self._n_out and (not plain or lead_out is None or lead_out in event):
+            count = tokens.count(pointer.select(event, self._n_out[0], name))
+            told.n_out = count if count >= 0 else told.n_out
         if self._finish:
-            reason = pointer.select(event, self._finish[0], name)
-            if reason is not MISSING and reason:
-                told.finished = True
-                if str(reason) in self._options.failed_finishes:
-                    told.fault = tokens.Fault(f"the server gave the answer up: finish reason {str(reason)!r}")
+            self._end_by(told, pointer.select(event, self._finish[0], name))
         if self._done_at:
             value = pointer.select(event, self._done_at[0], name)
             told.done = value is not MISSING and bool(value)
-        if self._holds(event, self._text, name):
+        if not self._has_text or self._holds(event, self._text, name):
             return ANSWER
-        return REASONING if self._holds(event, self._reasoning, name) else NOTHING
+        return REASONING if self._reasoning and self._holds(event, self._reasoning, name) else NOTHING
+
+    def _end_by(self, told: Told, reason: Any) -> None:
+        if reason is not MISSING and reason:
+            told.finished = True
+            if type(reason) is str and reason in self._options.failed_finishes:
+                told.fault = tokens.Fault(f"the server gave the answer up: finish reason {reason!r}")
 
     def _holds(self, event: Any, paths: tuple[Selector, ...], name: bytes) -> bool:
         """Some path leads to output: anything but null, false and empty. Number 0 is output: token ids
@@ -261,9 +273,6 @@ class HttpDialect:
             if value is not MISSING and (value or (type(value) in (int, float))):
                 return True
         return False
-
-    def _count(self, event: Any, paths: tuple[Selector, ...], name: bytes) -> int:
-        return tokens.count(pointer.select(event, paths[0], name)) if paths else -1
 
     def _meets(self, event: Any, name: bytes) -> bool:
         return all(condition.holds(event, name) for condition in self._success_if)

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import orjson
 from pydantic import BaseModel, Field
 
@@ -24,25 +22,13 @@ from harness.client import Client, ProtocolSpec, Target
 from harness.dialect import HttpRequest, build_head, join_path
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.kserve_tensors import DTYPES, MAX_DIMENSIONS, Tensor
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.wire.tokens import fault_of
 from scenarios.payload import Payload
 
-DATATYPES = frozenset(
-    ["BOOL", "BYTES", "FP16", "BF16", "FP32", "FP64"]
-    + [f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
-)
-
-#: How each datatype lies in the bytes of the binary extension; BYTES and BF16 have no numpy type.
-RAW_DTYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
-        **{f"{sign}INT{bits}": f"<{letter}{bits // 8}" for sign, letter in (("", "i"), ("U", "u")) for bits in (8, 16, 32, 64)},
-    }
-)  # fmt: skip
-#: As numpy's limit. Without one the product of a hostile shape is a number too long to write into the error text.
-MAX_DIMENSIONS = 64
+DATATYPES = frozenset((*DTYPES, "BYTES"))
 
 
 class KserveOptions(BaseModel):
@@ -110,7 +96,10 @@ class KserveDialect:
         """JSON that says how many bytes each tensor has, then the tensors in that order."""
         raw, described = [], []
         for tensor in body["inputs"]:
-            data = raw_tensor(tensor)
+            try:
+                data = Tensor(tensor).raw()
+            except ValueError as error:
+                raise HarnessFault(f"kserve-v2: {error}. Correct the payload source") from None
             raw.append(data)
             own = {**tensor.get("parameters", {}), "binary_data_size": len(data)}
             described.append({**{key: value for key, value in tensor.items() if key != "data"}, "parameters": own})
@@ -174,21 +163,6 @@ class KserveDialect:
                 return f"outputs[{i}]: {problem}"
         missing = sorted(set(self._options.outputs) - {tensor["name"] for tensor in outputs})
         return f"the response lacks the outputs {', '.join(missing)}" if missing else None
-
-
-def raw_tensor(tensor: Mapping[str, Any]) -> bytes:
-    """A tensor's elements as the protocol's raw bytes: little endian, row-major, BYTES behind their length. Raises HarnessFault."""
-    name, datatype, data = tensor["name"], tensor["datatype"], tensor["data"]
-    try:
-        if datatype == "BYTES":
-            items = [item if isinstance(item, bytes) else str(item).encode() for item in np.ravel(data).tolist()]
-            return b"".join(len(item).to_bytes(4, "little") + item for item in items)
-        if datatype == "BF16":  # the upper half of a float32, rounded to the nearest even
-            wide = np.ravel(np.asarray(data, "<f4")).view("<u4").astype(np.uint64)
-            return ((wide + 0x7FFF + ((wide >> 16) & 1)) >> 16).astype("<u2").tobytes()
-        return np.ascontiguousarray(np.asarray(data, RAW_DTYPES[datatype])).tobytes()
-    except (ValueError, TypeError, OverflowError) as error:
-        raise HarnessFault(f"kserve-v2: input {name!r} can't be written as {datatype}: {error}. Correct it") from None
 
 
 def _raw_problem(answer: Mapping[str, Any], raw_bytes: int) -> str | None:

@@ -15,9 +15,10 @@ from harness.grpc_call import GrpcRequest, messages_of
 from harness.grpc_metadata import metadata_of
 from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
 from harness.kserve_call import SERVICE, KserveCallOptions, RequestWriter
-from harness.kserve_tensors import response_problem
+from harness.kserve_tensors import answer_of, response_problem
 from harness.secrets import sensitive_values
 from scenarios.payload import Payload
+from slo.accuracy import Answer
 
 
 class KserveGrpcDialect:
@@ -58,6 +59,14 @@ class KserveGrpcDialect:
                 problem = response_problem(answer, self._options.outputs)
             if problem is not None:
                 outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+
+    def answer(self, exchange: Exchange) -> Answer | None:
+        """The first output asked for, or the first there is."""
+        from harness.protos.messages import read
+
+        wanted = next(iter(self._options.outputs), None)
+        found = [read(self._response, data) for data in messages_of(exchange)]
+        return answer_of(found[0], wanted) if found and found[0] is not None else None
 
 
 def _build(target: Target, clock: Any) -> Client:

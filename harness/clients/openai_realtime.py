@@ -129,6 +129,8 @@ class RealtimeDialogue:
         wanted = options.mode == "transcription" or options.transcription_model is not None
         if script.clip is not None and exchange.session is not None and exchange.session.open_ns >= 0:
             put_transcripts(exchange, script.clip if wanted else None, reading.events, options.audio.normaliser)
+            if not wanted:
+                exchange.session.heard = None  # nobody was asked to write it down
         if options.mode == "conversation":
             _put_answer(exchange, reading)
         exchange.server_timing = reading.timing or None
@@ -159,6 +161,8 @@ def _put_answer(exchange: Exchange, reading: Reading) -> None:
             exchange.session.chunk_cursor_ns = array("q")  # positions in the input are no positions of these chunks
     elif reading.text_ns:
         outcome.put_chunks(exchange, array("q", reading.text_ns), reading.text_ns[0])
+    if exchange.session is not None and exchange.media_ns < 0:
+        exchange.session.heard = reading.text
     outcome.count_tokens(exchange, reading.n_in, reading.n_out, exchange.status == outcome.OK)
 
 
@@ -189,5 +193,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled_model="recogniser",
+        source="audio",
     ),
 )

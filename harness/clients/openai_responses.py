@@ -152,7 +152,8 @@ def read_event(told: Told, event: dict[str, Any]) -> int:
         told.fault = tokens.fault_of(event, named_error=True)
     elif kind == "response.output_item.added":
         item = event.get("item")
-        if type(item) is dict and str(item.get("type", "")).endswith("_call") and item.get("name"):
+        what, called = (item.get("type"), item.get("name")) if type(item) is dict else (None, None)
+        if type(what) is str and what.endswith("_call") and called:
             return ANSWER  # the model wrote the function's name
     return NOTHING
 
@@ -168,7 +169,8 @@ def _end(told: Told, response: dict[str, Any]) -> int:
     if status in ("completed", "incomplete"):
         told.done = True
         return ANSWER
-    told.bad = f"the response is not finished: its status is {str(status)[:40]!r}"
+    said = repr(status[:40]) if type(status) is str else f"of type {type(status).__name__}"
+    told.bad = f"the response is not finished: its status is {said}"
     return NOTHING
 
 

@@ -67,7 +67,7 @@ class SherpaDialogue:
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
         if len(message) < 8 and message.strip() == _DONE:
             return DONE
-        if value_of(message, b'"is_final"', 4).startswith(b"true"):
+        if value_of(message, b'"is_final"').startswith(b"true"):
             return ENDPOINT if after_speech(exchange) else NOTHING
         return NOTHING
 

@@ -24,6 +24,7 @@ from harness.options import STRICT
 from harness.secrets import sensitive_values
 from scenarios.durations import Duration
 from scenarios.payload import Payload
+from slo.accuracy import Answer
 
 METHOD = "tensorflow.serving.PredictionService/Predict"
 #: V2 datatype -> (TensorFlow's number of it, the field for its elements).
@@ -135,6 +136,33 @@ class TfServingGrpcDialect:
                 return f"outputs[{name[:60]!r}]: {problem}"
         missing = sorted(set(self._options.outputs) - set(answer.outputs))
         return f"the response lacks the outputs {', '.join(missing)}" if missing else None
+
+    def answer(self, exchange: Exchange) -> Answer | None:
+        """The first output asked for, or the first by name."""
+        from harness.protos.messages import read
+
+        for data in messages_of(exchange):
+            found = read(self._response, data)
+            if found is not None and found.outputs:
+                return tensor_answer(found.outputs[next(iter(self._options.outputs), min(found.outputs))])
+        return None
+
+
+def tensor_answer(proto: Any) -> Answer | None:
+    """A TensorProto as an accuracy run keeps it."""
+    datatype, field = _BY_NUMBER.get(proto.dtype, ("BF16", ""))
+    shape = tuple(dim.size for dim in proto.tensor_shape.dim)
+    if datatype == "BF16":
+        return None
+    if datatype == "BYTES":
+        return Answer(proto.string_val[0].decode("utf-8", "replace")) if proto.string_val else None
+    if proto.tensor_content:
+        return Answer(numbers=np.frombuffer(proto.tensor_content, DTYPES[datatype]), shape=shape)
+    kind = "<u2" if field == "half_val" else DTYPES[datatype]
+    given = np.array(list(getattr(proto, field)) or [0], kind).view(DTYPES[datatype])
+    # A single element, or the last one, fills the rest of the shape.
+    filled = np.concatenate((given, np.repeat(given[-1:], max(0, prod(shape) - len(given)))))
+    return Answer(numbers=filled[: prod(shape)], shape=shape)
 
 
 def put_tensor(proto: Any, tensor: Tensor, raw: bool) -> None:

@@ -25,6 +25,7 @@ from harness.options import STRICT
 from harness.secrets import sensitive_values
 from scenarios.durations import Duration
 from scenarios.payload import Payload
+from slo.accuracy import Answer
 
 SERVICE = "org.pytorch.serve.grpc.inference.InferenceAPIsService"
 
@@ -117,6 +118,14 @@ class TorchServeGrpcDialect:
             outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
         elif self._options.stream and not output:
             outcome.fail(exchange, outcome.PROTOCOL, "empty stream: no output", self._secrets)
+
+    def answer(self, exchange: Exchange) -> Answer | None:
+        """All pieces together, as text."""
+        from harness.protos.messages import read
+
+        found = [read(self._response, data) for data in messages_of(exchange)]
+        pieces = [bytes(one.prediction) for one in found if one is not None]
+        return Answer(b"".join(pieces).decode("utf-8", "replace")) if pieces else None
 
 
 def _build(target: Target, clock: Any) -> Client:

@@ -7,7 +7,7 @@ Triton wraps each answer, MLServer doesn't: which of the two it is shows in the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,15 @@ from harness.grpc_metadata import metadata_of
 from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
 from harness.grpc_outcome import GRPC, fail_code
 from harness.kserve_call import SERVICE, KserveCallOptions, RequestWriter
-from harness.kserve_tensors import response_problem, says_something
+from harness.kserve_tensors import answer_of, response_problem, says_something
 from harness.secrets import sensitive_values
 from harness.wire.tokens import fault_of
 from scenarios.payload import Payload
+from slo.accuracy import Answer
 
 _FINAL = "triton_final_response"
+#: How Triton says that it sheds load, where a status would be UNAVAILABLE.
+_SHED = "maximum queue size"
 
 
 class TritonStreamDialect:
@@ -75,25 +78,47 @@ class TritonStreamDialect:
         elif not len(exchange.mark_end):
             outcome.fail(exchange, outcome.PROTOCOL, "empty stream: no answer", self._secrets)
 
+    def answer(self, exchange: Exchange) -> Answer | None:
+        """The texts of all answers together, or the last answer's tensor."""
+        wanted = next(iter(self._options.outputs), None)
+        scan = _Scan(self._wrapped, self._bare)
+        scan.read(exchange)
+        found = [one for message in scan.answers if (one := answer_of(message, wanted)) is not None]
+        if found and found[-1].text is None:
+            return found[-1]
+        return Answer("".join(one.text or "" for one in found)) if found else None
+
     def _fail(self, exchange: Exchange, message: str, code: int) -> None:
         if code > 0:
             fail_code(exchange, code, message, self._secrets)
             return
         fault = fault_of({"error": message})
         text = " ".join(message[: 8 * outcome.EXCERPT].split())[: outcome.EXCERPT]
-        overloaded = fault is not None and fault.overloaded
+        overloaded = (fault is not None and fault.overloaded) or _SHED in message
         outcome.fail(exchange, outcome.REFUSED if overloaded else GRPC, f"in the stream: {text}", self._secrets)
 
 
 class _Scan:
     """One stream, gone through."""
 
-    __slots__ = ("_bare", "_is_bare", "_wrapped", "code", "error", "final", "marks_final", "output", "timing")
+    __slots__ = (
+        "_bare",
+        "_is_bare",
+        "_wrapped",
+        "answers",
+        "code",
+        "error",
+        "final",
+        "marks_final",
+        "output",
+        "timing",
+    )
 
     def __init__(self, wrapped: Any, bare: Any) -> None:
         self._wrapped, self._bare = wrapped, bare
         self._is_bare: bool | None = None  # until the first message
         self.output: list[int] = []
+        self.answers: list[Any] = []  # those that are output
         self.error: str | None = None
         self.code = -1
         self.final = self.marks_final = False
@@ -101,8 +126,10 @@ class _Scan:
 
     def read(self, exchange: Exchange) -> str | None:
         """Why an answer can't be read or is none, or None. Stops at one that holds an error."""
+        from harness.protos.messages import read
+
         for i, data in enumerate(messages_of(exchange)):
-            answer = self._unwrapped(bytes(data))
+            answer = self._unwrapped(bytes(data), read)
             if answer is None:
                 return f"message {i + 1} is neither Triton's ModelStreamInferResponse nor a ModelInferResponse"
             if self.error is not None:
@@ -116,13 +143,12 @@ class _Scan:
                 return f"message {i + 1}: {problem}"
             if says_something(answer):
                 self.output.append(i)
+                self.answers.append(answer)
         return None
 
-    def _unwrapped(self, data: bytes) -> Any:
-        from harness.protos.messages import read
-
+    def _unwrapped(self, data: bytes, read: Callable[[Any, bytes], Any]) -> Any:
         if self._is_bare is None:
-            self._is_bare = self._looks_bare(data)
+            self._is_bare = self._looks_bare(data, read)
         if self._is_bare:
             return read(self._bare, data)
         message = read(self._wrapped, data)
@@ -132,10 +158,8 @@ class _Scan:
             self.error = message.error_message
         return message.infer_response
 
-    def _looks_bare(self, data: bytes) -> bool:
+    def _looks_bare(self, data: bytes, read: Callable[[Any, bytes], Any]) -> bool:
         """Read as a bare answer it has what a wrapped one (a text and a message) can't have: more than two fields."""
-        from harness.protos.messages import read
-
         message = read(self._bare, data)
         return message is not None and bool(
             message.outputs or message.id or message.parameters or message.raw_output_contents
@@ -143,6 +167,8 @@ class _Scan:
 
     def _note(self, answer: Any) -> None:
         parameters = answer.parameters
+        if not parameters:
+            return
         if _FINAL in parameters:
             self.marks_final = True
             self.final = self.final or bool(parameters[_FINAL].bool_param)

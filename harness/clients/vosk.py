@@ -70,9 +70,8 @@ class VoskDialogue:
         )
 
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
-        ended = value_of(message, b'"text"', 4).startswith(b'"') and not value_of(message, b'"text"', 4).startswith(
-            b'""'
-        )
+        value = value_of(message, b'"text"')
+        ended = value.startswith(b'"') and not value.startswith(b'""')
         return ENDPOINT if ended and after_speech(exchange) else NOTHING
 
     def settle(self, exchange: Exchange) -> None:

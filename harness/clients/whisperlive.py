@@ -7,6 +7,7 @@ when ``END_OF_AUDIO`` comes is lost: so silence follows the clip until the last 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
@@ -18,7 +19,7 @@ from harness.client import Client, ProtocolSpec, Target
 from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.exchange import Exchange
 from harness.handshake import handshake_headers, request_target
-from harness.live_messages import after_speech, fault_in, ns_of, text_at
+from harness.live_messages import fault_in, heard_out, ns_of, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account, objects_in, path_below, recognised, value_of
@@ -32,6 +33,7 @@ _RATE = 16_000
 #: 4096 samples, as the project's own client sends them.
 _FRAME_NS = 4096 * 1_000_000_000 // _RATE
 _SILENCE_NS = 15_000_000_000
+_END = re.compile(rb'"?(\d{1,7}(?:\.\d{1,9})?)')
 
 
 class WhisperLiveOptions(BaseModel):
@@ -98,12 +100,15 @@ class WhisperLiveDialogue:
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
         if b'"segments"' in message:
             last = message[message.rfind(b'"completed"') :]
-            completed = value_of(last, b'"completed"', 8).startswith(b"true")
-            return ENDPOINT if completed and after_speech(exchange) else NOTHING
-        said = value_of(message, b'"message"', 24)
+            if not value_of(last, b'"completed"').startswith(b"true"):
+                return NOTHING
+            # What a slow server completes of the first half of a clip must not cut off the second.
+            end = _END.match(value_of(message[message.rfind(b'"end"') :], b'"end"'))
+            return ENDPOINT if end is not None and heard_out(exchange, float(end[1]) * 1000) else NOTHING
+        said = value_of(message, b'"message"')
         if said.startswith(b'"SERVER_READY"'):
             return READY
-        if said.startswith(b'"DISCONNECT"') or value_of(message, b'"status"', 16).startswith((b'"WAIT"', b'"ERROR"')):
+        if said.startswith(b'"DISCONNECT"') or value_of(message, b'"status"').startswith((b'"WAIT"', b'"ERROR"')):
             return DONE
         return NOTHING
 

@@ -69,10 +69,10 @@ class WhisperLiveKitDialogue:
     def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
         kind = kind_of(message)
         if kind == b"config":
-            return DONE if value_of(message, b'"useAudioWorklet"', 8).startswith(b"false") else READY
+            return DONE if value_of(message, b'"useAudioWorklet"').startswith(b"false") else READY
         if kind == b"ready_to_stop":
             return DONE
-        return DONE if value_of(message, b'"error"', 4).startswith(b'"') and not _quiet(message) else NOTHING
+        return DONE if value_of(message, b'"error"').startswith(b'"') and not _quiet(message) else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
         state = _State()
@@ -81,7 +81,7 @@ class WhisperLiveKitDialogue:
 
 def _quiet(message: bytes) -> bool:
     """An error member that says nothing."""
-    return value_of(message, b'"error"', 4).startswith(b'""')
+    return value_of(message, b'"error"').startswith(b'""')
 
 
 class _State:

@@ -8,49 +8,27 @@ transport, takes at most the target's connect timeout, and never runs while some
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
 from harness.client import Target
-from harness.clock import LoopClock
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.exit_codes import ExitCode
-from harness.grpc_call import GrpcRequest, messages_of
+from harness.grpc_call import messages_of
 from harness.grpc_metadata import Metadata
-from harness.grpc_options import grpc_client
+from harness.grpc_question import Questions
 from harness.protos.descriptors import Schema, choices, missing_imports, shipped
 from harness.protos.messages import encode
-from scenarios.payload import Payload
 
 _VERSIONS = ("v1", "v1alpha")
-_UNIMPLEMENTED = 12
+_UNIMPLEMENTED, _UNAVAILABLE = 12, 14
 #: More rounds of imports than this is a server that makes them up.
 _MAX_ROUNDS = 64
 _MAX_FILES = 4096
 _NEXT = "Give descriptor_set or proto"
-
-
-class _Question:
-    """One reflection call: its messages are the payload's."""
-
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-
-    def encode(self, payload: Payload) -> GrpcRequest:
-        return GrpcRequest(
-            payload.data["path"],
-            payload.data["messages"],
-            client_streaming=True,
-            server_streaming=True,
-            metadata=self._metadata,
-        )
-
-    def settle(self, exchange: Exchange) -> None:
-        """Read by ``_Reflection``."""
 
 
 class _Reflection:
@@ -61,22 +39,22 @@ class _Reflection:
         self._request = schema.message("grpc.reflection.v1.ServerReflectionRequest")
         self._response = schema.message("grpc.reflection.v1.ServerReflectionResponse")
         self._target = target
-        self._clock = LoopClock(asyncio.get_running_loop())
-        self._client = grpc_client(target, self._clock, _Question(metadata))
+        self._questions = Questions(target, metadata)
         self._version = ""
 
     async def open(self) -> None:
-        await self._client.open(1)
+        await self._questions.open()
 
     async def close(self) -> None:
-        await self._client.close()
-        self._clock.close()
+        await self._questions.close()
 
     async def ask(self, *questions: dict[str, str]) -> list[Any]:
         """The answers, in order. Raises HarnessFault if the server doesn't reflect or can't be reached."""
         exchange: Exchange | None = None
         for version in (self._version,) if self._version else _VERSIONS:
-            exchange = await self._call(version, questions)
+            path = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+            messages = [encode(self._request, question) for question in questions]
+            exchange = await self._questions.ask(path, messages, streams=True)
             if exchange.code != _UNIMPLEMENTED:
                 self._version = version
                 break
@@ -85,10 +63,12 @@ class _Reflection:
             raise HarnessFault(
                 f"target.options.method: {self._target.url} has no server reflection (neither v1 nor v1alpha). {_NEXT}"
             )
+        if exchange.code < 0:
+            raise HarnessFault(f"target.url: no answer to server reflection: {exchange.error}", ExitCode.UNREACHABLE)
         if exchange.code != 0:
             raise HarnessFault(
                 f"target.options.method: server reflection failed: {exchange.error or 'no status'}. {_NEXT}",
-                ExitCode.UNREACHABLE if exchange.code < 0 or exchange.code == 14 else ExitCode.USAGE,
+                ExitCode.UNREACHABLE if exchange.code == _UNAVAILABLE else ExitCode.USAGE,
             )
         try:
             answers = [self._response.FromString(bytes(data)) for data in messages_of(exchange)]
@@ -99,19 +79,6 @@ class _Reflection:
                 f"target.options.method: server reflection gave {len(answers)} answers to {len(questions)} questions. {_NEXT}"
             )
         return answers
-
-    async def _call(self, version: str, questions: Sequence[dict[str, str]]) -> Exchange:
-        messages = tuple(encode(self._request, question) for question in questions)
-        path = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
-        client, clock = self._client, self._clock
-        exchange = Exchange(0, 0, 0, clock.now_ns(), client.encode(Payload(data={"path": path, "messages": messages})))
-        done: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
-        exchange.on_done = lambda ended: None if done.done() else done.set_result(ended)
-        exchange.ready_ns = clock.now_ns()
-        client.send(exchange, b"plimsoll-reflection-0")
-        await done
-        client.settle(exchange)
-        return exchange
 
 
 async def reflect(target: Target, service: str, metadata: Metadata = ()) -> Schema:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from harness import outcome
 from harness.dialect import split_url
 from harness.exchange import Exchange
-from harness.live_messages import OVERLOADED, Said, conclude, read
+from harness.live_messages import OVERLOADED, Said, conclude, read, while_open
 from harness.speech.codecs import Decoder
 from harness.speech.events import Endpoint, Event, Sound, Transcript
 from harness.speech.recognition import put_transcripts
@@ -103,7 +104,7 @@ def recognised(
     """A finished session of speech to text onto its exchange: transcripts and endpoints, then its failure if there was one."""
     account, up_to = account_of(read(exchange) if said is None else said, tell)
     if exchange.session is not None and exchange.session.open_ns >= 0:
-        put_transcripts(exchange, _clip_of(exchange), account.events, normaliser)
+        put_transcripts(exchange, _clip_of(exchange), while_open(exchange, account.events), normaliser)
     conclude(exchange, up_to, account.fault, secrets, overloaded)
 
 
@@ -113,9 +114,16 @@ def synthesised(
     secrets: Collection[str],
     said: Said | None = None,
     overloaded: Collection[int] = OVERLOADED,
+    play: Decoder | None = None,
 ) -> None:
-    """A finished session of text to speech onto its exchange: sounds, then its failure; one without any sound is a failure."""
+    """A finished session of text to speech onto its exchange: sounds, then its failure; one without any sound is a failure.
+
+    ``play`` is asked for what it still holds of the sound: it came with the last chunk.
+    """
     account, up_to = account_of(read(exchange) if said is None else said, tell)
+    if play is not None and account.sounds:
+        with contextlib.suppress(ValueError):  # a stream that was cut in a frame has no more of it
+            account.sounds.append(replace(account.sounds[-1], samples=play.finish()))
     if exchange.session is not None and exchange.session.open_ns >= 0:
         put_sounds(exchange, account.sounds)
     conclude(exchange, up_to, account.fault, secrets, overloaded)
@@ -158,7 +166,12 @@ def _moved(given: str, value: str, name: str) -> tuple[str, str]:
 def value_of(message: bytes, key: bytes, most: int = 64) -> bytes:
     """What follows the first ``"key":`` of a JSON text, at most so many bytes; b"" without it. Hot: looks, parses nothing."""
     at = message.find(key)
-    return message[at + len(key) : at + len(key) + most].lstrip(b" \t\r\n:") if at >= 0 else b""
+    while at >= 0:
+        rest = message[at + len(key) : at + len(key) + most].lstrip(b" \t\r\n")
+        if rest[:1] == b":":
+            return rest[1:].lstrip(b" \t\r\n")
+        at = message.find(key, at + len(key))  # that was a value
+    return b""
 
 
 def input_over(exchange: Exchange) -> bool:

@@ -29,13 +29,15 @@ NO_RULES = FrameRules()
 class LiveAudio:
     """Frames ready to be wrapped into a protocol's messages.
 
-    ``frames[i]`` is due ``due_ns[i]`` after the microphone starts, the end of the input ``closing_ns`` after it. ``needed``
+    ``frames[i]`` is due ``due_ns[i]`` after the microphone starts, and at least ``gap_ns[i]`` after the frame before it (empty: late
+    frames go out at once); the end of the input ``closing_ns`` after it. ``needed``
     frames are sent in any case. ``clip`` is the recording at the rate that is sent, ``media_ns`` its playing time with the
     silence behind it.
     """
 
     frames: tuple[bytes, ...]
     due_ns: tuple[int, ...]
+    gap_ns: tuple[int, ...]
     needed: int
     closing_ns: int
     pace: int
@@ -46,7 +48,7 @@ class LiveAudio:
     def script(self, frames: Sequence[Message]) -> dict[str, Any]:
         """The fields of a ``Script`` that audio decides; ``frames`` are ``self.frames`` as the protocol's messages."""
         return {
-            "frames": tuple(frames), "due_ns": self.due_ns, "needed": self.needed, "closing_ns": self.closing_ns,
+            "frames": tuple(frames), "due_ns": self.due_ns, "gap_ns": self.gap_ns, "needed": self.needed, "closing_ns": self.closing_ns,
             "clip": self.clip, "media_ns": self.clip.duration_ns, "pace": self.pace, "frame_ns": self.frame_ns,
         }  # fmt: skip
 
@@ -85,10 +87,13 @@ def live_audio(
     span_ns = options.frame or frame_ns
     quiet_ns = silence_ns if options.trailing_silence is None else options.trailing_silence
     pace = parse_pace(options.pace)
+    found = audio_problems(options, codec, rate, rules, frame_ns)
+    if found:
+        raise HarnessFault(found)
     sent = at_rate(clip, rate)
     quiet = np.zeros(round(quiet_ns * rate / 1_000_000_000), np.int16)
     pcm = np.concatenate((sent.pcm, quiet)) if len(quiet) else sent.pcm
-    schedule = frame_schedule(len(pcm), rate, span_ns / 1e6, pace)
+    schedule = frame_schedule(len(pcm), rate, span_ns / 1e6, pace, rules.max_catch_up)
     frames = tuple(encode_frames(codec, pcm, rate, schedule.bounds))
     found = rules.problems(span_ns / 1e6, max(map(len, frames), default=0), pace, "target.options.audio")
     if found:
@@ -97,6 +102,7 @@ def live_audio(
     return LiveAudio(
         frames,
         tuple(schedule.due_ns.tolist()),
+        tuple(schedule.gap_ns.tolist()) if rules.max_catch_up is not None else (),
         min(spoken, len(frames)) if options.until_endpoint else len(frames),
         schedule.end_ns,
         pace.code,

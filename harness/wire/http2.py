@@ -79,6 +79,24 @@ class ConnectionSink(Protocol):
         ...
 
 
+class _Nobody:
+    """The sink of a closed session."""
+
+    __slots__ = ()
+
+    def on_settings(self, t_ns: int) -> None: ...
+
+    def on_goaway(self, last: int, code: int, text: str, t_ns: int) -> None: ...
+
+
+_NOBODY: ConnectionSink = _Nobody()
+
+
+def _unwritten(data: bytes) -> int:
+    """What a closed session writes goes nowhere."""
+    return -1
+
+
 class Sending:
     """A stream as its sender sees it: what the windows have not let through yet."""
 
@@ -155,8 +173,9 @@ class Session:
         self._write(OPENING)
 
     def close(self) -> None:
-        """Let go of everything (the reader holds us: a cycle that no collector would find during a run)."""
+        """Let go of everything (the reader and our sink hold us: cycles that no collector would find during a run)."""
         self._reader = None
+        self._sink, self._write = _NOBODY, _unwritten
         self._streams.clear()
         self.usable = False
 

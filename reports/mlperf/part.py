@@ -107,9 +107,12 @@ def mlperf_part(
     objectives: Sequence[object],
     validity: Validity,
 ) -> Mlperf | None:
-    """The part, or None for a kind that is not one of MLPerf's four. ``objectives`` give the limits of a server run."""
+    """The part, or None for a kind that is not one of MLPerf's four. ``objectives`` give the limits of a server run.
+
+    Frames at an interval are no MLPerf scenario, though their kind is multi_stream, and LoadGen cancels nothing.
+    """
     kind = str(scenario.get("kind", ""))
-    if kind not in loadgen.QUANTILES:
+    if kind not in loadgen.QUANTILES or facts.frame_interval_ns or scenario.get("cancel"):
         return None
     result = loadgen.summarise(
         records,

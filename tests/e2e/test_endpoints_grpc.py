@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from harness.client import Target
 from harness.clock import LoopClock
+from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.plugins import protocols
+from harness.readiness import wait_ready
 from scenarios.clip import Clip, Word
 from scenarios.payload import Payload
 from slo import contradictions, tables
@@ -55,10 +58,12 @@ def bundled() -> Iterator[Server]:
         yield server
 
 
-def start(folder: Path, url: str, protocol: str, queries: int, options: dict[str, Any]) -> str:
+def start(
+    folder: Path, url: str, protocol: str, queries: int, options: dict[str, Any], mode: str = "performance"
+) -> str:
     """One request after the other, into ``r``; what was said on stderr."""
     scenario = {
-        "name": "t", "kind": "single_stream", "stop": {"min_queries": queries, "min_duration": "1ms"}, "timeout": "5s",
+        "name": "t", "mode": mode, "kind": "single_stream", "stop": {"min_queries": queries, "min_duration": "1ms"}, "timeout": "5s",
         "source": {"kind": "synthetic_text", "prompt_tokens": 8, "output_tokens": 5, "count": 4},
         "target": {"url": url, "protocol": protocol, "model": "scripted", "options": options},
     }  # fmt: skip
@@ -101,10 +106,21 @@ def test_kserve_grpc_runs_and_its_answers_are_checked(bundled: Server, tmp_path:
 
 
 def test_any_method_runs_by_reflection_alone(bundled: Server, tmp_path: Path) -> None:
-    options = {"method": STREAM, "message": MESSAGE, "text_path": TEXT_PATH, "error_path": "error_message"}
+    options: dict[str, Any] = {"method": STREAM, "message": MESSAGE, "text_path": TEXT_PATH}
+    options["error_path"] = "error_message"
+    options["metadata"] = {"authorization": "Bearer sk-of-nobody"}
     records, _ = run(tmp_path, f"grpc://{bundled.ready['grpc']}", "grpc", 4, **options)
     assert statuses(records) == [Status.OK] * 4
     assert records["n_chunks"].tolist() == [5] * 4
+    written = [path for path in (tmp_path / "r").rglob("*") if path.is_file()]
+    assert not [path for path in written if b"sk-of-nobody" in path.read_bytes()]
+
+
+def test_an_accuracy_run_keeps_what_a_stream_said(bundled: Server, tmp_path: Path) -> None:
+    start(tmp_path, f"grpc://{bundled.ready['grpc']}", "triton-stream", 4, {}, "accuracy")
+    said = pq.read_table(tmp_path / "r" / "outputs.parquet")["text"].to_pylist()
+    assert len(said) == 4
+    assert all(text is not None and len(text.split()) == 5 for text in said), said
 
 
 def test_every_mistake_is_told_before_anything_is_sent(bundled: Server, tmp_path: Path) -> None:
@@ -350,6 +366,23 @@ def test_the_bundled_servers_voice_and_ear_are_protocols_of_their_own(bundled: S
     assert voice.session.media_out_ns > 100 * MS
     assert ear.server_timing
     assert voice.server_timing
+
+
+def test_readiness_is_the_health_services_word_where_there_is_one(bundled: Server) -> None:
+    async def loading(stage: grpc_stage.Stage) -> None:
+        await stage.say(b"\x08\x02", "not serving")
+
+    def ready(url: str) -> str:
+        return asyncio.run(wait_ready(Target(url, "http"), 0.1)).route
+
+    assert ready(f"grpc://{bundled.ready['grpc']}") == "/grpc.health.v1.Health/Check"
+    with grpc_stage.serving(riva.SERVICES) as fake:
+        assert ready(fake.url) == ""  # it has no health service
+    with (
+        grpc_stage.serving({"grpc.health.v1.Health": {"Check": loading}}) as fake,
+        pytest.raises(HarnessFault, match=r"not ready, /grpc.health.v1.Health/Check says NOT_SERVING"),
+    ):
+        ready(fake.url)
 
 
 def test_nothing_is_left_open_at_a_fake_when_a_call_is_given_up() -> None:

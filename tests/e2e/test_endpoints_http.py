@@ -26,7 +26,7 @@ from scenarios.payload import Payload
 from slo import contradictions, tables
 from slo.records import Records, Status, TokensFrom
 from tests.e2e.plimsoll import plimsoll, server
-from tests.fakes import anthropic, llamacpp, ollama, plain_http, tfserving, tgi, torchserve
+from tests.fakes import anthropic, bentoml, llamacpp, ollama, plain_http, ray_serve, tfserving, tgi, torchserve
 from tests.fakes.stage import Entry, Fake
 
 pytestmark = pytest.mark.e2e
@@ -96,11 +96,11 @@ async def _ask(target: Target, n: int) -> list[Exchange]:
     return answers
 
 
-def ask(url: str, protocol: str, n: int, **options: Any) -> list[Exchange]:
+def ask(url: str, protocol: str, n: int, timeout_ms: int = 5_000, **options: Any) -> list[Exchange]:
     """``n`` requests in this process, one after the other, settled: for what a whole run would only repeat."""
     model = "scripted"  # as the bundled server has it; the fakes take any
     headers = (("authorization", "Bearer sk-any-key"),)
-    return asyncio.run(_ask(Target(url, protocol, model, headers, options, timeout_ns=5_000 * MS), n))
+    return asyncio.run(_ask(Target(url, protocol, model, headers, options, timeout_ns=timeout_ms * MS), n))
 
 
 MODEL = ("--model", "m")
@@ -147,6 +147,19 @@ def test_a_vendors_stream_is_measured_and_its_failures_keep_what_came(protocol: 
     assert result.timings[0] == stages
     assert ("Overloaded" if "anthropic" in protocol else "it broke") in (result.errors[1] or "")
     assert "sk-not-for-the-report" not in "".join(map(str, result.errors))
+
+
+@pytest.mark.parametrize("protocol", STREAMS)
+def test_a_stall_times_out_and_no_server_is_no_connection(protocol: str) -> None:
+    """2 requests: the second piece never comes; nobody listens."""
+    serve, options, *_ = STREAMS[protocol]
+    with serve(ttft_ms=5.0, itl_ms=60_000.0) as fake:
+        (stalled,) = ask(fake.url, protocol, 1, timeout_ms=200, **options)
+    assert (stalled.status, stalled.n_chunks) == (Status.TIMEOUT, 1)
+    assert "timeout" in (stalled.error or "")
+    assert stalled.first_token_ns == stalled.chunk_ns[0] >= fake.log[0].sent_ns[0] - EARLY_NS
+    (nobody,) = ask(fake.url, protocol, 1, **options)
+    assert (nobody.status, nobody.n_chunks) == (Status.CONNECT, 0)
 
 
 def test_thinking_comes_before_the_answer() -> None:
@@ -301,7 +314,63 @@ def test_a_form_arrives_as_a_server_reads_it(tmp_path: Path) -> None:
     """1 request."""
     (tmp_path / "a.txt").write_text("attached")
     with plain_http.serve() as fake:
-        options = {"form": {"q": "{{ prompt }}"}, "form_files": {"file": str(tmp_path / "a.txt")}}
+        options: dict[str, Any] = {"form": {"q": "{{ prompt }}"}, "form_files": {"file": str(tmp_path / "a.txt")}}
         (x,) = ask(f"{fake.url}/form", "http", 1, **options)
     assert x.status == Status.OK
     assert fake.log[0].body == {"file": ["a.txt", "text/plain", "attached"], "q": [None, None, "hello"]}
+
+
+#: The recipes of docs/protocols.md, as they stand there but for the address.
+RECIPES: dict[str, tuple[Serve, str, str]] = {
+    "Ray Serve": (
+        ray_serve.serve,
+        "http://127.0.0.1:8000/",
+        """
+kind: single_stream
+target:
+  url: http://127.0.0.1:8000/
+  protocol: http
+  model: llama
+  options:
+    headers: {serve_multiplexed_model_id: llama}
+    body: '{"prompt": {{ prompt | tojson }}, "max_tokens": {{ max_output_tokens }}}'
+    framing: chunks
+source: {kind: synthetic_text, prompt_tokens: 16, output_tokens: 5}
+""",
+    ),
+    "BentoML": (
+        bentoml.serve,
+        "http://127.0.0.1:3000/generate",
+        """
+kind: single_stream
+target:
+  url: http://127.0.0.1:3000/generate
+  protocol: http
+  options:
+    body: '{"prompt": {{ prompt | tojson }}, "max_tokens": {{ max_output_tokens }}}'
+    framing: ndjson
+    text_path: text
+    output_tokens_path: n_tokens
+    finish_path: finish_reason
+source: {kind: synthetic_text, prompt_tokens: 16, output_tokens: 5}
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_of_the_documentation_runs_as_it_stands(name: str, tmp_path: Path) -> None:
+    """4 requests: whole, cut, shed, failed in the middle."""
+    serve, address, recipe = RECIPES[name]
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    with serve(plays=(*PLAYS_OF_PLAIN, {"error_at": 3})) as fake:
+        url = address.replace(address.split("/")[2], fake.url.split("/")[2])
+        done = plimsoll("run", "recipe.yaml", "--url", url, "--queries", "4", "--out", "r", cwd=tmp_path)
+    assert (tmp_path / "r" / "report.json").is_file(), done.stderr
+    records = tables.load(tmp_path / "r")
+    failed = Status.HTTP if name == "BentoML" else Status.PROTOCOL
+    assert records["status"].tolist() == [Status.OK, Status.PROTOCOL, Status.REFUSED, failed]
+    assert records["n_chunks"].tolist() == [5, 3, 0, 3]
+    assert records["tokens_from"][0] == (TokensFrom.USAGE if name == "BentoML" else TokensFrom.CHUNKS)
+    if name == "Ray Serve":
+        assert fake.log[0].headers["serve_multiplexed_model_id"] == "llama"

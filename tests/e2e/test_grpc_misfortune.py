@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import ssl
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import uvloop
 
 from harness.wire.grpc_messages import prefixed
@@ -223,7 +227,9 @@ def test_a_call_up_to_the_last_of_a_goaway_goes_on_and_the_next_one_takes_anothe
         for _ in range(2):
             exchange = await bench.call(unary())
             assert (exchange.error, messages(exchange)) == (None, [b"ok"])
-        assert bench.client.stats()["connections_opened"] == 2
+        stats = bench.client.stats()
+        assert (stats["connections_opened"], stats["goaways"]) == (2, 2)
+        assert not bench.client._draining
 
     play(body, says(goaway(1, 0), 0.02, GOOD))
 
@@ -285,6 +291,34 @@ def test_an_http1_server_is_named_as_one() -> None:
     play(body, script)
 
 
+@pytest.mark.parametrize(
+    ("protocols", "text"),
+    [([], "the server chose no protocol by ALPN; only h2 was offered"), (["h2"], "")],
+)
+def test_tls_needs_a_server_that_chooses_h2(protocols: list[str], text: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    if protocols:
+        context.set_alpn_protocols(protocols)
+
+    async def main() -> None:
+        async def serve(_: bytes, reader: Any, writer: Any, number: int) -> None:
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                await says(GOOD)(reader, writer, number)
+
+        async with (
+            raw_server(serve, eager=True, tls=context) as url,
+            grpc_bench(url, ca_file=str(tmp_path / "ca.pem")) as bench,
+        ):
+            exchange = await bench.call(unary())
+        assert exchange.status == (Status.CONNECT if text else Status.OK)
+        assert text in str(exchange.error)
+
+    uvloop.run(main())
+
+
 def test_a_server_that_says_nothing_is_given_up_after_the_connect_timeout() -> None:
     async def script(reader: Any, writer: Any, number: int) -> None:
         await asyncio.sleep(5)
@@ -335,3 +369,29 @@ def test_an_arrival_is_stamped_when_the_server_wrote_however_late_the_loop_is(ow
         assert exchange.done_ns - exchange.mark_ns[0] > 35_000_000
 
     play(body, script, own_connection=own)
+
+
+@pytest.mark.alone
+def test_what_arrived_before_our_own_write_is_stamped_before_it() -> None:
+    writers: list[asyncio.StreamWriter] = []
+
+    async def script(reader: Any, writer: Any, number: int) -> None:
+        await greet(reader, writer)
+        await call_of(reader)
+        writers.append(writer)
+        await asyncio.sleep(5)
+
+    async def body(bench: GrpcBench) -> None:
+        exchange, _ = bench.start(stream())
+        while not writers:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # Linux begins to stamp in the background
+        os.write(writers[0].get_extra_info("socket").fileno(), ANSWER + frame(DATA, 0, 1, prefixed(b"x")))
+        time.sleep(0.03)
+        second, _ = bench.start(unary())  # written while the answer lies unread
+        while not exchange.mark_ns:
+            await asyncio.sleep(0.001)
+        assert exchange.stamp == Stamp.KERNEL
+        assert second.sent_ns - exchange.mark_ns[0] > 25_000_000
+
+    play(body, script)

@@ -6,7 +6,9 @@ The transport that is ours and the one that is grpcio's pass the same tests. Rea
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -426,6 +428,35 @@ def test_grpcio_is_asked_for_what_it_cannot_do() -> None:
                 pass
 
     uvloop.run(main())
+
+
+@both
+def test_a_finished_call_leaves_nothing_for_the_garbage_collector_which_is_off_in_a_run(transport: str) -> None:
+    kinds = {"Call", "Flight", "MessageReader", "Sending", "Player", "Exchange"}
+    due = tuple(i * 2 * MS for i in range(5))
+
+    async def body(bench: GrpcBench, log: Log, server: grpc.aio.Server) -> None:
+        async def calls() -> None:
+            for request in (unary(), stream(), bidi(*[b"f"] * 5, due_ns=due, opening=1), stream(b"x" * 5)):
+                await bench.call(request)
+            exchange, done = bench.start(bidi(*[b"f"] * 5, due_ns=due, closing_due_ns=50 * MS))
+            await asyncio.sleep(0.005)
+            bench.client.cancel(exchange, int(Status.CANCELLED), "dropped")
+            await done
+
+        await calls()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                await calls()
+            await asyncio.sleep(0.1)
+            left = Counter(type(each).__name__ for each in gc.get_objects())
+            assert {name: left[name] for name in kinds if left[name]} == {}
+        finally:
+            gc.enable()
+
+    play(body, transport=transport)
 
 
 @both

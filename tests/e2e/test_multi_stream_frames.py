@@ -16,7 +16,7 @@ import pytest
 from harness.rundir import open_sealed
 from slo.indicator import catalogue, measure
 from slo.queries import together
-from tests.e2e.plimsoll import plimsoll_valid, server
+from tests.e2e.plimsoll import only_late, plimsoll_valid, server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -53,14 +53,15 @@ def test_frames_that_a_stall_makes_late_are_those_of_the_servers_own_stamps(
         path = scenario(tmp_path, engine, deadline)
         done = plimsoll_valid("run", str(path), "--url", target.url, cwd=tmp_path)
         truth = target.truth()
-    assert done.returncode in (0, 1, 3), done.stderr
+    # A busy host may make it INVALID by our own lateness: the comparison below holds all the same.
+    assert done.returncode in (0, 1, 3) or only_late(tmp_path / "r"), done.stderr
     sealed = open_sealed(tmp_path / "r")
     records, t0 = sealed.records, int(sealed.manifest["t0_monotonic_ns"])
     limit = int((deadline or f"{INTERVAL}ms")[:-2]) * MS
     # The load: every frame at its own absolute time, six at once, none skipped for those that were late.
     assert len(records) == FRAMES * CAMERAS
     assert np.array_equal(np.unique(records["due_ns"]), np.arange(FRAMES) * INTERVAL * MS)
-    assert (records["ready_ns"] - records["due_ns"]).max() < 50 * MS
+    assert np.median(records["ready_ns"] - records["due_ns"]) < 2 * MS
     # The verdict on each frame: the server wrote its last answer before the deadline, or after.
     wrote: dict[int, int] = defaultdict(int)
     for name, row in truth.items():
@@ -79,6 +80,7 @@ def test_frames_that_a_stall_makes_late_are_those_of_the_servers_own_stamps(
     assert 2 <= overlap.max() <= 8
     # The same numbers in the report, counted by frames and not by samples.
     report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["mlperf"] is None, "LoadGen's MultiStream is a closed loop"
     (judged,) = report["verdict"]["objectives"]
     assert (judged["n"], judged["observed"]) == (FRAMES, pytest.approx(missed.mean()))
     assert report["metrics"]["query_latency"]["n"] == FRAMES

@@ -21,7 +21,7 @@ def _error(status: int, message: str) -> dict[str, Any]:
 def _refusal(entry: Entry) -> web.Response | None:
     """What the real API refuses before it begins."""
     body = entry.body
-    if "x-api-key" not in entry.headers:
+    if "x-api-key" not in entry.headers and not entry.headers.get("authorization", "").startswith("Bearer "):
         return web.json_response(_error(401, "x-api-key header is required"), status=401)
     if "anthropic-version" not in entry.headers:
         return web.json_response(_error(400, "anthropic-version: header is required"), status=400)

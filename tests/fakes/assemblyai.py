@@ -124,8 +124,8 @@ async def obey(conversation: Conversation, turn: Turn, message: str, began: floa
         turn.end()
         termination = {
             "type": "Termination",
-            "audio_duration_seconds": round(turn.audio_ms / 1000, 3),
-            "session_duration_seconds": round(time.monotonic() - began, 3),
+            "audio_duration_seconds": round(turn.audio_ms / 1000),
+            "session_duration_seconds": round(time.monotonic() - began),
         }
         conversation.say(termination, "Termination", 1.0)
         await conversation.close()

@@ -47,7 +47,7 @@ async def recognition(conversation: Conversation) -> None:
     _admitted(conversation)
     detailed = conversation.request.query.get("format") == "detailed"
     await conversation.open()
-    audio_ms, said, rate, turn, ended, over = 0.0, 0, 0, "", False, False
+    audio_ms, began_ms, said, told, rate, turn, ended, over = 0.0, 0.0, 0, 0, 0, "", False, False
     seen: list[str] = []
     async for message in conversation.messages():
         headers, body = _parted(message)
@@ -58,6 +58,8 @@ async def recognition(conversation: Conversation) -> None:
             continue
         if "speech.config" not in seen:
             conversation.violation("audio before speech.config")
+        if headers.get("x-requestid") != turn:  # the SDK asks again about audio that no phrase reached
+            rate, over, told, began_ms = 0, False, said, audio_ms
         if over:
             continue
         if not rate:
@@ -89,9 +91,9 @@ async def recognition(conversation: Conversation) -> None:
             _say(conversation, "speech.endDetected", turn, {"Offset": int(audio_ms * _TICKS)}, "endpoint")
         if not body:
             over = True
-            text = " ".join(knobs.words[:said])
-            phrase: dict[str, Any] = {"RecognitionStatus": "Success" if said else "NoMatch", "Offset": 0}
-            phrase["Duration"] = int(knobs.end_ms(max(0, said - 1)) * _TICKS)
+            text = " ".join(knobs.words[told:said])
+            phrase: dict[str, Any] = {"RecognitionStatus": "Success" if text else "NoMatch", "Offset": 0}
+            phrase["Duration"] = int((knobs.end_ms(said - 1) if text else audio_ms - began_ms) * _TICKS)
             phrase |= {"NBest": [{"Confidence": 0.9, "Display": text}]} if detailed else {"DisplayText": text}
             _say(conversation, "speech.phrase", turn, phrase, "final", knobs.final_delay_ms, text=text)
             _say(conversation, "turn.end", turn, {}, "done")

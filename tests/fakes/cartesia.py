@@ -32,10 +32,9 @@ async def recognition(conversation: Conversation) -> None:
     audio_ms, said, final = 0.0, 0, 0
 
     def transcript(is_final: bool, after_ms: float) -> None:
-        text = " ".join(knobs.words[final:said])
-        words = [
-            {"word": word, "start": 0.0, "end": knobs.end_ms(i) / 1000} for i, word in enumerate(knobs.words[:said])
-        ]
+        text = " " * (final > 0) + " ".join(knobs.words[final:said])  # it goes on where the final text before it ended
+        ends_s = [knobs.end_ms(i) / 1000 for i in range(said)]
+        words = {"words": list(knobs.words[:said]), "start": [0.0, *ends_s[:-1]], "end": ends_s}
         conversation.say(
             {
                 "type": "transcript",
@@ -43,7 +42,7 @@ async def recognition(conversation: Conversation) -> None:
                 "text": text,
                 "request_id": "r",
                 "duration": audio_ms / 1000,
-                "words": words,
+                "words": [words] if said else [],
             },
             "final" if is_final else "partial",
             after_ms,
@@ -93,12 +92,12 @@ async def turns(conversation: Conversation) -> None:
         audio_ms += len(message) / per_ms
         heard = knobs.words_by(audio_ms)
         if heard and not said:
-            conversation.say({"type": "turn.start", "turn_id": "t0"}, "turn.start")
+            conversation.say({"type": "turn.start", "request_id": "r"}, "turn.start")
         if heard > said:
             said = heard
             text = " ".join(knobs.words[:said])
             conversation.say(
-                {"type": "turn.update", "turn_id": "t0", "transcript": text},
+                {"type": "turn.update", "request_id": "r", "transcript": text},
                 "partial",
                 knobs.partial_delay_ms,
                 text=text,
@@ -106,9 +105,9 @@ async def turns(conversation: Conversation) -> None:
         if not over and said == len(knobs.words) and audio_ms >= knobs.speech_end_ms + knobs.endpoint_ms:
             over = True
             text = " ".join(knobs.words)
-            conversation.say({"type": "turn.eager_end", "turn_id": "t0", "transcript": text}, "eager")
+            conversation.say({"type": "turn.eager_end", "request_id": "r", "transcript": text}, "eager")
             conversation.say(
-                {"type": "turn.end", "turn_id": "t0", "transcript": text}, "final", knobs.final_delay_ms, text=text
+                {"type": "turn.end", "request_id": "r", "transcript": text}, "final", knobs.final_delay_ms, text=text
             )
 
 
@@ -120,7 +119,12 @@ async def speech(conversation: Conversation) -> None:
     async for message in conversation.messages():
         asked: dict[str, Any] = json.loads(message)
         context, shape = asked["context_id"], asked["output_format"]
-        if asked["voice"]["mode"] != "id" or shape["container"] != "raw" or not asked["model_id"]:
+        voice = asked["voice"]
+        if (
+            not (voice if isinstance(voice, str) else voice["id"])
+            or shape["container"] != "raw"
+            or not asked["model_id"]
+        ):
             conversation.violation("a request that is not of the interface")
             await error(conversation)
             return
@@ -155,17 +159,16 @@ def _encoded(part: array[int], encoding: str) -> bytes:
 
 
 async def error(conversation: Conversation) -> None:
-    conversation.say(
-        {
-            "type": "error",
-            "title": "Too many requests",
-            "message": "concurrency limit reached",
-            "status_code": 429,
-            "error_code": "concurrency_limited",
-            "done": True,
-        },
-        "error",
-    )
+    message: dict[str, Any] = {
+        "type": "error",
+        "title": "Too many requests",
+        "message": "concurrency limit reached",
+        "status_code": 429,
+        "error_code": "concurrency_limited",
+    }
+    if conversation.request.path == "/tts/websocket":
+        message["done"] = True
+    conversation.say(message, "error")
     await conversation.close(1000)
 
 

@@ -1,7 +1,7 @@
-"""A fake of servers without a protocol of their own, as Ray Serve and BentoML stand in front of a model: whatever framing is asked for.
+"""A fake of servers without a protocol of their own: whatever framing is asked for.
 
 ``/lines`` text lines, ``/chunks`` bare text, ``/sse`` events of text, ``/typed`` events told apart by their type, ``/prefixed`` length-prefixed
-JSON, ``/form`` what a form held. Each also behaves as Ray Serve (503 beyond its queue) and BentoML (503 beyond its concurrency) do.
+JSON, ``/form`` what a form held.
 """
 
 from __future__ import annotations

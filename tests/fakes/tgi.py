@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -23,7 +24,7 @@ def _refusal(entry: Entry) -> web.Response | None:
 
 
 def _tokens(entry: Entry) -> int:
-    return min(int(entry.body.get("parameters", {}).get("max_new_tokens", 100)), entry.script.tokens)
+    return min(int(entry.body.get("parameters", {}).get("max_new_tokens") or 100), entry.script.tokens)
 
 
 def _token(i: int) -> dict[str, Any]:
@@ -67,7 +68,7 @@ async def _whole(fake: Fake, request: web.Request) -> web.StreamResponse:
     async for _ in pieces(entry, 1):
         pass
     answer: dict[str, Any] = {"generated_text": answer_text(n)}
-    if entry.body["parameters"].get("details"):
+    if entry.body.get("parameters", {}).get("details"):
         tokens = [_token(i) for i in range(n)]
         answer["details"] = {
             "finish_reason": "length",
@@ -81,7 +82,35 @@ async def _whole(fake: Fake, request: web.Request) -> web.StreamResponse:
     return web.json_response(answer, headers={**headers, "x-prompt-tokens": "6", "x-generated-tokens": str(n)})
 
 
-ROUTES: tuple[Route, ...] = (("POST", "/generate_stream", _stream), ("POST", "/generate", _whole))
+async def _either(fake: Fake, request: web.Request) -> web.StreamResponse:
+    """The route of the hosted API: a member ``stream`` decides, and a whole answer is a list of one."""
+    body = json.loads(await request.read())
+    if body.get("stream"):
+        return await _stream(fake, request)
+    answer = await _whole(fake, request)
+    assert isinstance(answer, web.Response)
+    if answer.status != 200 or not isinstance(answer.body, bytes):
+        return answer
+    return web.Response(body=b"[%b]" % answer.body, content_type="application/json")
+
+
+async def _info(_fake: Fake, _request: web.Request) -> web.StreamResponse:
+    return web.json_response(
+        {"model_id": "fake", "max_input_tokens": 1024, "max_total_tokens": 2048, "version": "3.3.5"}
+    )
+
+
+async def _health(_fake: Fake, _request: web.Request) -> web.StreamResponse:
+    return web.Response()
+
+
+ROUTES: tuple[Route, ...] = (
+    ("POST", "/generate_stream", _stream),
+    ("POST", "/generate", _whole),
+    ("POST", "/", _either),
+    ("GET", "/info", _info),
+    ("GET", "/health", _health),
+)
 
 
 def serve(**script: Any) -> AbstractContextManager[Fake]:

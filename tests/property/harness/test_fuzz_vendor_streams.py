@@ -106,7 +106,19 @@ def dumped(value: Any) -> bytes:
         return b"{"
 
 
-texts = events.map(dumped) | st.sampled_from([b"[DONE]", b"", b"NaN", b'{"predictions":[NaN]}', KEY.encode()])
+#: A value that nobody can print, in the place of one that is usually a word.
+deep = st.builds(
+    lambda around, depth: around.replace(b"@", b"[" * depth + b"]" * depth),
+    st.sampled_from(
+        [b"@", b'{"type":@}', b'{"type":"content_block_start","content_block":{"type":@,"name":"f"}}',
+         b'{"type":"response.output_item.added","item":{"type":@,"name":"f"}}', b'{"object":"response","status":@}',
+         b'{"type":"response.failed","response":{"status":"failed","error":@}}', b'{"delta":{"stop_reason":@}}',
+         b'{"type":"error","error":{"message":@}}', b'{"error":@}', b'{"stop":true,"tokens_predicted":@}',
+         b'{"status":"ok","error":{"message":@}}', b'{"predictions":@}', b'{"predictions":[NaN],"error":@}']
+    ),
+    st.integers(1, 1100),
+)  # fmt: skip
+texts = deep | events.map(dumped) | st.sampled_from([b"[DONE]", b"", b"NaN", b'{"predictions":[NaN]}', KEY.encode()])
 pieces = st.builds(
     lambda begin, text, end: begin + text + end,
     st.sampled_from([b"data: ", b"data:", b"event: error\ndata: ", b"", b"error: ", b"\0\0\0\x02"]),

@@ -392,3 +392,29 @@ def test_what_no_server_may_send_is_named(data: bytes, text: str) -> None:
     link = Link()
     with pytest.raises(WireError, match=text):
         link.session.feed(data, 0)
+
+
+def test_the_connections_window_is_refilled_before_a_server_can_run_out_of_it() -> None:
+    link = Link()
+    link.session.feed(HELLO, 0)
+    heard = Silent()
+    link.session.begin(heard, b"\x83", b"x", True)
+    link.wrote.clear()
+    data = frame(DATA, 0, 1, bytes(16_384)) * 64
+    for _ in range(1024):
+        link.session.feed(data, 0)
+    assert heard.size == 1 << 30
+    assert link.wrote == frame(8, 0, 0, (1 << 30).to_bytes(4, "big"))
+
+
+class Silent:
+    """A stream's sink that only counts."""
+
+    size = 0
+
+    def on_headers(self, block: bytes, end: bool, t_ns: int) -> None: ...
+
+    def on_data(self, data: memoryview, end: bool, t_ns: int) -> None:
+        self.size += len(data)
+
+    def on_reset(self, code: int, t_ns: int) -> None: ...

@@ -105,5 +105,7 @@ def build(rows: list[dict[str, Any]]) -> Records:
     )
 
 
-rows = st.one_of(st.lists(row(), max_size=12), st.lists(heard_row(), max_size=6))
+rows = st.lists(row(), max_size=12)
 records = rows.map(build)
+#: The same of speech sessions.
+heard = st.lists(heard_row(), max_size=6).map(build)

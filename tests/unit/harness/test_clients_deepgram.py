@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,7 +16,7 @@ from harness.clients import deepgram, deepgram_flux, deepgram_speak
 from harness.clients.deepgram import ListenDialogue
 from harness.clients.deepgram_flux import FluxDialogue
 from harness.clients.deepgram_speak import SpeakDialogue
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
+from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
 from harness.errors import HarnessFault
 from scenarios.payload import Payload
 from slo.records import Status
@@ -127,6 +128,17 @@ def test_an_endpoint_inside_speech_is_a_false_one_and_the_answer_to_a_finalize_i
     )
     assert exchange.session is not None
     assert (exchange.session.false_endpoints, exchange.session.endpoint_ns) == (1, -1)
+
+
+def test_an_endpoint_that_answers_our_own_goodbye_is_none() -> None:
+    talk = listen(finish="close")
+    exchange, _ = hear(
+        talk, talk.encode(AUDIO), [(950, results("one")), (1100, results("one two", True, speech_final=True))]
+    )
+    assert exchange.session is not None
+    exchange.session.input_end_ns = 1000 * MS
+    talk.settle(exchange)
+    assert (exchange.session.endpoint_ns, exchange.session.final_ns) == (-1, 1100 * MS)
 
 
 def test_an_empty_final_is_no_transcript_and_other_channels_are_not_ours() -> None:
@@ -340,11 +352,17 @@ MEMBERS = (
 KINDS = ("Results", "UtteranceEnd", "Metadata", "Error", "TurnInfo", "Connected", "EndOfTurn", "Flushed", "Warning")
 
 
+@cache
+def talks() -> list[tuple[Dialogue, Script]]:
+    given: list[tuple[Dialogue, Payload]] = [(listen(), AUDIO), (flux(), AUDIO), (speak(), TEXT)]
+    return [(talk, talk.encode(payload)) for talk, payload in given]
+
+
 @settings(max_examples=150, deadline=None)
 @given(hostile(KINDS, MEMBERS), FAILURES)
 def test_no_session_whatever_its_messages_raises_anything(session: list[tuple[bytes, bool]], before: Status) -> None:
-    for talk, payload in ((listen(), AUDIO), (flux(), AUDIO), (speak(), TEXT)):
-        check_hostile(talk, payload, session, before)
+    for talk, script in talks():
+        check_hostile(talk, script, session, before)
 
 
 def test_each_file_exports_its_one_protocol() -> None:

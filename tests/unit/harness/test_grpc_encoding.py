@@ -8,7 +8,7 @@ from harness.client import Target
 from harness.errors import HarnessFault
 from harness.grpc_call import GrpcRequest
 from harness.grpc_encoding import Encoder, timeout_of, timeout_text
-from harness.grpc_options import GrpcOptions
+from harness.grpc_settings import GrpcOptions
 from harness.wire.hpack_blocks import BlockDecoder
 
 MS = 1_000_000

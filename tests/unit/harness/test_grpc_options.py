@@ -38,3 +38,5 @@ def test_each_gets_its_own_options() -> None:
 
 def test_own_connections_and_channels_exclude_each_other() -> None:
     assert "Give one of the two" in grpc_problems(Mine, {"method": "x", "channels": 2, "own_connection": True})[0]
+    shared = grpc_problems(Mine, {"method": "x", "own_connection": True, "transport": "grpcio"})
+    assert [text.split(":")[0] for text in shared] == ["target.options.own_connection"]

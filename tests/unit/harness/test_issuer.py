@@ -60,11 +60,14 @@ class World:
         warmup: Plan | None = None,
         late_ns: int = 0,
         limit: int = 1000,
+        cancel_ns: list[int] | None = None,
     ) -> None:
         self.clock = VirtualClock(late_ns=late_ns)
         self.client = VirtualClient(self.clock, service)
         self.finished: list[Exchange] = []
-        self.issuer = Issuer(Load(plan, warmup, ["r"], "run", limit), self.client, self.clock, self.finished.append)
+        cancel = None if cancel_ns is None else np.array(cancel_ns, np.int64)
+        load = Load(plan, warmup, ["r"], "run", limit, cancel)
+        self.issuer = Issuer(load, self.client, self.clock, self.finished.append)
         self.t0 = self.clock.now_ns() + 2 * S
 
     def run(self, until_ns: int | None = None) -> World:
@@ -221,3 +224,32 @@ def test_a_closed_loop_on_a_dead_endpoint_does_not_spin() -> None:
     world.run()
     assert len(world.client.sent) == pytest.approx(200, abs=4)  # two slots, one try every 10 ms each, for a second
     assert world.issuer.issued_all
+
+
+def test_a_chosen_query_is_cancelled_that_long_after_it_was_taken_up_and_a_quick_one_is_not() -> None:
+    delays = [30 * MS, -1, 5 * MS, 10 * MS]
+    world = World(
+        open_plan([0, MS, 2 * MS, 3 * MS], per_query=2), lambda e: 20 * MS if e.query_id else 5 * MS, cancel_ns=delays
+    )
+    world.run()
+    over = {(e.query_id, e.sample_ix): (e.status, e.done_ns - e.ready_ns) for e in world.finished}
+    assert over == {
+        **{(0, i): (int(Status.OK), 5 * MS) for i in range(2)},
+        **{(1, i): (int(Status.OK), 20 * MS) for i in range(2)},
+        **{(2, i): (int(Status.CANCELLED), 5 * MS) for i in range(2)},
+        **{(3, i): (int(Status.CANCELLED), 10 * MS) for i in range(2)},
+    }
+    assert world.issuer.in_flight == 0
+
+
+def test_a_cancelled_query_of_a_closed_loop_frees_its_slot_and_the_choice_repeats_with_the_rows() -> None:
+    plan = closed_plan(1, Stop(min_queries=6, min_duration_ns=0, max_queries=6), rows=2)
+    world = World(plan, lambda e: 50 * MS, cancel_ns=[7 * MS, -1]).run()
+    took = [e.done_ns - e.due_ns for e in world.finished]
+    assert took == [7 * MS, 50 * MS] * 3
+
+
+def test_the_warm_up_is_not_cancelled() -> None:
+    before = open_plan([-S, -S + MS])
+    world = World(open_plan([0]), lambda e: 50 * MS, warmup=before, cancel_ns=[MS]).run()
+    assert sorted(e.status for e in world.finished) == [0, 0, int(Status.CANCELLED)]

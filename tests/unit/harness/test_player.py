@@ -57,6 +57,18 @@ def test_frames_that_became_late_go_out_at_once_and_the_rest_keep_their_deadline
     assert [t_ns - start for t_ns, _ in wire.said] == [0, 0, 0, 10 * MS, 30 * MS, 50 * MS, 50 * MS]
 
 
+def test_late_frames_keep_the_least_distance_until_they_have_caught_up() -> None:
+    clock = VirtualClock()
+    wire = Wire(clock)
+    dues = [(i + 1) * 20 * MS for i in range(8)]
+    player = Player(clock, [b"f"] * 8, dues, 8, b"end", 160 * MS, wire.write, wire.unsent, [0] + [10 * MS] * 7)
+    start = clock.now_ns()
+    player.start(start - 70 * MS)  # three frames are late already, and twice the speed is the most that is allowed
+    clock.run()
+    assert [(t_ns - start) // MS for t_ns, _ in wire.said] == [0, 10, 20, 30, 40, 50, 70, 90, 90]
+    assert [lag // MS for lag in player.lag_ns] == [50, 40, 30, 20, 10, 0, 0, 0]
+
+
 def test_a_cut_ends_the_unneeded_frames_at_once_but_never_the_needed_ones() -> None:
     clock, wire, player = played(10, needed=4)
     start = clock.now_ns()

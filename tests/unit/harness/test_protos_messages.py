@@ -274,5 +274,5 @@ def test_a_template_that_does_not_compile_is_refused_with_its_place(given_: Any,
 def test_what_a_sample_lacks_is_a_mistake_with_its_place() -> None:
     with pytest.raises(HarnessFault, match=r"target.options.message.a\[0\]: the template can't be rendered"):
         MessageTemplate({"a": ["{{ index }}"]}).render(Payload(), "m")
-    with pytest.raises(HarnessFault, match="target.options.message: it renders to text that is neither JSON"):
+    with pytest.raises(HarnessFault, match=r"target.options.message: it renders to text that is neither JSON"):
         MessageTemplate("{{ prompt }}").render(Payload(prompt="x"), "m")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scenarios import spec
+from scenarios.discovery import sources
 from scenarios.document import read_document
 from scenarios.durations import format_duration, parse_duration
 
@@ -102,13 +103,13 @@ def test_all_problems_are_reported_at_once() -> None:
         "f.yaml:target.url: 'localhost' is not a URL. Write scheme, host and port: http://127.0.0.1:8000.",
         "f.yaml:target.tls_verify: is 'yes', not true or false. Write one of these two words.",
         "f.yaml:source.kind: payload source 'synthetic_txt' is not known. Did you mean synthetic_text? "
-        "Known: jsonl, sharegpt, synthetic_text, tensors.",
+        f"Known: {', '.join(sources())}.",
         "f.yaml:seed: is -1. Give a value at least 0.",
         "f.yaml:stop.min_queries: is 3.5, not a whole number. Write for example 4.",
         "f.yaml:stop.max_duration: 'soon' is not a duration. Write a number and a unit: 500us, 200ms, 30s, 2m or 1h.",
         "f.yaml:warmup: -1 is not a duration. Write a number of seconds from 0 up, or for example 30s.",
         "f.yaml:objectives: is 'p99', not a list. Write [a, b] or lines that start with a dash.",
-        "f.yaml:tiemout: unknown key. Did you mean timeout? Known keys here: connect_timeout, description, "
+        "f.yaml:tiemout: unknown key. Did you mean timeout? Known keys here: cancel, connect_timeout, description, "
         "drain, kind, mode, name, objectives, params, reference, seed, source, stop, target, timeout, warmup, workers.",
     ]
 

@@ -1,0 +1,79 @@
+"""A run repeated from its directory, and a trace file from the command line. Real time, about fifteen seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slo import tables
+from slo.records import Records
+from tests.e2e.plimsoll import ROOT, plimsoll, server
+
+pytestmark = pytest.mark.e2e
+
+MOONCAKE = ROOT / "tests" / "traces" / "mooncake_conversation_excerpt.jsonl"
+
+
+def rows(folder: Path) -> Records:
+    found = tables.load(folder).measured()
+    return found.select(np.lexsort((found["sample_ix"], found["query_id"], found["due_ns"])))
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        ("--rate", "25", "--queries", "20", "--duration", "0s"),
+        ("--concurrency", "3", "--queries", "20", "--duration", "0s"),
+    ],
+)
+def test_an_incident_is_repeated_with_the_same_samples_at_the_same_times(tmp_path: Path, load: tuple[str, ...]) -> None:
+    with server("--model", "scripted", "--ttft", "10ms", "--itl", "5ms") as target:
+        first = plimsoll(
+            "run", "--url", target.url, *load, "--output-tokens", "5", "--seed", "9", "--out", "a", cwd=tmp_path
+        )
+        assert first.returncode in (0, 4), first.stderr
+        again = plimsoll("replay", "a", "--speed", "2", "--out", "b", cwd=tmp_path)
+        assert again.returncode in (0, 4), again.stderr
+        part = plimsoll("replay", "b", "--max-queries", "7", "--out", "c", cwd=tmp_path)
+        assert part.returncode in (0, 4), part.stderr
+    a, b, c = (rows(tmp_path / name) for name in "abc")
+    assert len(a) == len(b) == 20
+    assert np.abs((a["due_ns"] - a["due_ns"][0]) / 2 - b["due_ns"]).max() <= 1
+    assert (a["payload_ix"] == b["payload_ix"]).all()
+    assert (a["bytes_out"] == b["bytes_out"]).all(), "the same prompts"
+    assert (c["due_ns"] == b["due_ns"][:7]).all(), "b was as fast as it was: no speed is applied twice"
+    assert (b["ready_ns"] - b["due_ns"] >= 0).all()
+
+
+def test_a_trace_file_brings_times_and_lengths(tmp_path: Path) -> None:
+    entries = [json.loads(line) for line in MOONCAKE.read_text().splitlines()][:8]
+    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps({**entry, "output_length": 3}) for entry in entries))
+    with server("--model", "scripted", "--ttft", "10ms", "--itl", "5ms") as target:
+        done = plimsoll(
+            "run", "--trace", "t.jsonl", "--speed", "10", "--url", target.url, "--out", "r", "--json", cwd=tmp_path
+        )
+    assert done.returncode in (0, 4), done.stderr
+    found = rows(tmp_path / "r")
+    assert found.ok.all(), found.texts("error")
+    assert found["due_ns"].tolist() == [entry["timestamp"] * 100_000 for entry in entries]
+    assert found["n_out"].tolist() == [3] * 8
+    report = json.loads(done.stdout)
+    assert report["run"]["scenario"]["kind"] == "replay"
+    assert report["run"]["open_loop"]
+
+
+def test_what_cannot_be_replayed_ends_before_any_load(tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("time,input_tokens\n0,5\nnever,6\n")
+    for words, said in (
+        (("replay", "gone"), "gone: does not exist"),
+        (("replay", "bad.csv"), "bad.csv:3: time is 'never'"),
+        (("run", "--kind", "replay"), "params.trace is not given"),
+        (("run", "--speed", "2"), "--speed: kind server has no speed"),
+    ):
+        done = plimsoll(*words, cwd=tmp_path)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+        assert "Traceback" not in done.stderr
+    assert not list((tmp_path).glob("runs/*")), "no run directory is left"

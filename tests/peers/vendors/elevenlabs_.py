@@ -1,0 +1,90 @@
+"""ElevenLabs' SDK against the server at the given address: Scribe in real time, and speech from text in pieces; prints one JSON object.
+
+Run by tests/e2e/test_fakes_by_sdk.py in .venv-vendors; not imported by the suite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from elevenlabs.client import ElevenLabs
+from elevenlabs.core.api_error import ApiError
+from elevenlabs.realtime.connection import RealtimeEvents
+from elevenlabs.realtime.scribe import AudioFormat, CommitStrategy, ScribeRealtime
+from typed import show
+
+RATE = 16_000
+FRAME = base64.b64encode(bytes(RATE // 10 * 2)).decode()
+
+
+async def listen(url: str, strategy: CommitStrategy, frames: int, frame: str = FRAME) -> list[tuple[str, Any]]:
+    """(event, its data) in order, up to the committed transcript with its times or to an error."""
+    scribe = ScribeRealtime(api_key="key", base_url=url.replace("http://", "ws://"))
+    options: Any = {
+        "model_id": "scribe_v2_realtime",
+        "audio_format": AudioFormat.PCM_16000,
+        "sample_rate": RATE,
+        "commit_strategy": strategy,
+        "include_timestamps": True,
+    }
+    live = await scribe.connect(options)
+    got: list[tuple[str, Any]] = []
+    over = asyncio.Event()
+
+    def keep(event: RealtimeEvents) -> Any:
+        def on_event(data: Any = None) -> None:
+            got.append((event.value, data))
+            if event in (
+                RealtimeEvents.COMMITTED_TRANSCRIPT_WITH_TIMESTAMPS,
+                RealtimeEvents.ERROR,
+                RealtimeEvents.CLOSE,
+            ):
+                over.set()
+
+        return on_event
+
+    for event in RealtimeEvents:
+        live.on(event, keep(event))
+    for _ in range(frames):
+        await live.send({"audio_base_64": frame})
+    if strategy is CommitStrategy.MANUAL:
+        await live.commit()
+    await asyncio.wait_for(over.wait(), 5)
+    await live.close()
+    return got
+
+
+def speak(url: str, pieces: list[str], voice: str = "a-voice") -> dict[str, Any]:
+    """The audio of a text in pieces, and the error if there is one."""
+    client = ElevenLabs(api_key="key", base_url=url).text_to_speech
+    client._ws_base_url = url.replace("http://", "ws://")  # the SDK insists on TLS
+
+    def text() -> Iterator[str]:
+        yield from pieces
+
+    chunks: list[bytes] = []
+    try:
+        chunks += client.convert_realtime(voice, text=text(), model_id="eleven_flash_v2_5", output_format="pcm_16000")
+    except ApiError as error:
+        return {"error": [error.status_code, error.body], "bytes": sum(map(len, chunks))}
+    return {"chunks": len(chunks), "bytes": sum(map(len, chunks))}
+
+
+def main(url: str, failing: str) -> None:
+    show(
+        {
+            "by_hand": asyncio.run(listen(url, CommitStrategy.MANUAL, 5)),
+            "by_silence": asyncio.run(listen(url, CommitStrategy.VAD, 7)),
+            "spoken": speak(url, ["one ", "two ", "three"]),
+            "heard_failing": asyncio.run(listen(failing, CommitStrategy.VAD, 4)),
+            "spoken_failing": speak(failing, ["one ", "two ", "three ", "four "]),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,95 @@
+"""MultiStream at an interval: absolute times, LoadGen's rule for the end, and LoadGen's closed loop untouched without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scenarios import spec
+from scenarios.kind import Frame, Warmup
+from scenarios.kinds.multi_stream import KIND, MultiStreamParams
+from scenarios.plan import Plan, Stop
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+def built(stop: Stop, n_samples: int = 20, seed: int = 1, **params: Any) -> Plan:
+    given = {"samples_per_query": 6, "frame_interval": "33ms", **params}
+    return KIND.build(MultiStreamParams.model_validate(given), stop, n_samples, seed)
+
+
+@given(
+    interval=st.integers(1, 3 * S),
+    queries=st.integers(1, 50),
+    duration=st.integers(0, 60 * S),
+    most=st.none() | st.integers(1, 60),
+)
+def test_frames_are_due_at_multiples_of_the_interval_and_end_as_loadgens_lists_do(
+    interval: int, queries: int, duration: int, most: int | None
+) -> None:
+    if duration // interval > 5_000:
+        return
+    params = MultiStreamParams.model_construct(
+        samples_per_query=2, order="random", frame_interval_ns=interval, frame_deadline_ns=None
+    )
+    plan = KIND.build(params, Stop(queries, duration, max_queries=most), 3, 1)
+    n = plan.n_queries
+    assert (plan.due_ns == np.arange(n) * interval).all()
+    if most is None or n < most:
+        assert n >= queries
+        assert plan.due_ns[-1] >= duration, "the last is the first one at or after the minimum"
+        assert n == max(queries, 1) or plan.due_ns[-2] < duration
+    else:
+        assert n == most
+    assert KIND.size(params, plan.stop) == plan.n_samples == 2 * n
+
+
+def test_a_frame_holds_contiguous_samples_and_is_as_random_as_a_closed_query() -> None:
+    rows = built(Stop(50, 0)).payload_ix.reshape(-1, 6)
+    assert (np.diff(rows, axis=1) % 20 == 1).all()
+    closed = KIND.build(MultiStreamParams(samples_per_query=6), Stop(50, 0), 20, 1)
+    assert (rows == closed.payload_ix.reshape(-1, 6)[:50]).all(), "the same seed starts at the same samples"
+
+
+def test_shards_hold_whole_frames() -> None:
+    plan = built(Stop(10, 0))
+    parts = [plan.shard(i, 3) for i in range(3)]
+    assert sorted(np.concatenate([part.query_id for part in parts]).tolist()) == list(range(10))
+    assert all((np.diff(part.offsets) == 6).all() for part in parts)
+    assert KIND.slots(MultiStreamParams.model_validate({"frame_interval": "33ms"})) is None
+
+
+def test_the_warm_up_has_the_same_pace_before_t0() -> None:
+    params = MultiStreamParams.model_validate({"samples_per_query": 6, "frame_interval": "40ms"})
+    warmup = KIND.warmup(params, Warmup(S, 20, seed=3))
+    assert warmup is not None
+    assert (np.diff(warmup.due_ns) == 40 * MS).all()
+    assert (warmup.due_ns[0], warmup.n_queries) == (-S, 25)
+    assert warmup.open_loop
+
+
+def test_the_deadline_is_the_interval_unless_it_is_given() -> None:
+    def frame(**params: str) -> Frame | None:
+        return spec.parse({"kind": "multi_stream", "params": params}).frame
+
+    assert frame() is None
+    assert frame(frame_interval="33ms") == Frame(33 * MS, 33 * MS)
+    assert frame(frame_interval="33ms", frame_deadline="1s") == Frame(33 * MS, S)
+    assert spec.parse({"kind": "server"}).frame is None
+    with pytest.raises(spec.ScenarioError, match="frame_deadline needs frame_interval"):
+        frame(frame_deadline="33ms")
+    with pytest.raises(spec.ScenarioError, match=r"params.frame_interval: "):
+        frame(frame_interval="0s")
+
+
+def test_whether_it_is_an_open_loop_is_a_matter_of_its_params() -> None:
+    for params, is_open in (({}, False), ({"frame_interval": "33ms"}, True)):
+        made = spec.parse({"kind": "multi_stream", "params": params})
+        plan = made.build(5)
+        assert made.open_loop == plan.open_loop == is_open
+        assert plan.cyclic != is_open
+        assert spec.with_flags(made, queries=7).stop.max_queries == (None if is_open else 7)
