@@ -16,7 +16,25 @@ from harness.exchange import Exchange
 from harness.http_pool import HttpClient
 from scenarios.payload import Payload
 
-_ENDPOINTS = ("/chat/completions", "/completions", "/embeddings")
+_ENDPOINTS = (
+    "/chat/completions",
+    "/completions",
+    "/embeddings",
+    "/responses",
+    "/audio/transcriptions",
+    "/audio/speech",
+)
+
+
+def models_path(url: str) -> str:
+    """The request target of the list of models for an origin, a base path or a whole endpoint URL."""
+    whole, query_mark, query = url.partition("?")
+    base = whole.rstrip("/")
+    for ending in _ENDPOINTS:
+        if base.endswith(ending):
+            base = base.removesuffix(ending)
+            break
+    return join_path(f"{base}{query_mark}{query}", "/v1/models")
 
 
 class _ModelList:
@@ -25,9 +43,7 @@ class _ModelList:
     accept = b"application/json"
 
     def __init__(self, target: Target) -> None:
-        path = join_path(target.url, "/v1/models")
-        for ending in _ENDPOINTS:
-            path = path.replace(f"{ending}/models", "/models")  # the user gave the whole endpoint URL
+        path = models_path(target.url)
         self._head = build_head("GET", path, {"accept": "application/json"}, target.headers)
 
     def encode(self, payload: Payload) -> HttpRequest:
