@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pydantic import BaseModel
+
 from harness.exchange import Exchange
 from scenarios.payload import Payload
 
@@ -92,7 +94,8 @@ class ProtocolSpec:
     worker starts, for what all of them need (a schema, say), and returns the target with it; it raises HarnessFault.
     ``source`` is the kind of payload source that feeds it where no scenario names one. ``answers``: where the text (or the list of
     numbers) of an answer is, for accuracy runs: selectors (``harness.wire.pointer``) into an event or a whole answer, the first that
-    leads somewhere; none: the usual places.
+    leads somewhere; none: the usual places. ``options`` is the model of its own options, which the documentation is checked
+    against (the options that every gRPC protocol shares are not in it); None: it has none.
     """
 
     name: str
@@ -106,3 +109,4 @@ class ProtocolSpec:
     source: str = "synthetic_text"
     prepare: Callable[[Target], Awaitable[Target]] | None = None
     answers: tuple[str, ...] = ()
+    options: type[BaseModel] | None = None

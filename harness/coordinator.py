@@ -129,7 +129,7 @@ class Coordinator:
                 await preflight(target)
             if protocol.prepare is not None:
                 target = await protocol.prepare(target)
-            if not target.model and target.protocol.startswith("openai-"):
+            if not target.model and target.protocol.startswith("openai-") and target.protocol != "openai-realtime":
                 target = replace(target, model=await first_model(target) or "")
             sealed = await self._measure(target, server)
         except asyncio.CancelledError:

@@ -25,13 +25,17 @@ def request_target(url: str, route: str, path: str | None, query: Mapping[str, V
     """The path of a handshake: ``path``, else ``route`` below the URL's own path; ``query`` follows the URL's own, without its
     Nones.
     """
-    plain = url
-    for scheme, other in (("wss://", "https://"), ("ws://", "http://")):
-        if url.startswith(scheme):
-            plain = other + url[len(scheme) :]
-    target = join_path(plain, route, path)
+    target = join_path(http_url(url), route, path)
     said = urlencode({name: _spelt(value) for name, value in query.items() if value is not None}, doseq=True)
     return f"{target}{'&' if '?' in target else '?'}{said}" if said else target
+
+
+def http_url(url: str) -> str:
+    """A URL of a WebSocket as that of the HTTP server it is on."""
+    for scheme, other in (("wss://", "https://"), ("ws://", "http://")):
+        if url.startswith(scheme):
+            return other + url[len(scheme) :]
+    return url
 
 
 def _spelt(value: Value) -> str | list[str]:

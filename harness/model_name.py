@@ -13,6 +13,7 @@ from harness.client import Target
 from harness.clock import LoopClock
 from harness.dialect import HttpRequest, build_head, join_path
 from harness.exchange import Exchange
+from harness.handshake import http_url
 from harness.http_pool import HttpClient
 from scenarios.payload import Payload
 
@@ -23,12 +24,13 @@ _ENDPOINTS = (
     "/responses",
     "/audio/transcriptions",
     "/audio/speech",
+    "/realtime",
 )
 
 
 def models_path(url: str) -> str:
     """The request target of the list of models for an origin, a base path or a whole endpoint URL."""
-    whole, query_mark, query = url.partition("?")
+    whole, query_mark, query = http_url(url).partition("?")
     base = whole.rstrip("/")
     for ending in _ENDPOINTS:
         if base.endswith(ending):

@@ -70,7 +70,9 @@ class WebSocketClient:
         stamps.pace, stamps.frame_ns = (script.pace, script.frame_ns) if script.frame_ns >= 0 else (-1, -1)
         if script.clip is not None:
             stamps.slice = script.clip.slice
-        self._flights.add(exchange, self.target.timeout_ns)
+        self._flights.add(
+            exchange, self.target.timeout_ns + script.closing_ns
+        )  # what it takes to say is not the server's time
         if len(self._sessions) < self._limit:
             self._start(exchange)
         else:

@@ -267,8 +267,8 @@ class Session:
         elif said == READY:
             if self._player is None:
                 self._begin(t_ns)
-        elif said == ENDPOINT and self._player is not None:
-            self._player.cut()
+        elif said == ENDPOINT and self._player is not None and t_ns >= exchange.session.speech_end_ns:
+            self._player.cut()  # an endpoint inside speech is false: it ends nothing
 
     def _on_close(self, t_ns: int) -> None:
         received = self._protocol.close_rcvd

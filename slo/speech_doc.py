@@ -38,7 +38,7 @@ The headline is pooled, errors of all sessions over words of all references, and
 run, judged as observed. `wer` is the rate of one session, so `mean(wer)` is the mean of utterances. A failed session is wrong in every
 word; one that failed before its words were counted has as many as the others on average. Slices (noise, accent, length) come from
 the source. Bounds are Wilson's, on words over their design effect (the variance between sessions over what independent words would
-have), with Student's t; by simulation they hold 90 to 97 % of the time at 95 %, but less where a handful of sessions has
+have), with Student's t; by simulation they hold 90 % of the time or more at 95 %, but less where a handful of sessions has
 all errors (74 % at a rate of 1 % in clusters over 30 sessions). In a load test the rate is a guard: compare it with the same
 clips at concurrency 1.
 """

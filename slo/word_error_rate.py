@@ -8,7 +8,7 @@ Words of one session share a voice and a room, so a word is no independent trial
 number of words divided by the design effect: the variance of the rate between sessions (linearised, as for any ratio of two
 sums) over what independent words would have. They take Student's t with a degree of freedom less than sessions in place of the
 normal. With no error at all, or one session, nothing is known of how errors cluster: then words count as independent, or the
-session as one. By simulation (5 to 300 sessions of 13 words, rates of 1 to 30 %, strong clustering) each bound holds 90 to 97 %
+session as one. By simulation (5 to 300 sessions of 13 words, rates of 1 to 30 %, strong clustering) each bound holds 90 % or more
 of the time at 95 %, but for errors in a handful of sessions: 1 % in clusters over 30 sessions holds 74 %. So a verdict on it is as observed, and
 the bounds are for the reader. Pure; it judges nothing.
 """

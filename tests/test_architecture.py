@@ -50,6 +50,7 @@ OWNERS = {
     "PIL": {"reference_server/images.py", "scenarios/picture/decoding.py"},
     "av": {"harness/speech/av_.py"},
     "soundfile": {"scenarios/sound/reading.py"},
+    "msgpack": {"harness/clients/kyutai.py"},
     "whisper_normalizer": {"slo/wer.py"},
     "jiwer": set(),
     "h2": set(),
@@ -157,7 +158,24 @@ BETWEEN_FRONT_ENDS = {
 }
 
 #: Modules of the hot path: no parsing, no logging, no model validation.
-HOT = ("clock", "stream", "exchange", "issuer", "http_pool", "wire/http1")
+HOT = (
+    "clock",
+    "stream",
+    "exchange",
+    "issuer",
+    "player",
+    "flights",
+    "http_pool",
+    "websocket_pool",
+    "websocket_session",
+    "grpc_pool",
+    "grpc_channel",
+    "grpc_stream",
+    "wire/http1",
+    "wire/http2",
+    "wire/http2_frames",
+    "wire/grpc_messages",
+)
 COLD_LIBRARIES = {"json", "orjson", "logging", "pydantic", "re", "rich", "yaml"}
 
 JUNK_DRAWERS = {"utils", "util", "common", "core", "base", "helpers", "helper", "manager", "misc"}

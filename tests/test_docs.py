@@ -286,7 +286,17 @@ def test_every_file_column_and_status_is_listed() -> None:
 
 def test_every_check_of_the_generator_is_explained() -> None:
     due = np.arange(300) * 10_000_000
-    records = rec.from_columns(300, due_ns=due, ready_ns=due, sent_ns=due, first_byte_ns=due + 1, done_ns=due + 2)
+    records = rec.from_columns(
+        300,
+        due_ns=due,
+        ready_ns=due,
+        sent_ns=due,
+        first_byte_ns=due + 1,
+        done_ns=due + 2,
+        pace=1,
+        frame_ns=20_000_000,
+        ragged={"frame_lag_ns": [[0]] * 300},
+    )
     facts = validity.GeneratorFacts(open_loop=True, planned=300, planned_queries=300, process="constant")
     seen = validity.assess(records, facts, [objective.parse("p99(ttft) <= 200ms")])
     names = {check.name for check in seen.checks}

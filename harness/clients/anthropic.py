@@ -207,6 +207,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        options=MessagesOptions,
         answers=("delta.text if type == content_block_delta", "content[-1].text"),
     ),
 )

@@ -211,6 +211,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        options=AssemblyAiOptions,
         source="audio",
     ),
 )

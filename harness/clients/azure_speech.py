@@ -286,7 +286,13 @@ def _check_recognition(options: Mapping[str, Any]) -> list[str]:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "azure-stt", "Azure Speech recognition", _built(RecognitionDialogue), _check_recognition, streaming=True
+        "azure-stt",
+        "Azure Speech recognition",
+        _built(RecognitionDialogue),
+        _check_recognition,
+        streaming=True,
+        source="audio",
+        options=RecognitionOptions,
     ),
     ProtocolSpec(
         "azure-tts",
@@ -294,5 +300,6 @@ PROTOCOLS = (
         _built(SpeechDialogue),
         lambda options: problems(SpeechOptions, options),
         streaming=True,
+        options=SpeechOptions,
     ),
 )

@@ -299,6 +299,8 @@ PROTOCOLS = (
         _built(RecognitionDialogue),
         _checked(RecognitionOptions),
         streaming=True,
+        source="audio",
+        options=RecognitionOptions,
     ),
     ProtocolSpec(
         "cartesia-turns",
@@ -306,6 +308,8 @@ PROTOCOLS = (
         _built(TurnDialogue),
         _checked(TurnOptions),
         streaming=True,
+        source="audio",
+        options=TurnOptions,
     ),
     ProtocolSpec(
         "cartesia-tts",
@@ -313,5 +317,6 @@ PROTOCOLS = (
         _built(SpeechDialogue),
         lambda options: problems(SpeechOptions, options),
         streaming=True,
+        options=SpeechOptions,
     ),
 )

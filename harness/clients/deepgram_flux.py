@@ -161,6 +161,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        options=FluxOptions,
         source="audio",
     ),
 )

@@ -299,6 +299,8 @@ PROTOCOLS = (
         _build_scribe,
         _check_scribe,
         streaming=True,
+        source="audio",
+        options=ScribeOptions,
     ),
     ProtocolSpec(
         "elevenlabs-tts",
@@ -306,5 +308,6 @@ PROTOCOLS = (
         _build_speech,
         _check_speech,
         streaming=True,
+        options=SpeechOptions,
     ),
 )

@@ -172,6 +172,8 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        source="audio",
+        options=GoogleSpeechOptions,
         grpc=True,
     ),
 )

@@ -82,5 +82,13 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("google-tts", "Google Cloud Text-to-Speech as a stream", _build, _check, streaming=True, grpc=True),
+    ProtocolSpec(
+        "google-tts",
+        "Google Cloud Text-to-Speech as a stream",
+        _build,
+        _check,
+        streaming=True,
+        options=GoogleTtsOptions,
+        grpc=True,
+    ),
 )

@@ -299,6 +299,11 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "http", "any HTTP endpoint: body template, JSON paths, streams in any framing", _build, _check, streaming=True
+        "http",
+        "any HTTP endpoint: body template, JSON paths, streams in any framing",
+        _build,
+        _check,
+        streaming=True,
+        options=HttpOptions,
     ),
 )

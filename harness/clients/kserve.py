@@ -215,5 +215,6 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=False,
+        options=KserveOptions,
     ),
 )

@@ -264,9 +264,20 @@ def _check_speech(options: Mapping[str, Any]) -> list[str]:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "kyutai-stt", "Kyutai moshi-server: live speech to text", _build_recognition, _check_recognition, streaming=True
+        "kyutai-stt",
+        "Kyutai moshi-server: live speech to text",
+        _build_recognition,
+        _check_recognition,
+        streaming=True,
+        source="audio",
+        options=RecognitionOptions,
     ),
     ProtocolSpec(
-        "kyutai-tts", "Kyutai moshi-server: live text to speech", _build_speech, _check_speech, streaming=True
+        "kyutai-tts",
+        "Kyutai moshi-server: live text to speech",
+        _build_speech,
+        _check_speech,
+        streaming=True,
+        options=SpeechOptions,
     ),
 )

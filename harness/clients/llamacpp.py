@@ -111,6 +111,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        options=LlamaCppOptions,
         answers=("content",),
     ),
 )

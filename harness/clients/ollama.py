@@ -144,6 +144,7 @@ PROTOCOLS = (
         _build(True),
         _check,
         streaming=True,
+        options=OllamaOptions,
         answers=("message.content",),
     ),
     ProtocolSpec(
@@ -152,6 +153,7 @@ PROTOCOLS = (
         _build(False),
         _check,
         streaming=True,
+        options=OllamaOptions,
         answers=("response",),
     ),
 )

@@ -297,6 +297,7 @@ PROTOCOLS = (
         _generation(True),
         _check_generation,
         streaming=True,
+        options=GenerationOptions,
     ),
     ProtocolSpec(
         "openai-completions",
@@ -304,6 +305,14 @@ PROTOCOLS = (
         _generation(False),
         _check_generation,
         streaming=True,
+        options=GenerationOptions,
     ),
-    ProtocolSpec("openai-embeddings", "OpenAI embeddings", _embeddings, _check_embeddings, streaming=False),
+    ProtocolSpec(
+        "openai-embeddings",
+        "OpenAI embeddings",
+        _embeddings,
+        _check_embeddings,
+        streaming=False,
+        options=EmbeddingOptions,
+    ),
 )

@@ -32,6 +32,7 @@ from harness.speech.synthesis import put_sounds
 from harness.wire import framing, tokens
 from scenarios.clip import Clip
 from scenarios.payload import Payload
+from slo.records import TokensFrom
 from slo.session_columns import PACE_FILE
 from slo.wer import NAMES, NormaliserError, normaliser, word_errors
 
@@ -289,6 +290,9 @@ class SpeechDialect:
         except (BrokenAudio, HarnessFault) as error:
             outcome.fail(exchange, outcome.PROTOCOL, f"the audio can't be decoded: {error}", self._secrets)
         put_sounds(exchange, sounds)
+        # Events of audio are no tokens, whatever the events' reader took them for.
+        exchange.first_token_ns = exchange.first_answer_ns = exchange.last_token_ns = exchange.n_out = -1
+        exchange.tokens_from = int(TokensFrom.NONE)
         if not exchange.n_chunks:
             outcome.fail(exchange, outcome.PROTOCOL, "the answer holds no audio", self._secrets)
 
@@ -377,6 +381,7 @@ PROTOCOLS = (
         _client(TranscriptionDialect),
         _check_transcriptions,
         streaming=True,
+        options=TranscriptionOptions,
         bundled_model="recogniser",
         source="audio",
     ),
@@ -386,6 +391,7 @@ PROTOCOLS = (
         _client(SpeechDialect),
         _check_speech,
         streaming=True,
+        options=SpeechOptions,
         bundled_model="synthesiser",
     ),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -20,6 +21,7 @@ from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, 
 from harness.exchange import Exchange
 from harness.handshake import Value, handshake_headers, request_target
 from harness.live_messages import after_speech, conclude, heard_out, kind_of, read
+from harness.model_name import first_model
 from harness.options import accept, problems
 from harness.realtime_options import FORMATS, RealtimeOptions, session_object
 from harness.realtime_reading import Reading, read_events
@@ -177,6 +179,13 @@ def _build(target: Target, clock: Any) -> Client:
     return WebSocketClient(target, clock, _dialogue(target))
 
 
+async def _prepare(target: Target) -> Target:
+    """vLLM insists on a model's name, and lists its own first; OpenAI's list says nothing about who transcribes."""
+    if target.model or accept(RealtimeOptions, target.options).dialect != "vllm":
+        return target
+    return replace(target, model=await first_model(target) or "")
+
+
 def _check(options: Mapping[str, Any]) -> list[str]:
     found = problems(RealtimeOptions, options)
     if found:
@@ -193,7 +202,9 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        options=RealtimeOptions,
         bundled_model="recogniser",
         source="audio",
+        prepare=_prepare,
     ),
 )

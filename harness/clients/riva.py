@@ -163,9 +163,22 @@ def _check_synthesis(options: Mapping[str, Any]) -> list[str]:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "riva-asr", "NVIDIA Riva: live recognition", _build_recognition, _check_recognition, streaming=True, grpc=True
+        "riva-asr",
+        "NVIDIA Riva: live recognition",
+        _build_recognition,
+        _check_recognition,
+        streaming=True,
+        source="audio",
+        options=RivaAsrOptions,
+        grpc=True,
     ),
     ProtocolSpec(
-        "riva-tts", "NVIDIA Riva: speech as a stream", _build_synthesis, _check_synthesis, streaming=True, grpc=True
+        "riva-tts",
+        "NVIDIA Riva: speech as a stream",
+        _build_synthesis,
+        _check_synthesis,
+        streaming=True,
+        options=RivaTtsOptions,
+        grpc=True,
     ),
 )

@@ -133,5 +133,13 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("sherpa-onnx", "sherpa-onnx streaming server, C++ or Python", _build, _check, streaming=True),
+    ProtocolSpec(
+        "sherpa-onnx",
+        "sherpa-onnx streaming server, C++ or Python",
+        _build,
+        _check,
+        streaming=True,
+        source="audio",
+        options=SherpaOptions,
+    ),
 )

@@ -178,6 +178,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=False,
+        options=TfServingOptions,
         source="tensors",
         answers=("predictions", "outputs"),
     ),

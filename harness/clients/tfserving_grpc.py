@@ -206,6 +206,12 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 PROTOCOLS = (
     ProtocolSpec(
-        "tfserving-grpc", "TensorFlow Serving's Predict over gRPC", _build, _check, streaming=False, grpc=True
+        "tfserving-grpc",
+        "TensorFlow Serving's Predict over gRPC",
+        _build,
+        _check,
+        streaming=False,
+        options=TfServingGrpcOptions,
+        grpc=True,
     ),
 )

@@ -119,6 +119,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        options=TgiOptions,
         answers=("token.text if not token.special", "generated_text if not token"),
     ),
 )

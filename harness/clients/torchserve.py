@@ -119,5 +119,12 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("torchserve", "TorchServe's /predictions/M, streamed or not", _build, _check, streaming=False),
+    ProtocolSpec(
+        "torchserve",
+        "TorchServe's /predictions/M, streamed or not",
+        _build,
+        _check,
+        streaming=False,
+        options=TorchServeOptions,
+    ),
 )

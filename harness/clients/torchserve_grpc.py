@@ -143,6 +143,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        options=TorchServeGrpcOptions,
         grpc=True,
     ),
 )

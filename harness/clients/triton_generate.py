@@ -101,6 +101,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        options=TritonOptions,
         answers=("text_output",),
     ),
 )

@@ -125,5 +125,13 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("vosk", "vosk-server: live speech to text, PCM16 over WebSocket", _build, _check, streaming=True),
+    ProtocolSpec(
+        "vosk",
+        "vosk-server: live speech to text, PCM16 over WebSocket",
+        _build,
+        _check,
+        streaming=True,
+        source="audio",
+        options=VoskOptions,
+    ),
 )

@@ -89,5 +89,14 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("vosk-grpc", "Vosk's gRPC server: live recognition", _build, _check, streaming=True, grpc=True),
+    ProtocolSpec(
+        "vosk-grpc",
+        "Vosk's gRPC server: live recognition",
+        _build,
+        _check,
+        streaming=True,
+        source="audio",
+        options=VoskGrpcOptions,
+        grpc=True,
+    ),
 )

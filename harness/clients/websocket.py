@@ -339,5 +339,6 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        options=WebSocketOptions,
     ),
 )

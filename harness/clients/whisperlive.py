@@ -188,5 +188,13 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("whisperlive", "WhisperLive: live speech to text, rolling segments", _build, _check, streaming=True),
+    ProtocolSpec(
+        "whisperlive",
+        "WhisperLive: live speech to text, rolling segments",
+        _build,
+        _check,
+        streaming=True,
+        source="audio",
+        options=WhisperLiveOptions,
+    ),
 )

@@ -150,5 +150,13 @@ def _check(options: Mapping[str, Any]) -> list[str]:
 
 
 PROTOCOLS = (
-    ProtocolSpec("whisperlivekit", "WhisperLiveKit /asr: live speech to text", _build, _check, streaming=True),
+    ProtocolSpec(
+        "whisperlivekit",
+        "WhisperLiveKit /asr: live speech to text",
+        _build,
+        _check,
+        streaming=True,
+        source="audio",
+        options=WhisperLiveKitOptions,
+    ),
 )

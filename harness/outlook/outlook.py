@@ -17,7 +17,7 @@ from harness.promises import Promises
 from scenarios.scenario import Scenario
 from slo.budgets.alerts import WHOLE
 from slo.budgets.policies import policy
-from slo.indicator import catalogue
+from slo.indicator import ENTRIES, catalogue
 from slo.objective import Objective
 from slo.openslo import Slo
 from slo.statistics.planning import Sample, chance_to_pass, sample, share_limit, without_bad
@@ -147,6 +147,8 @@ def _of_objective(objective: Objective, load: Load, confidence: str, given: Assu
     if scope == "query":
         return Need(str(objective), "with bounds", "query", found, 1 / load.per_query)
     per, note = _gaps_per_request(load) if scope == "gap" else (1.0, "")
+    if scope in ("word", "frame", "interim"):
+        note = f"one {ENTRIES[scope]} a request is counted, because the scenario does not say how many there will be"
     return Need(str(objective), "with bounds", "gap" if scope == "gap" else "request", found, per, note=note)
 
 

@@ -53,7 +53,7 @@ class Schema:
     def __init__(self, files: Iterable[Any]) -> None:
         self._pool = descriptor_pool.DescriptorPool()
         self._services: dict[str, list[str]] = {}
-        known = {file.name: file for file in files}
+        known = {file.name: file for file in readable(files)}
         ordered = _in_order(known)
         for file in ordered:
             try:
@@ -193,9 +193,20 @@ def well_known(name: str) -> Any:
     return descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
 
 
+def readable(files: Iterable[Any]) -> list[Any]:
+    """The files, whose names are all text. Raises ValueError: protobuf gives a name that isn't UTF-8 as bytes."""
+    found = list(files)
+    for file in found:
+        names = [file.name, file.package, *file.dependency, *(service.name for service in file.service)]
+        names += [method.name for service in file.service for method in service.method]
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("a name in it is not UTF-8. The set is damaged")
+    return found
+
+
 def missing_imports(files: Iterable[Any]) -> list[str]:
-    """Files that these import and that are neither among them nor well known."""
-    known = {file.name: file for file in files}
+    """Files that these import and that are neither among them nor well known. Raises ValueError."""
+    known = {file.name: file for file in readable(files)}
     wanted = dict.fromkeys(name for file in known.values() for name in file.dependency)
     return [name for name in wanted if name not in known and well_known(name) is None]
 

@@ -111,10 +111,18 @@ async def _collect(reflection: _Reflection, service: str) -> Schema:
         raise HarnessFault(
             f"target.options.method: the server has no service {service!r}{said}. {choices(service, known, 'service')}"
         )
+    try:
+        return Schema((await _with_imports(reflection, service, found)).values())
+    except ValueError as error:
+        raise HarnessFault(f"target.options.method: the server's schema can't be used: {error}. {_NEXT}") from None
+
+
+async def _with_imports(reflection: _Reflection, service: str, found: Any) -> dict[str, Any]:
+    """The files of an answer by name, and everything that they import. Raises ValueError and HarnessFault."""
     files = {file.name: file for file in _files(found)}
     for _ in range(_MAX_ROUNDS):
         missing = missing_imports(files.values())
-        if not missing:
+        if not missing or len(files) > _MAX_FILES:
             break
         answers = await reflection.ask(*({"file_by_filename": name} for name in missing))
         for name, answer in zip(missing, answers, strict=True):
@@ -123,12 +131,7 @@ async def _collect(reflection: _Reflection, service: str) -> Schema:
                 raise HarnessFault(
                     f"target.options.method: the server reflects {service} but not {name}, which it imports. {_NEXT}"
                 )
-        if len(files) > _MAX_FILES:
-            break
-    try:
-        return Schema(files.values())
-    except ValueError as error:
-        raise HarnessFault(f"target.options.method: the server's schema can't be used: {error}. {_NEXT}") from None
+    return files
 
 
 def _files(answer: Any) -> list[Any]:

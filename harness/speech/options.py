@@ -12,6 +12,8 @@ from harness.speech.pacing import parse_pace
 from scenarios.durations import Duration
 from slo.wer import normaliser
 
+_SHORTEST_NS, _LONGEST_NS = 1_000_000, 10_000_000_000  # of a frame
+
 
 class AudioOptions(BaseModel):
     """``options.audio`` of a live protocol.
@@ -29,6 +31,13 @@ class AudioOptions(BaseModel):
     trailing_silence: Duration | None = Field(default=None, ge=0, description="null: what the protocol needs")
     until_endpoint: bool = True
     normaliser: Literal["none", "basic", "whisper-english"] = "basic"
+
+    @field_validator("frame")
+    @classmethod
+    def _frame(cls, value: int | None) -> int | None:
+        if value is not None and not _SHORTEST_NS <= value <= _LONGEST_NS:
+            raise ValueError("a frame lasts 1 ms to 10 s. Write for example 100ms")
+        return value
 
     @field_validator("pace")
     @classmethod

@@ -65,15 +65,22 @@ def content(report: Report) -> dict[str, Any]:
         "heat": heat_chart(report),
         "by_prompt": prompt_chart(report),
         "failure_blocks": failure_blocks(report),
-        "anatomy": anatomy_panel(report.anatomy),
-        "speech": speech_panel(report.speech, report.confidence),
-        "slowest": slowest_groups(report),
-        "slowest_note": slowest_note(report),
+        **_panels(report),
         "generator": _generator(report),
         "lag": lag_chart(report),
         "facts": _facts(report),
         "footer": f"Plimsoll {report.run.plimsoll}".strip() + f" · {report.schema_} · "
         "times start when a request was due, not when it was sent",
+    }
+
+
+def _panels(report: Report) -> dict[str, Any]:
+    """What a run may have or not."""
+    return {
+        "anatomy": anatomy_panel(report.anatomy),
+        "speech": speech_panel(report.speech, report.confidence),
+        "slowest": slowest_groups(report),
+        "slowest_note": slowest_note(report),
     }
 
 

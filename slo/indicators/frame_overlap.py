@@ -3,7 +3,7 @@
 0 is a pipeline that is done with each frame before the next one comes. Above 0 frames are in flight together, because
 one was late and the next left on time all the same. A frame with a failed sample counts until its last sample was
 over (failed or done); one that never ended counts to the end of the run. It says nothing of the frame itself, so a
-failed frame has its real value. Frames of the warm-up are not counted. Only runs with a frame interval have it.
+failed frame has its real value. Frames that the scenario cancelled count, those of the warm-up don't. Only runs with a frame interval have it.
 Source: Plimsoll's own; the number in the system seen by an arrival, of queueing theory.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from slo.indicator import Indicator, OnFailure
 from slo.queries import deadlines, each, none, together
-from slo.records import BoolArray, FloatArray, Records
+from slo.records import BoolArray, FloatArray, Phase, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
@@ -21,12 +21,12 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
         return none(records)
     found = together(records)
     values = np.zeros(len(found.first))
-    for phase in np.unique(found.phase).tolist():
-        own = np.flatnonzero(found.phase == phase)
-        due = found.due_ns[own].astype(np.float64)  # in order: entries are sorted by due within a phase
+    for early in (True, False):
+        own = np.flatnonzero((found.phase == Phase.WARMUP) == early)
+        due = found.due_ns[own].astype(np.float64)
         # Nothing is over before it is due, so all that is over by now is among the earlier ones.
         over = np.searchsorted(np.sort(found.over[own]), due, side="right")
-        values[own] = np.maximum(np.searchsorted(due, due, side="left") - over, 0)
+        values[own] = np.maximum(np.searchsorted(np.sort(due), due, side="left") - over, 0)
     return each(found, values, found.frames)
 
 

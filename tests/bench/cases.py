@@ -23,6 +23,7 @@ from scenarios.payload import Payload
 from scenarios.plan import Plan
 from scenarios.spec import with_flags
 from slo.distribution import encode, hdr_counts
+from tests.bench.grpc_cases import GRPC_CASES
 from tests.bench.live_cases import LIVE_CASES
 from tests.bench.loopback import TOKENS, served, stream
 from tests.bench.native_cases import NATIVE_CASES
@@ -154,5 +155,6 @@ CASES: Mapping[str, Callable[[], float]] = MappingProxyType(
         "encode_histogram": encode_histogram,
         **NATIVE_CASES,
         **LIVE_CASES,
+        **GRPC_CASES,
     }
 )

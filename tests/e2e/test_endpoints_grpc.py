@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from google.protobuf import descriptor_pb2
 
 from harness.client import Target
 from harness.clock import LoopClock
@@ -159,6 +160,43 @@ def test_a_server_without_reflection_needs_a_descriptor_set() -> None:
         assert prepare is not None
         with pytest.raises(Exception, match=r"no server reflection .neither v1 nor v1alpha.. Give descriptor_set"):
             asyncio.run(prepare(target))  # type: ignore[arg-type]
+
+
+def test_the_first_version_of_reflection_is_asked_for_files_one_by_one() -> None:
+    """A server that has only v1 and never sends an import by itself; then a prediction by what it reflected."""
+    kinds = grpc_stage.Messages("reflection")
+    data = (Path(grpc_stage.__file__).parent.parent.parent / "harness/protos/sets/tfserving.binpb").read_bytes()
+    files = {file.name: file.SerializeToString() for file in descriptor_pb2.FileDescriptorSet.FromString(data).file}
+    asked = []
+
+    async def reflect(stage: grpc_stage.Stage) -> None:
+        while (data := await stage.read()) is not None:
+            question = kinds["grpc.reflection.v1.ServerReflectionRequest"].FromString(data)
+            answer = kinds["grpc.reflection.v1.ServerReflectionResponse"](original_request=question)
+            name = question.file_by_filename or "tfserving.proto"
+            asked.append(question.WhichOneof("message_request"))
+            if question.list_services:
+                answer.list_services_response.service.add(name="tensorflow.serving.PredictionService")
+            else:
+                answer.file_descriptor_response.file_descriptor_proto.append(files[name])
+            await stage.say(answer, "reflection")
+
+    message = {
+        "model_spec": {"name": "double"},
+        "inputs": {
+            "x": {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": 2}]}, "float_val": [1, "{{ data.v }}"]}
+        },
+    }
+    services = {**tfserving_grpc.SERVICES, "grpc.reflection.v1.ServerReflection": {"ServerReflectionInfo": reflect}}
+    prepare = protocols()["grpc"].prepare
+    assert prepare is not None
+    with grpc_stage.serving(services) as fake:
+        options = {"method": "tensorflow.serving.PredictionService/Predict", "message": message}
+        target = asyncio.run(prepare(Target(fake.url, "grpc", "", (), options)))  # type: ignore[arg-type]
+        (exchange,) = call(target, Payload(data={"v": 2.5}))
+    assert asked == ["list_services", "file_containing_symbol", "file_by_filename"]
+    assert (exchange.status, exchange.error) == (Status.OK, None)
+    assert b"double" in bytes(exchange.body)
 
 
 def test_the_method_may_stand_in_the_url_and_speech_goes_out_as_a_list_of_messages(bundled: Server) -> None:

@@ -54,7 +54,7 @@ def test_frames_that_a_stall_makes_late_are_those_of_the_servers_own_stamps(
         done = plimsoll_valid("run", str(path), "--url", target.url, cwd=tmp_path)
         truth = target.truth()
     # A busy host may make it INVALID by our own lateness: the comparison below holds all the same.
-    assert done.returncode in (0, 1, 3) or only_late(tmp_path / "r"), done.stderr
+    assert done.returncode in (0, 1, 3) or (done.returncode == 4 and only_late(tmp_path / "r")), done.stderr
     sealed = open_sealed(tmp_path / "r")
     records, t0 = sealed.records, int(sealed.manifest["t0_monotonic_ns"])
     limit = int((deadline or f"{INTERVAL}ms")[:-2]) * MS

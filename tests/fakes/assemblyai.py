@@ -91,7 +91,7 @@ async def stream(conversation: Conversation) -> None:
     await conversation.open()
     begin = {"type": "Begin", "id": "aai-1", "expires_at": round(time.time()) + 10_800}
     conversation.say(begin, "Begin", conversation.knobs.ready_delay_ms)
-    turn = Turn(conversation, conversation.request.query.get("format_turns") == "true")
+    turn = Turn(conversation, conversation.request.query.get("format_turns", "").lower() == "true")
     began = time.monotonic()
     async for message in conversation.messages():
         if isinstance(message, bytes):

@@ -9,16 +9,19 @@ import asyncio
 import base64
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
 from elevenlabs.realtime.connection import RealtimeEvents
 from elevenlabs.realtime.scribe import AudioFormat, CommitStrategy, ScribeRealtime
-from typed import show
+from elevenlabs.v_1_speech_to_text_realtime.types.receive_transcription import ReceiveTranscription
+from typed import show, wrong
 
 RATE = 16_000
 FRAME = base64.b64encode(bytes(RATE // 10 * 2)).decode()
+#: The class of each message, by its name.
+CLASSES: dict[str, Any] = {one.model_fields["message_type"].default: one for one in get_args(ReceiveTranscription)}
 
 
 async def listen(url: str, strategy: CommitStrategy, frames: int, frame: str = FRAME) -> list[tuple[str, Any]]:
@@ -58,6 +61,15 @@ async def listen(url: str, strategy: CommitStrategy, frames: int, frame: str = F
     return got
 
 
+def faults(events: list[tuple[str, Any]]) -> list[str]:
+    """What is wrong with messages by the SDK's own classes of them."""
+    said = [data for _, data in events if isinstance(data, dict) and "message_type" in data]
+    unnamed = [f"{data['message_type']}: no class" for data in said if data["message_type"] not in CLASSES]
+    known = [CLASSES[data["message_type"]] for data in said if data["message_type"] in CLASSES]
+    built = [one.model_construct(**data) for one, data in zip(known, said, strict=True)] if not unnamed else []
+    return unnamed + [fault for one in built for fault in wrong(one)]
+
+
 def speak(url: str, pieces: list[str], voice: str = "a-voice") -> dict[str, Any]:
     """The audio of a text in pieces, and the error if there is one."""
     client = ElevenLabs(api_key="key", base_url=url).text_to_speech
@@ -75,15 +87,18 @@ def speak(url: str, pieces: list[str], voice: str = "a-voice") -> dict[str, Any]
 
 
 def main(url: str, failing: str) -> None:
-    show(
-        {
-            "by_hand": asyncio.run(listen(url, CommitStrategy.MANUAL, 5)),
-            "by_silence": asyncio.run(listen(url, CommitStrategy.VAD, 7)),
-            "spoken": speak(url, ["one ", "two ", "three"]),
-            "heard_failing": asyncio.run(listen(failing, CommitStrategy.VAD, 4)),
-            "spoken_failing": speak(failing, ["one ", "two ", "three ", "four "]),
-        }
-    )
+    by_hand = asyncio.run(listen(url, CommitStrategy.MANUAL, 5))
+    by_silence = asyncio.run(listen(url, CommitStrategy.VAD, 7))
+    failed = asyncio.run(listen(failing, CommitStrategy.VAD, 4))
+    result = {
+        "by_hand": by_hand,
+        "by_silence": by_silence,
+        "spoken": speak(url, ["one ", "two ", "three"]),
+        "heard_failing": failed,
+        "spoken_failing": speak(failing, ["one ", "two ", "three ", "four "]),
+        "wrong": faults(by_hand + by_silence + failed),
+    }
+    show(result)
 
 
 if __name__ == "__main__":

@@ -41,10 +41,8 @@ def messages(url: str) -> dict[str, Any]:
     ask: dict[str, Any] = {"model": "claude", "max_tokens": 64, "messages": ASK}
     whole = client.messages.create(**ask)
     faults = wrong(whole)
-    kinds: list[str] = []
     with client.messages.stream(**ask, extra_headers=fake(reasoning=2)) as stream:
-        for event in stream:
-            kinds.append(event.type)
+        kinds = [event.type for event in stream]
         final = stream.get_final_message()
     raw = client.messages.create(**ask, stream=True, extra_headers=fake(reasoning=2))
     faults += [fault for event in raw for fault in wrong(event)]

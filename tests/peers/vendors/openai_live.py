@@ -75,7 +75,9 @@ def lines(url: str) -> dict[str, Any]:
     """Ollama's routes of the server."""
     client = ollama.Client(host=url)
     generated = list(client.generate(model="scripted", prompt="hi", stream=True, options={"num_predict": 3}))
-    chatted = list(client.chat("scripted", [{"role": "user", "content": "hi"}], stream=True, options={"num_predict": 3}))
+    chatted = list(
+        client.chat("scripted", [{"role": "user", "content": "hi"}], stream=True, options={"num_predict": 3})
+    )
     last = generated[-1]
     try:
         client.generate(model="absent", prompt="hi")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -29,12 +30,17 @@ def unknown(value: Any, at: str = "") -> Iterator[str]:
             yield from unknown(item, f"{at}.{name}")
 
 
+@cache
+def _adapter(known: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(known)
+
+
 def wrong(message: Any, known: Any = None) -> list[str]:
     """What is wrong with a parsed message by its own class, or by ``known`` (a union, say)."""
     raw = json.loads(message.model_dump_json(exclude_unset=True, by_alias=True, warnings=False))
     name = type(message).__name__
     try:
-        TypeAdapter(known or type(message)).validate_json(json.dumps(raw))
+        _adapter(known or type(message)).validate_json(json.dumps(raw))
     except ValidationError as error:
         return [f"{name}{''.join(f'.{step}' for step in found['loc'])}: {found['msg']}" for found in error.errors()]
     return [f"{name}{path}: unknown" for path in unknown(message)]
@@ -44,8 +50,3 @@ def show(result: dict[str, Any]) -> None:
     """Print the one object that the test reads."""
     json.dump(result, sys.stdout)
     print()
-
-
-def told(fields: dict[str, Any]) -> dict[str, Any]:
-    """A plain copy that JSON takes: bytes become their length."""
-    return {name: len(value) if isinstance(value, bytes) else value for name, value in fields.items()}

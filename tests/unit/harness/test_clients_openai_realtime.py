@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from functools import cache
@@ -140,6 +141,17 @@ def test_settings_that_do_not_belong_together_are_refused(options: dict[str, Any
     (error,) = PROTOCOLS[0].check(options)
     assert error.startswith("target.options")
     assert named in error
+
+
+@pytest.mark.parametrize(("dialect", "model"), [("openai", ""), ("vllm", "m")])
+def test_no_model_is_guessed_for_openai_and_a_given_one_stays(dialect: str, model: str) -> None:
+    target = Target("http://127.0.0.1:1", "openai-realtime", model, options={"dialect": dialect})
+
+    async def prepared() -> Target:
+        assert PROTOCOLS[0].prepare is not None
+        return await PROTOCOLS[0].prepare(target)
+
+    assert asyncio.run(prepared()) is target  # nothing listens there
 
 
 def test_vllms_dialect_has_no_conversation() -> None:

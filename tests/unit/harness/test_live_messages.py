@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harness.errors import HarnessFault
 from harness.handshake import handshake_headers, request_target
 from harness.live_messages import fault_in, kind_of, member, ns_of, text_at
+from harness.model_name import models_path
 from harness.speech.feeding import feed
 
 JSON = st.recursive(
@@ -86,6 +87,10 @@ def test_an_error_is_told_in_the_servers_words(said: dict[str, Any], message: st
 def test_a_handshakes_path_is_below_the_urls_own_and_keeps_its_query(url: str, path: str | None, target: str) -> None:
     query: dict[str, Any] = {"a": 1, "b": True, "c": ["x y", "z"], "none": None}
     assert request_target(url, "/v1/listen", path, query) == target
+
+
+def test_the_list_of_models_is_beside_a_websocket() -> None:
+    assert models_path("wss://h/base/v1/realtime?k=1") == "/base/v1/models?k=1"
 
 
 def test_a_key_takes_the_form_that_the_vendor_wants() -> None:

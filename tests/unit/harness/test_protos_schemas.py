@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, duration_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.errors import HarnessFault
 from harness.protos import generate
@@ -148,6 +151,27 @@ def test_a_set_that_is_none_says_how_to_make_one(tmp_path: Path) -> None:
     twice.message_type.add(name="a")
     with pytest.raises(ValueError, match=r"^a: "):
         Schema([twice])
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(["kserve", "tfserving"]),
+    st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), min_size=1, max_size=8),
+)
+def test_a_damaged_set_is_refused_or_read_and_nothing_else(name: str, changes: list[tuple[int, int]]) -> None:
+    data = bytearray((SETS / f"{name}.binpb").read_bytes())
+    for place, value in changes:
+        data[place % len(data)] = value
+    with contextlib.suppress(ValueError):
+        for service, methods in (schema := from_set(bytes(data))).services().items():
+            for method in methods:
+                schema.method(f"{service}/{method}")
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    data = (SETS / "tfserving.binpb").read_bytes().replace(b"google/protobuf/wrappers.proto", b"\xff" * 30)
+    with pytest.raises(ValueError, match=r"a name in it is not UTF-8"):
+        from_set(data)
 
 
 def test_proto_files_are_compiled_and_a_bad_one_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -198,12 +198,16 @@ def test_a_run_without_audio_has_no_such_part_and_its_pages_no_such_word() -> No
     assert plain.document()["speech"] is None
     assert speech_panel(None, 0.95) is None
     for name in ("text", "markdown", "html", "csv", "openmetrics"):
-        assert b"peech" not in formats()[name].render(plain)
+        page = formats()[name].render(plain)
+        assert b"Speech" not in page, name
+        assert b"Word error" not in page, name
 
 
 def test_transcripts_and_audio_are_no_tokens() -> None:
     whole = made(sessions())
-    assert not {"itl", "tpot", "ttft", "fluidity", "reader_idle", "reader_stalls", "reader_in_time"} & set(whole.metrics)
+    assert not {"itl", "tpot", "ttft", "fluidity", "reader_idle", "reader_stalls", "reader_in_time"} & set(
+        whole.metrics
+    )
     assert not [name for name in whole.peers if "itl" in name or "icl" in name or "etalon" in name]
     assert whole.charts.timeline is not None
     assert whole.charts.timeline.output_tokens_per_s is None

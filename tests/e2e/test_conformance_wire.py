@@ -1,0 +1,278 @@
+"""What every protocol must do on a wire that misbehaves, whichever file it came from. A new protocol is tested here with no edit.
+
+Each protocol that needs a URL sends one sample to a server of its own that does one hostile thing; all protocols of one case at
+once, in this process. Bound: 20 s in all, of which most is waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+import uvloop
+
+from harness.client import Client, ProtocolSpec, Target
+from harness.clock import LoopClock
+from harness.exchange import Exchange
+from harness.plugins import protocols
+from slo.records import Status
+from tests.unit.harness.test_clients_conformance import PAYLOAD
+
+pytestmark = pytest.mark.e2e
+
+MS = 1_000_000
+SPECS = [spec for spec in protocols().values() if spec.needs_url]
+TIMEOUT_NS = 300 * MS
+SECRET = "sk-do-not-show-me"
+#: A host that is busy may hold a timer back by so much.
+LATE_NS = 2_000 * MS
+BODY = b'{"error": {"message": "the hold is full"}}'
+each = pytest.mark.parametrize("name", [spec.name for spec in SPECS])
+
+
+@dataclass
+class Peer:
+    """The server's end of the connections of one protocol: what came, and which of them the client has ended."""
+
+    heard: bytearray = field(default_factory=bytearray)
+    opened: int = 0
+    ended: int = 0
+    spoken_to: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def listen(self, reader: asyncio.StreamReader) -> None:
+        """Read to the client's end."""
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                self.heard += data
+                self.spoken_to.set()
+        self.ended += 1
+
+
+Behave = Callable[[Peer, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection by an RST."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def say_nothing(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await peer.listen(reader)
+
+
+async def reset_at_once(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    reset(writer)
+
+
+async def reset_when_asked(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(65_536)
+    reset(writer)
+
+
+async def close_when_asked(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(65_536)
+
+
+async def speak_another_language(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(65_536)
+    writer.write(b"SSH-2.0-OpenSSH_9.9\r\n" * 20)
+    await peer.listen(reader)
+
+
+async def refuse(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(65_536)
+    head = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    writer.write(head % len(BODY) + BODY)
+    await peer.listen(reader)
+
+
+async def break_off(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The beginning of a good answer, then an RST; of no use to gRPC, which takes it for another language."""
+    await reader.read(65_536)
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n" + b'{"a": "')
+    await writer.drain()
+    await asyncio.sleep(0.02)
+    reset(writer)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One sample and what became of it. ``over_ns``: when the client said so; ``left_open``: connections that it had not ended by
+    then and a little later; ``open_after_close``: nor when it was closed itself.
+    """
+
+    exchange: Exchange
+    kind: str
+    begun_ns: int
+    over_ns: int
+    times_done: int
+    left_open: int
+    open_after_close: int
+
+
+def kind_of(spec: ProtocolSpec, client: Client) -> str:
+    if spec.grpc:
+        return "grpc"
+    return "websocket" if hasattr(client, "dialogue") else "http"
+
+
+async def meet(spec: ProtocolSpec, behave: Behave | None, *, cancel: bool) -> Meeting:
+    """Send one sample to a server that behaves so; None: there is no server. ``cancel`` when the server has heard something."""
+    peer = Peer()
+
+    async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert behave is not None
+        peer.opened += 1
+        try:
+            await behave(peer, reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(on_connection, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    if behave is None:
+        server.close()
+        await server.wait_closed()
+    clock = LoopClock(asyncio.get_running_loop())
+    url = f"{'grpc' if spec.grpc else 'http'}://127.0.0.1:{port}"
+    timeout_ns = 10_000 * MS if cancel else TIMEOUT_NS
+    target = Target(url, spec.name, "model", (("authorization", f"Bearer {SECRET}"),), timeout_ns=timeout_ns)
+    client = spec.build(target, clock)
+    finished: list[int] = []
+    done = asyncio.Event()
+
+    def on_done(_exchange: Exchange) -> None:
+        finished.append(time.monotonic_ns())
+        done.set()
+
+    try:
+        request = client.encode(PAYLOAD)
+        await client.open(0)
+        exchange = Exchange(0, 0, 0, clock.now_ns(), request)
+        exchange.on_done = on_done
+        exchange.ready_ns = begun_ns = clock.now_ns()
+        client.send(exchange, b"run-0-0")
+        if cancel:
+            await asyncio.wait_for(peer.spoken_to.wait(), 5)
+            client.cancel(exchange, int(Status.CANCELLED), "enough")
+            client.cancel(exchange, int(Status.TIMEOUT), "again")
+        await asyncio.wait_for(done.wait(), 8)
+        await settled(lambda: peer.ended == peer.opened)
+        left_open = peer.opened - peer.ended
+        client.settle(exchange)
+    finally:
+        await client.close()
+        clock.close()
+    await settled(lambda: peer.ended == peer.opened)
+    server.close()
+    found = (begun_ns, finished[0], len(finished), left_open, peer.opened - peer.ended)
+    return Meeting(exchange, kind_of(spec, client), *found)
+
+
+async def settled(condition: Callable[[], bool]) -> None:
+    """Until that holds, for half a second at most."""
+    for _ in range(50):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+
+
+@cache
+def meetings(behave: Behave | None, cancel: bool = False) -> dict[str, Meeting]:
+    """Every protocol's meeting with such a server, all at once."""
+
+    async def main() -> list[Meeting]:
+        return await asyncio.gather(*(meet(spec, behave, cancel=cancel) for spec in SPECS))
+
+    return dict(zip([spec.name for spec in SPECS], uvloop.run(main()), strict=True))
+
+
+def check(meeting: Meeting, *expected: Status) -> Exchange:
+    """It ended once, as expected, in plain words without secrets, with its stamps in order."""
+    exchange = meeting.exchange
+    assert Status(exchange.status) in expected, exchange.error
+    assert meeting.times_done == 1
+    assert exchange.error
+    assert SECRET not in exchange.error
+    stamps = [exchange.due_ns, exchange.ready_ns, exchange.sent_ns, exchange.first_byte_ns, exchange.done_ns]
+    known = [stamp for stamp in stamps if stamp >= 0]
+    assert known == sorted(known), stamps
+    assert exchange.done_ns >= 0
+    assert exchange.done_ns <= meeting.over_ns
+    marks = exchange.mark_ns.tolist()
+    assert marks == sorted(marks)
+    return exchange
+
+
+@each
+def test_nobody_listening_is_connect(name: str) -> None:
+    exchange = check(meetings(None)[name], Status.CONNECT)
+    assert "refused" in str(exchange.error)
+    assert exchange.sent_ns == exchange.first_byte_ns == -1
+
+
+@each
+def test_no_answer_is_a_time_out_at_the_deadline(name: str) -> None:
+    meeting = meetings(say_nothing)[name]
+    exchange = check(meeting, Status.TIMEOUT)
+    assert TIMEOUT_NS <= exchange.done_ns - meeting.begun_ns < TIMEOUT_NS + LATE_NS
+    assert exchange.first_byte_ns == -1
+
+
+@each
+def test_a_timed_out_request_leaves_no_connection_that_a_later_one_might_take(name: str) -> None:
+    meeting = meetings(say_nothing)[name]
+    # A gRPC channel is shared: the call is reset, the connection lives until the client is closed.
+    assert meeting.left_open == 0 or meeting.kind == "grpc"
+    assert meeting.open_after_close == 0
+
+
+@pytest.mark.parametrize("behave", [reset_at_once, reset_when_asked, close_when_asked], ids=lambda one: one.__name__)
+@each
+def test_a_connection_that_ends_is_a_failure_of_the_wire(name: str, behave: Behave) -> None:
+    check(meetings(behave)[name], Status.CONNECT, Status.PROTOCOL)
+
+
+@each
+def test_another_language_is_a_protocol_error(name: str) -> None:
+    check(meetings(speak_another_language)[name], Status.PROTOCOL)
+
+
+@each
+def test_an_answer_that_breaks_off_keeps_what_came(name: str) -> None:
+    meeting = meetings(break_off)[name]
+    # A handshake that is answered with 200 is refused at once: there is nothing to wait for.
+    exchange = check(meeting, Status.PROTOCOL, *((Status.HTTP,) if meeting.kind == "websocket" else ()))
+    if meeting.kind == "http":
+        assert exchange.code == 200
+        assert bytes(exchange.body) == b'{"a": "'
+        assert exchange.first_byte_ns > 0
+
+
+@each
+def test_a_refusal_keeps_its_status_and_message(name: str) -> None:
+    meeting = meetings(refuse)[name]
+    if meeting.kind == "grpc":  # HTTP/1.1 is another language there
+        check(meeting, Status.PROTOCOL, Status.REFUSED)
+        return
+    exchange = check(meeting, Status.REFUSED)
+    assert exchange.code == 503
+    assert "the hold is full" in str(exchange.error)
+
+
+@each
+def test_cancellation_leaves_nothing_open(name: str) -> None:
+    meeting = meetings(say_nothing, True)[name]
+    exchange = check(meeting, Status.CANCELLED)
+    assert exchange.error == "enough"
+    assert meeting.left_open == 0 or meeting.kind == "grpc"
+    assert meeting.open_after_close == 0
