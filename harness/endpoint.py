@@ -12,6 +12,7 @@ from dataclasses import dataclass
 #: These mean that our own host ran out of something: the generator's failure, not the endpoint's.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
 
+_RESET = (os.strerror(errno.ECONNRESET), os.strerror(errno.EPIPE))
 _NEXT_STEP = {
     errno.EADDRNOTAVAIL: "no local port is left for this address: keep connections alive (does the server close them?), "
     "lower the rate, or widen net.ipv4.ip_local_port_range",
@@ -66,6 +67,11 @@ async def resolve(host: str, port: int, tls: ssl.SSLContext | None, alpn: str = 
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = tuple(dict.fromkeys((family, address) for family, _, _, _, address in found))
     return Endpoint(host, port, addresses, tls, alpn)
+
+
+def was_reset(reason: str) -> bool:
+    """Whether a connection was thrown away by the other side, as against one that ended in good order or broke a protocol."""
+    return reason.startswith(_RESET)
 
 
 def explain(error: OSError) -> str:

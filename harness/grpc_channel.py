@@ -10,7 +10,7 @@ from collections import deque
 from typing import Protocol
 
 from harness.clock import Clock
-from harness.endpoint import Endpoint
+from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
 from harness.grpc_call import Hearing
 from harness.grpc_stream import Call
@@ -190,7 +190,8 @@ class Channel:
             self._pool.retry(exchange, "the connection had been closed")
             return
         where = "in the middle of the response" if answered else "before any answer"
-        call.finish(_PROTOCOL, f"connection closed {where}" + (f": {text}" if text else ""), t_ns)
+        status = _CONNECT if was_reset(text) else _PROTOCOL
+        call.finish(status, f"connection closed {where}" + (f": {text}" if text else ""), t_ns)
 
     # -- called by the session ----------------------------------------------------------------------------------
 

@@ -176,7 +176,7 @@ class Flight:
         if exchange.code == _UNAVAILABLE and details.startswith(_NOT_CONNECTED):
             self.finish(_CONNECT, details, now)
         elif exchange.code == _UNAVAILABLE and details.startswith(_CUT):
-            self.finish(_PROTOCOL, f"connection closed: {details}", now)
+            self.finish(_CONNECT if "reset by peer" in details else _PROTOCOL, f"connection closed: {details}", now)
         else:
             exchange.headers.append((b"grpc-status", b"%d" % exchange.code))
             exchange.headers.append((b"grpc-message", details.replace("%", "%25").encode()))

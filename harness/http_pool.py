@@ -15,7 +15,7 @@ from typing import Any
 from harness.client import Target
 from harness.clock import Clock, WallMap
 from harness.dialect import Dialect, PlainSuccess
-from harness.endpoint import Endpoint
+from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
 from harness.origin import locate, origin_of
 from harness.stream import Readers, Stream
@@ -136,7 +136,7 @@ class Connection:
         else:
             where = "in the middle of the response" if exchange.first_byte_ns >= 0 else "before any answer"
             text = f"connection closed {where}" + (f": {reason}" if reason else "")
-            self._give_up(exchange, _PROTOCOL, text, t_ns)
+            self._give_up(exchange, _CONNECT if was_reset(reason) else _PROTOCOL, text, t_ns)
 
     def _give_up(self, exchange: Exchange, status: int, text: str, t_ns: int) -> None:
         self.exchange = None

@@ -21,6 +21,7 @@ from harness.wire.tokens import Fault
 from slo.records import Status, TokensFrom
 
 OK, HTTP, PROTOCOL, REFUSED = int(Status.OK), int(Status.HTTP), int(Status.PROTOCOL), int(Status.REFUSED)
+CONNECT = int(Status.CONNECT)
 #: Characters of an error body that are kept.
 EXCERPT = 300
 #: Status codes by which a server sheds load.
@@ -47,10 +48,11 @@ def excerpt(body: bytes | bytearray) -> str:
 
 
 def fail(exchange: Exchange, status: int, error: str, secrets: Iterable[str] = ()) -> None:
-    """Record a failure seen in the response. Only a success, or a broken connection (for what the server
-    itself said: HTTP, REFUSED), is overwritten; a time-out or a cancellation stays what it was.
+    """Record a failure seen in the response. Only a success, or a connection that broke or was reset after an answer had
+    begun (for what the server itself said: HTTP, REFUSED), is overwritten; a time-out or a cancellation stays what it was.
     """
-    if exchange.status == OK or (exchange.status == PROTOCOL and status in (HTTP, REFUSED)):
+    broke = exchange.status == PROTOCOL or (exchange.status == CONNECT and exchange.code >= 0)
+    if exchange.status == OK or (broke and status in (HTTP, REFUSED)):
         exchange.status = status
         exchange.error = redact(error, secrets) or "the server reported an error, and its text is empty"
 

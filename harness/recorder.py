@@ -30,6 +30,8 @@ BACKLOG = 20_000
 _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))
 _RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name not in ("connect_ns", "media_ns"))
 _OK = int(Status.OK)
+#: What the live display counts as no error: a success, and what was given up on purpose.
+_UNFAILED = (_OK, int(Status.CANCELLED))
 
 
 class SessionRows:
@@ -196,7 +198,7 @@ class Recorder:
             if len(self.faults) < 5:
                 self.faults.append(f"settling query {exchange.query_id} failed: {text}")
         self.rows += 1
-        if exchange.status != _OK:
+        if exchange.status not in _UNFAILED:
             self.failed += 1
         if exchange.phase == 0:
             fresh = self._fresh

@@ -19,7 +19,7 @@ from websockets.protocol import OPEN
 from harness.client import Target
 from harness.clock import Clock
 from harness.dialogue import DONE, ENDPOINT, READY, Dialogue, Message, Script
-from harness.endpoint import Endpoint
+from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
 from harness.player import Player
 from harness.stream import Readers, Stream
@@ -173,7 +173,8 @@ class Session:
             if self.exchange is None:
                 return
         where = "in the middle of the session" if self.upgraded else "before the upgrade"
-        self._end(_PROTOCOL, f"connection closed {where}" + (f": {reason}" if reason else ""), t_ns)
+        status = _CONNECT if was_reset(reason) else _PROTOCOL
+        self._end(status, f"connection closed {where}" + (f": {reason}" if reason else ""), t_ns)
 
     # -- what the server says -----------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class Status(IntEnum):
     HTTP = 1  # a complete response with an error status, or an error inside a 200 stream
     GRPC = 2
     TIMEOUT = 3
-    CONNECT = 4  # no connection: refused, unreachable, TLS or DNS failure
+    CONNECT = 4  # no connection: refused, unreachable, TLS or DNS failure, or reset by the peer at any time
     PROTOCOL = 5  # the bytes broke the protocol, or the stream was cut
     REFUSED = 6  # load shed: 429 or 503
     CANCELLED = 7  # we gave it up on purpose
@@ -52,10 +52,11 @@ class Stamp(IntEnum):
 
 
 class Phase(IntEnum):
-    """Warm-up rows are kept and never measured."""
+    """Warm-up rows, and rows of queries that the scenario gave up on purpose, are kept and never measured."""
 
     MEASURE = 0
     WARMUP = 1
+    CANCEL = 2
 
 
 class TokensFrom(IntEnum):

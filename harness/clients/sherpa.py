@@ -24,12 +24,10 @@ from harness.speech.account import Account, path_below, recognised, value_of
 from harness.speech.events import Transcript
 from harness.speech.live import audio_problems, clip_of, live_audio
 from harness.speech.options import AudioOptions
-from harness.speech.pacing import FrameRules
 from scenarios.payload import Payload
 
 _DONE = b"Done!"
 #: A message of more is refused by the servers' WebSocket libraries.
-_RULES = FrameRules("sherpa-onnx", max_bytes=1 << 20)
 
 
 class SherpaOptions(BaseModel):
@@ -55,7 +53,7 @@ class SherpaDialogue:
 
     def encode(self, payload: Payload) -> Script:
         options = self._options
-        live = live_audio(clip_of(payload, "sherpa-onnx"), options.audio, "float32", options.sample_rate, rules=_RULES)
+        live = live_audio(clip_of(payload, "sherpa-onnx"), options.audio, "float32", options.sample_rate)
         return Script(
             self._path,
             self._headers,
@@ -129,7 +127,7 @@ def _check(options: Mapping[str, Any]) -> list[str]:
     if found:
         return found
     given = accept(SherpaOptions, options)
-    return audio_problems(given.audio, "float32", given.sample_rate, _RULES)
+    return audio_problems(given.audio, "float32", given.sample_rate)
 
 
 PROTOCOLS = (

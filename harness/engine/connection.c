@@ -318,7 +318,8 @@ void connection_lost(Engine *e, Connection *c, int fault)
         pool_retry(e, x);
         pool_forget(e, c); /* opens a connection for it */
     } else {
-        connection_give_up(e, c, ST_PROTOCOL, x->row.first_byte >= 0 ? E_CLOSED_MIDDLE : E_CLOSED_EARLY, fault, now);
+        connection_give_up(e, c, fault == ECONNRESET || fault == EPIPE ? ST_CONNECT : ST_PROTOCOL,
+                           x->row.first_byte >= 0 ? E_CLOSED_MIDDLE : E_CLOSED_EARLY, fault, now);
     }
 }
 

@@ -306,7 +306,7 @@ def test_an_error_in_the_middle_is_the_servers_word_and_what_was_heard_is_kept(v
 @pytest.mark.parametrize(
     ("fault", "status", "said"),
     [
-        ("reset", Status.PROTOCOL, "connection closed in the middle of the session"),
+        ("reset", Status.CONNECT, "connection closed in the middle of the session"),
         ("close=1011", Status.HTTP, "1011 told to"),
         ("close=1013", Status.REFUSED, "1013"),
         ("garbage", Status.PROTOCOL, "is not JSON"),

@@ -317,7 +317,7 @@ async def all_faults(case: Case) -> dict[str, Exchange]:
 def test_failures_have_their_status_and_their_words_and_keep_what_was_heard(case: Case) -> None:
     found = uvloop.run(all_faults(case))
     assert {fault: Status(exchange.status) for fault, exchange in found.items() if fault != "error"} == {
-        "refuse=429": Status.REFUSED, "refuse=403": Status.HTTP, "close=1011": Status.HTTP, "reset": Status.PROTOCOL,
+        "refuse=429": Status.REFUSED, "refuse=403": Status.HTTP, "close=1011": Status.HTTP, "reset": Status.CONNECT,
         "hang": Status.TIMEOUT, "garbage": Status.PROTOCOL,
     }  # fmt: skip
     status, words = _ERRORS[case.protocol]
@@ -351,7 +351,7 @@ _ERRORS = {
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.synthesis], ids=lambda case: case.protocol)
-@pytest.mark.parametrize(("fault", "status"), [("reset", Status.PROTOCOL), ("close=1011", Status.HTTP)])
+@pytest.mark.parametrize(("fault", "status"), [("reset", Status.CONNECT), ("close=1011", Status.HTTP)])
 def test_audio_that_came_before_a_break_is_kept(case: Case, fault: str, status: Status) -> None:
     exchange, log = one(case, replace(KNOBS, fault=fault, fault_after_audio=2))
     assert exchange.session is not None

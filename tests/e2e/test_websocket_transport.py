@@ -390,7 +390,7 @@ def test_a_reset_in_the_middle_keeps_what_was_heard() -> None:
         peer.writer.transport.abort()
 
     exchange, _ = one(ASK, serve)
-    assert exchange.status == Status.PROTOCOL
+    assert exchange.status == Status.CONNECT
     assert "in the middle of the session" in str(exchange.error)
     assert [data for _, data, _ in messages_of(exchange)] == [b"half"]
 

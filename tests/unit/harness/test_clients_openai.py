@@ -289,17 +289,23 @@ def test_an_old_llama_error_line_explains_the_cut() -> None:
     assert "slot gone" in (x.error or "")
 
 
-@pytest.mark.parametrize("status", [Status.TIMEOUT, Status.CANCELLED, Status.UNFINISHED, Status.CONNECT])
+@pytest.mark.parametrize("status", [Status.TIMEOUT, Status.CANCELLED, Status.UNFINISHED])
 def test_what_the_transport_gave_up_keeps_its_status_and_its_chunks(status: Status) -> None:
     x = settled(finished(sse(chunk({"content": "a"}), {"error": "boom"}), status=status, error="why"))
     assert (x.status, x.error, list(x.chunk_ns)) == (status, "why", [MS])
 
 
-def test_a_broken_connection_is_explained_by_the_servers_own_error() -> None:
-    x = settled(finished(sse({"error": "boom"}), status=Status.PROTOCOL, error="connection closed"))
+@pytest.mark.parametrize("status", [Status.PROTOCOL, Status.CONNECT])
+def test_a_broken_connection_is_explained_by_the_servers_own_error(status: Status) -> None:
+    x = settled(finished(sse({"error": "boom"}), status=status, error="connection closed"))
     assert (x.status, x.error) == (Status.HTTP, "boom")
-    y = settled(finished(sse(chunk({"content": "a"})), status=Status.PROTOCOL, error="connection closed"))
-    assert (y.status, y.error) == (Status.PROTOCOL, "connection closed")
+    y = settled(finished(sse(chunk({"content": "a"})), status=status, error="connection closed"))
+    assert (y.status, y.error) == (status, "connection closed")
+
+
+def test_a_connection_that_never_answered_stays_what_it_was() -> None:
+    x = settled(finished([], code=-1, content_type=None, status=Status.CONNECT, error="Connection refused"))
+    assert (x.status, x.error) == (Status.CONNECT, "Connection refused")
 
 
 # -- other answers ---------------------------------------------------------------------------------------

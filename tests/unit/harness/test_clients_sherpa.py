@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client import Target
 from harness.clients.sherpa import SherpaDialogue
 from harness.dialogue import DONE, ENDPOINT, NOTHING
-from harness.errors import HarnessFault
-from scenarios.clip import Clip
-from scenarios.payload import Payload
 from slo.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
@@ -72,12 +68,6 @@ def test_a_text_that_is_not_json_ends_the_reading_and_is_named() -> None:
     exchange = settled(server(), AUDIO, [(400, {"text": "one", "segment": 0}), (500, "Dune!"), (501, "Done!")])
     assert (exchange.status, exchange.error) == (Status.PROTOCOL, "message 2 is not JSON: Dune!")
     assert exchange.n_chunks == 1
-
-
-def test_frames_beyond_a_mebibyte_are_refused_before_any_load() -> None:
-    long = Payload(data={"clip": Clip(np.zeros(20 * 16_000, np.int16), 16_000)})
-    with pytest.raises(HarnessFault, match="sherpa-onnx takes 1,048,576"):
-        server(audio={"frame": "20s"}).encode(long)
 
 
 #: Made once: making them is no part of what is tested.
