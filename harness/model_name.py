@@ -13,8 +13,8 @@ from harness.client import Target
 from harness.clock import LoopClock
 from harness.dialect import HttpRequest, build_head, join_path
 from harness.exchange import Exchange
-from harness.handshake import http_url
 from harness.http_pool import HttpClient
+from harness.live.handshake import http_url
 from scenarios.payload import Payload
 
 _ENDPOINTS = (

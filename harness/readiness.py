@@ -61,7 +61,7 @@ async def wait_ready(target: Target, timeout_s: float, route: str | None = None)
 
 async def _ask_grpc(target: Target) -> str:
     """The health method if it said yes, "" if there is none. Raises HarnessFault (exit 5) when it says not yet."""
-    from harness.grpc_health import ROUTE, ask_health
+    from harness.rpc.health import ROUTE, ask_health
 
     ready, said = await ask_health(target, _ANSWER_S)
     if not ready:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from harness.dialogue import Dialogue, Script
 from harness.exchange import Exchange, SessionStamps
-from harness.websocket_session import Prepared
+from harness.live.dialogue import Dialogue, Script
+from harness.live.session import Prepared
 from scenarios.clip import Clip, Word
 from scenarios.payload import Payload
 from slo.records import Status

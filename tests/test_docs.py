@@ -16,11 +16,10 @@ import typer.main
 from pydantic import BaseModel
 
 from harness.cli import app
-from harness.clients.http import HttpOptions
-from harness.clients.kserve import KserveOptions
-from harness.clients.openai import EmbeddingOptions, GenerationOptions
 from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.plugins import protocols
+from harness.rpc.settings import GrpcOptions
+from harness.speech.options import AudioOptions
 from reference_server.__main__ import main as reference_server
 from reference_server.config import MODELS
 from reference_server.metrics import Metrics
@@ -42,7 +41,8 @@ from tests.e2e.test_run import FILES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-SCENARIO_PAGES = ("scenarios.md", "protocols.md", "reference-server.md")
+PROTOCOL_PAGES = ("protocols", "protocols-grpc", "protocols-speech")
+SCENARIO_PAGES = ("scenarios.md", *(f"{name}.md" for name in PROTOCOL_PAGES), "reference-server.md")
 
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -184,9 +184,11 @@ def shown(name: str, field: Any) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return "`{}`"  # its own keys have a table of their own
     if value is None or isinstance(value, bool):
         return {None: "`null`", True: "`true`", False: "`false`"}[value]
-    if name.endswith("_ns"):
+    if name.endswith("_ns") or "parse_duration" in repr(field):
         return f"`{format_duration(value)}`"
     empty = {"": '""', (): "[]"}.get(value) if isinstance(value, (str, tuple)) else None
     return f"`{empty or value}`"
@@ -198,10 +200,8 @@ KEYS: dict[tuple[str, str], tuple[type[BaseModel], set[str]]] = {
     ("scenarios", "Stop"): (StopSection, set()),
     **{("scenarios", kind.name): (kind.params, {"columns", "window"}) for kind in kinds().values()},
     **{("scenarios", source.name): (source.params, {"inputs", "columns"}) for source in sources().values()},
-    ("protocols", "openai-chat and openai-completions"): (GenerationOptions, set()),
-    ("protocols", "openai-embeddings"): (EmbeddingOptions, set()),
-    ("protocols", "kserve-v2"): (KserveOptions, set()),
-    ("protocols", "http"): (HttpOptions, set()),
+    ("protocols-speech", "Live audio"): (AudioOptions, set()),
+    ("protocols-grpc", "How it connects"): (GrpcOptions, set()),
 }
 
 
@@ -213,10 +213,48 @@ def test_every_key_is_listed_with_its_default(where: tuple[str, str]) -> None:
         del fields["kind"]  # it is the heading
     table = {cells[0].strip("`"): cells for cells in rows(section(page(where[0]), where[1]))}
     assert list(table) == list(fields)
-    column = 1 if where[0] == "protocols" else 2
+    column = 2 if where[0] == "scenarios" else 1
     for key, (name, field) in fields.items():
         if key not in in_words:
             assert table[key][column] == shown(name, field), key
+
+
+def parts_of(name: str) -> dict[str, str]:
+    """A page of protocols: the text of each second-level section, examples and subsections included, by its heading."""
+    found = re.split(r"^## (.*)\n", page(name), flags=re.MULTILINE)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+def sections_of(protocol: str) -> list[tuple[str, str]]:
+    """(page, heading) of the sections that are about a protocol. A section may be about two: ``a and b``."""
+    return [(name, head) for name in PROTOCOL_PAGES for head in parts_of(name) if protocol in head.split(" and ")]
+
+
+@pytest.mark.parametrize("protocol", protocols())
+def test_every_protocol_has_one_section_with_its_options_and_an_example(protocol: str) -> None:
+    found = sections_of(protocol)
+    assert len(found) == 1, found
+    name, head = found[0]
+    assert re.search(rf"protocol:? (?:{head.replace(' and ', '|')})\b", parts_of(name)[head]), "no example"
+    model = protocols()[protocol].options
+    table = rows(section(page(name), head))
+    assert bool(table) == (model is not None)
+    if model is not None:
+        fields = {field.alias or key: (key, field) for key, field in model.model_fields.items()}
+        assert [cells[0] for cells in table] == [f"`{key}`" for key in fields]
+        for cells, (key, field) in zip(table, fields.values(), strict=True):
+            assert cells[1] == shown(key, field), key
+
+
+@pytest.mark.parametrize("protocol", protocols())
+def test_a_protocol_that_takes_options_says_which(protocol: str) -> None:
+    """An unknown option is refused with the names of the known ones: they are those of the model that the page shows."""
+    spec = protocols()[protocol]
+    told = spec.check({"no_such_option": 1})
+    known = {name for text in told for name in re.findall(r"\w+", text.partition("Known ones:")[2])}
+    own = set(spec.options.model_fields) if spec.options is not None else set()
+    assert told
+    assert known == own | (set(GrpcOptions.model_fields) if spec.grpc else set())
 
 
 def test_every_objective_in_the_text_is_one_and_the_refused_ones_are_refused() -> None:
@@ -315,21 +353,35 @@ def test_every_fact_of_the_generator_is_explained() -> None:
 
 def test_everything_that_a_folder_scan_finds_is_named() -> None:
     assert set(named(section(page("scenarios"), "Library"))) == set(library())
-    assert set(named(section(page("protocols"), "Protocols"))) == {
-        *protocols(),
-        "engine",
-        "max_connections",
-        "max_outstanding",
-        "request_id",
-        "spin",
-        "stamps",
-    }
+    assert sorted(named(section(page("protocols"), "Protocols"))) == sorted(protocols())
+    everywhere = ["max_connections", "stamps", "spin", "engine", "max_outstanding", "request_id"]
+    assert named(section(page("protocols"), "In common"))[-len(everywhere) :] == everywhere
     assert set(named(section(page("run-directory"), "Formats"))) == set(formats())
     assert {f"## {name}" for name in catalogue()} <= set(page("metrics").splitlines())
     grammar = spans(section(page("objectives"), "Grammar"))
     assert set(catalogue()) <= set(grammar)
     heads = set(page("scenarios").splitlines())
     assert {f"### {name}" for name in (*kinds(), *sources())} <= heads
+
+
+@pytest.mark.parametrize("protocol", protocols())
+def test_the_table_of_protocols_leads_to_the_right_section(protocol: str) -> None:
+    row = next(
+        cells for cells in rows(section(page("protocols"), "Protocols")) if cells[0].startswith(f"[`{protocol}`]")
+    )
+    (name, head) = sections_of(protocol)[0]
+    anchor = re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
+    assert _LINK.findall(row[0]) == [f"{'' if name == 'protocols' else name + '.md'}#{anchor}"]
+
+
+def test_what_is_said_about_reading_a_speech_run_names_real_metrics() -> None:
+    text = page("speech")
+    settings = {"capture", "eager", "burst"}
+    words = {span for span in spans(text) if re.fullmatch(r"[a-z_]+", span)}
+    drawn = {word for body in fences(text, "text") for word in re.findall(r"[a-z]+_[a-z_]+", body)}
+    assert words - settings <= set(catalogue())
+    assert drawn <= set(catalogue())
+    assert len(words | drawn) > 15
 
 
 def test_the_oracle_is_described_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

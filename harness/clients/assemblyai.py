@@ -14,10 +14,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import (
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
+from harness.live.handshake import Value, handshake_headers, request_target
+from harness.live.messages import (
     OVERLOADED,
     after_speech,
     conclude,
@@ -190,7 +190,7 @@ def _heard(t_ns: int, message: dict[str, Any], ended: set[int]) -> list[Event]:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, AssemblyAiDialogue(target))
 

@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, ENDPOINT, NOTHING, Dialogue, Message, Script, messages_of
 from harness.exchange import Exchange
-from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import Said, after_speech, fault_in, member, ns_of, text_at
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, Dialogue, Message, Script, messages_of
+from harness.live.handshake import Value, handshake_headers, request_target
+from harness.live.messages import Said, after_speech, fault_in, member, ns_of, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, keyed, objects_in, recognised, synthesised
@@ -269,7 +269,7 @@ class SpeechDialogue:
 
 def _built(dialogue: Callable[[Target], Dialogue]) -> Callable[[Target, Any], Client]:
     def build(target: Target, clock: Any) -> Client:
-        from harness.websocket_pool import WebSocketClient
+        from harness.live.websocket import WebSocketClient
 
         return WebSocketClient(target, clock, dialogue(target))
 

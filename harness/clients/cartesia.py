@@ -16,10 +16,10 @@ import orjson
 from pydantic import BaseModel, Field
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import after_speech, fault_in, kind_of, ns_of, text_at
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
+from harness.live.handshake import Value, handshake_headers, request_target
+from harness.live.messages import after_speech, fault_in, kind_of, ns_of, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, objects_in, recognised, synthesised, value_of
@@ -274,7 +274,7 @@ class SpeechDialogue:
 
 def _built(dialogue: Callable[[Target], Dialogue]) -> Callable[[Target, Any], Client]:
     def build(target: Target, clock: Any) -> Client:
-        from harness.websocket_pool import WebSocketClient
+        from harness.live.websocket import WebSocketClient
 
         return WebSocketClient(target, clock, dialogue(target))
 

@@ -15,10 +15,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, ENDPOINT, NOTHING, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import (
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script
+from harness.live.handshake import Value, handshake_headers, request_target
+from harness.live.messages import (
     after_speech,
     conclude,
     fault_in,
@@ -212,7 +212,7 @@ def renamed(problems: list[str]) -> list[str]:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, ListenDialogue(target))
 

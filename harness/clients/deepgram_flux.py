@@ -15,10 +15,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from harness.client import Client, ProtocolSpec, Target
 from harness.clients.deepgram import CODECS, ERROR_CODE, ERROR_TEXT, Encoding, rate_of, renamed
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import after_speech, conclude, fault_in, heard_out, kind_of, ns_of, read, text_at, while_open
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
+from harness.live.handshake import Value, handshake_headers, request_target
+from harness.live.messages import after_speech, conclude, fault_in, heard_out, kind_of, ns_of, read, text_at, while_open
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.events import Endpoint, Event, Transcript
@@ -140,7 +140,7 @@ def _heard(t_ns: int, message: dict[str, Any]) -> list[Event]:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, FluxDialogue(target))
 

@@ -15,10 +15,10 @@ from pydantic import BaseModel, Field
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
 from harness.clients.deepgram import ERROR_CODE, ERROR_TEXT
-from harness.dialogue import DONE, NOTHING, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import conclude, fault_in, kind_of, read, text_at
+from harness.live.dialogue import DONE, NOTHING, Message, Script
+from harness.live.handshake import Value, handshake_headers, request_target
+from harness.live.messages import conclude, fault_in, kind_of, read, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.codecs import BrokenAudio, decoder
@@ -129,7 +129,7 @@ class SpeakDialogue:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, SpeakDialogue(target))
 

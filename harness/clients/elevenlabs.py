@@ -16,11 +16,11 @@ import orjson
 from pydantic import BaseModel, Field
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, NOTHING, READY, Message, Script
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import after_speech, fault_in, ns_of, text_at
+from harness.live.dialogue import DONE, NOTHING, READY, Message, Script
+from harness.live.handshake import Value, handshake_headers, request_target
+from harness.live.messages import after_speech, fault_in, ns_of, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account, input_over, keyed, objects_in, recognised, synthesised, value_of
@@ -257,13 +257,13 @@ class SpeechDialogue:
 
 
 def _build_scribe(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, ScribeDialogue(target))
 
 
 def _build_speech(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, SpeechDialogue(target))
 

@@ -13,10 +13,10 @@ from urllib.parse import quote
 from pydantic import BaseModel, Field, model_validator
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.grpc_call import code_name
-from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
-from harness.grpc_speech import PATIENCE_NS, Audio, Recognition, duration_ns, told_results
 from harness.options import STRICT
+from harness.rpc.call import code_name
+from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.speech import PATIENCE_NS, Audio, Recognition, duration_ns, told_results
 from harness.speech.account import Account
 from harness.speech.live import audio_problems
 from harness.speech.options import AudioOptions

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
-from harness.grpc_metadata import metadata_of
-from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
-from harness.grpc_template import INLINE, Bound, TemplateDialect, TemplateOptions, schema_of
+from harness.rpc.metadata import metadata_of
+from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.template import INLINE, Bound, TemplateDialect, TemplateOptions, schema_of
 
 
 def method_of(target: Target, options: TemplateOptions) -> str:

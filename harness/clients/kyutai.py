@@ -14,11 +14,11 @@ from pydantic import BaseModel, Field
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, NOTHING, READY, Message, Script, messages_of
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.handshake import handshake_headers, request_target
-from harness.live_messages import Said, fault_in, member, ns_of, text_at
+from harness.live.dialogue import DONE, NOTHING, READY, Message, Script, messages_of
+from harness.live.handshake import handshake_headers, request_target
+from harness.live.messages import Said, fault_in, member, ns_of, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, keyed, recognised, synthesised
@@ -239,13 +239,13 @@ def _pack(value: dict[str, Any]) -> bytes:
 
 
 def _build_recognition(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, RecognitionDialogue(target))
 
 
 def _build_speech(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, SpeechDialogue(target))
 

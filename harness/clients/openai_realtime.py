@@ -17,15 +17,15 @@ import orjson
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import Value, handshake_headers, request_target
-from harness.live_messages import after_speech, conclude, heard_out, kind_of, read
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
+from harness.live.handshake import Value, handshake_headers, request_target
+from harness.live.messages import after_speech, conclude, heard_out, kind_of, read
+from harness.live.realtime_options import FORMATS, RealtimeOptions, session_object
+from harness.live.realtime_reading import Reading, read_events
+from harness.live.realtime_vllm import RATE, VllmDialogue, append_of
 from harness.model_name import first_model
 from harness.options import accept, problems
-from harness.realtime_options import FORMATS, RealtimeOptions, session_object
-from harness.realtime_reading import Reading, read_events
-from harness.realtime_vllm import RATE, VllmDialogue, append_of
 from harness.secrets import sensitive_values
 from harness.speech.feeding import text_of
 from harness.speech.live import audio_problems, clip_of, live_audio
@@ -174,7 +174,7 @@ def _dialogue(target: Target) -> Dialogue:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, _dialogue(target))
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
-from harness.grpc_speech import PATIENCE_NS, Audio, Recognition, Synthesis, told_results
-from harness.live_messages import ns_of
+from harness.live.messages import ns_of
 from harness.options import STRICT
+from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.speech import PATIENCE_NS, Audio, Recognition, Synthesis, told_results
 from harness.speech.account import Account
 from harness.speech.live import audio_problems
 from harness.speech.options import AudioOptions

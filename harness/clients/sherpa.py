@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, messages_of
 from harness.exchange import Exchange
-from harness.handshake import handshake_headers, request_target
-from harness.live_messages import Said, after_speech, fault_in, member, ns_of, text_at
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, messages_of
+from harness.live.handshake import handshake_headers, request_target
+from harness.live.messages import Said, after_speech, fault_in, member, ns_of, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, path_below, recognised, value_of
@@ -117,7 +117,7 @@ def _tell(account: Account, t_ns: int, said: Any, closing: bool) -> None:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, SherpaDialogue(target))
 

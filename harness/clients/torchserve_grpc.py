@@ -17,11 +17,11 @@ from harness.body_template import BodyTemplate
 from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.grpc_call import GrpcRequest, messages_of
-from harness.grpc_metadata import metadata_of
-from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
-from harness.grpc_outcome import fail_code
 from harness.options import STRICT
+from harness.rpc.call import GrpcRequest, messages_of
+from harness.rpc.metadata import metadata_of
+from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.outcome import fail_code
 from harness.secrets import sensitive_values
 from scenarios.durations import Duration
 from scenarios.payload import Payload

@@ -15,12 +15,12 @@ import numpy as np
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
 from harness.exchange import Exchange
-from harness.grpc_call import CODES, GrpcRequest, messages_of
-from harness.grpc_metadata import metadata_of
-from harness.grpc_options import grpc_accept, grpc_client, grpc_problems
-from harness.grpc_outcome import GRPC, fail_code
 from harness.kserve_call import SERVICE, KserveCallOptions, RequestWriter
 from harness.kserve_tensors import answer_of, response_problem, says_something
+from harness.rpc.call import CODES, GrpcRequest, messages_of
+from harness.rpc.metadata import metadata_of
+from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.outcome import GRPC, fail_code
 from harness.secrets import sensitive_values
 from harness.wire.tokens import fault_of
 from scenarios.payload import Payload

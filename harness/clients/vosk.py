@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import ENDPOINT, NOTHING, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import handshake_headers, request_target
-from harness.live_messages import after_speech, member, ns_of, read, text_at
+from harness.live.dialogue import ENDPOINT, NOTHING, Message, Script
+from harness.live.handshake import handshake_headers, request_target
+from harness.live.messages import after_speech, member, ns_of, read, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, objects_in, path_below, recognised, value_of
@@ -111,7 +111,7 @@ def _reached(said: Mapping[str, Any], name: str) -> int:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, VoskDialogue(target))
 

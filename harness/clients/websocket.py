@@ -21,9 +21,9 @@ from harness import outcome
 from harness.body_template import BodyTemplate
 from harness.client import Client, ProtocolSpec, Target
 from harness.dialect import header_error, split_url
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.codecs import Decoder, decodable, decoder, encodable
@@ -319,7 +319,7 @@ def path_of(url: str, path: str | None, route: str = "") -> str:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, WebSocketDialogue(target))
 

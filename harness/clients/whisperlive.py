@@ -16,10 +16,10 @@ import orjson
 from pydantic import BaseModel, Field
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import handshake_headers, request_target
-from harness.live_messages import fault_in, heard_out, ns_of, text_at
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
+from harness.live.handshake import handshake_headers, request_target
+from harness.live.messages import fault_in, heard_out, ns_of, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account, objects_in, path_below, recognised, value_of
@@ -168,7 +168,7 @@ def _ns(value: Any) -> int:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, WhisperLiveDialogue(target))
 

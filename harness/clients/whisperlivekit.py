@@ -14,10 +14,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialogue import DONE, NOTHING, READY, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import handshake_headers, request_target
-from harness.live_messages import fault_in, kind_of, text_at
+from harness.live.dialogue import DONE, NOTHING, READY, Message, Script
+from harness.live.handshake import handshake_headers, request_target
+from harness.live.messages import fault_in, kind_of, text_at
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, objects_in, path_below, recognised, value_of
@@ -139,7 +139,7 @@ def _joined(texts: list[str]) -> str:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.websocket_pool import WebSocketClient
+    from harness.live.websocket import WebSocketClient
 
     return WebSocketClient(target, clock, WhisperLiveKitDialogue(target))
 

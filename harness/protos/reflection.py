@@ -17,11 +17,11 @@ from harness.client import Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.exit_codes import ExitCode
-from harness.grpc_call import messages_of
-from harness.grpc_metadata import Metadata
-from harness.grpc_question import Questions
 from harness.protos.descriptors import Schema, choices, missing_imports, shipped
 from harness.protos.messages import encode
+from harness.rpc.call import messages_of
+from harness.rpc.metadata import Metadata
+from harness.rpc.question import Questions
 
 _VERSIONS = ("v1", "v1alpha")
 _UNIMPLEMENTED, _UNAVAILABLE = 12, 14

@@ -16,7 +16,7 @@ from typing import Any
 from harness import outcome
 from harness.dialect import split_url
 from harness.exchange import Exchange
-from harness.live_messages import OVERLOADED, Said, conclude, read, while_open
+from harness.live.messages import OVERLOADED, Said, conclude, read, while_open
 from harness.speech.codecs import Decoder
 from harness.speech.events import Endpoint, Event, Sound, Transcript
 from harness.speech.recognition import put_transcripts

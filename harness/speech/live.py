@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.dialogue import Message
 from harness.errors import HarnessFault
+from harness.live.dialogue import Message
 from harness.speech.codecs import codec_problems, encode_frames
 from harness.speech.options import AudioOptions
 from harness.speech.pacing import FrameRules, frame_schedule, parse_pace

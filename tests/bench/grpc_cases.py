@@ -12,10 +12,10 @@ from typing import Any
 from harness.client import Target
 from harness.clock import Clock
 from harness.exchange import Exchange
-from harness.grpc_call import GrpcRequest
-from harness.grpc_channel import Channel
-from harness.grpc_pool import GrpcClient
-from harness.grpc_settings import GrpcOptions
+from harness.rpc.call import GrpcRequest
+from harness.rpc.channel import Channel
+from harness.rpc.pool import GrpcClient
+from harness.rpc.settings import GrpcOptions
 from harness.wire.grpc_messages import prefixed
 from harness.wire.hpack_blocks import literal
 from harness.wire.http2 import Session

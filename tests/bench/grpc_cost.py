@@ -25,10 +25,10 @@ import uvloop
 from harness.client import Target
 from harness.clock import LoopClock
 from harness.exchange import Exchange
-from harness.grpc_call import GrpcRequest
-from harness.grpc_official import OfficialClient
-from harness.grpc_pool import GrpcClient
-from harness.grpc_settings import GrpcOptions
+from harness.rpc.call import GrpcRequest
+from harness.rpc.official import OfficialClient
+from harness.rpc.pool import GrpcClient
+from harness.rpc.settings import GrpcOptions
 from scenarios.payload import Payload
 from tests.bench.grpc_h2 import H2Client
 from tests.bench.grpc_origin import REQUEST, RESPONSE

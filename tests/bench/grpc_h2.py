@@ -14,8 +14,8 @@ import h2.events
 from harness.client import Target
 from harness.clock import Clock, WallMap
 from harness.exchange import Exchange
-from harness.grpc_call import GrpcDialect
 from harness.origin import locate
+from harness.rpc.call import GrpcDialect
 from harness.stream import Readers, Stream
 from harness.wire.grpc_messages import MessageReader, prefixed
 from scenarios.payload import Payload

@@ -17,9 +17,9 @@ import uvloop
 from harness.client import Target
 from harness.clock import LoopClock
 from harness.exchange import Exchange, SessionStamps
+from harness.live.session import Session
+from harness.live.websocket import WebSocketClient
 from harness.plugins import protocols
-from harness.websocket_pool import WebSocketClient
-from harness.websocket_session import Session
 from scenarios.clip import Clip, Word
 from scenarios.payload import Payload
 from tests.bench.live_sink import PARTIAL

@@ -11,8 +11,8 @@ from typing import Any
 from harness.client import Target
 from harness.clock import LoopClock
 from harness.exchange import Exchange
-from harness.grpc_call import GrpcRequest
-from harness.grpc_options import grpc_client
+from harness.rpc.call import GrpcRequest
+from harness.rpc.options import grpc_client
 from scenarios.payload import Payload
 
 

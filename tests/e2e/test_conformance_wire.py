@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import pytest
 import uvloop

@@ -18,10 +18,10 @@ import pytest
 import trustme
 import uvloop
 
-from harness.dialogue import DONE, ENDPOINT, NOTHING
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.grpc_call import GrpcRequest
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING
+from harness.rpc.call import GrpcRequest
 from reference_server.frontends.grpc_ import inference_pb2
 from slo.records import Stamp, Status
 from tests.e2e.grpc_bench import GrpcBench, bidi, grpc_bench, messages, stream, unary

@@ -20,9 +20,9 @@ from websockets.server import ServerProtocol
 
 from harness.client import Target
 from harness.clock import LoopClock
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
 from harness.exchange import Exchange
-from harness.websocket_pool import WebSocketClient
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
+from harness.live.websocket import WebSocketClient
 from scenarios.payload import Payload
 from slo.records import Stamp, Status
 from tests.raw_server import raw_server

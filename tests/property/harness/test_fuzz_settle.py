@@ -114,7 +114,9 @@ def test_settle_survives_anything_and_says_why_it_failed(name: str, x: Exchange)
         x.error.encode()  # it goes to a file
         assert KEY not in x.error
         assert len(x.error) < 3000
-    assert x.status == before or before in (Status.OK, Status.PROTOCOL)
+    # A connection that was reset after an answer had begun may be explained by what the server said in it.
+    reset = before == Status.CONNECT and x.code >= 0 and x.status in (Status.HTTP, Status.REFUSED)
+    assert x.status == before or before in (Status.OK, Status.PROTOCOL) or reset
     assert x.n_chunks == len(x.chunk_ns)
     chunks = np.array(x.chunk_ns, dtype=np.int64)
     assert set(chunks.tolist()) <= marks

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from harness.client import Target
 from harness.clients.assemblyai import PROTOCOLS, AssemblyAiDialogue
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY
 from harness.errors import HarnessFault
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY
 from scenarios.clip import Clip
 from scenarios.payload import Payload
 from slo.records import Status

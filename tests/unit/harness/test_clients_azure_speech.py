@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.client import Target
 from harness.clients import azure_speech
 from harness.clients.azure_speech import RecognitionDialogue, SpeechDialogue, taken_apart
-from harness.dialogue import DONE, ENDPOINT, NOTHING
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING
 from slo.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, settled

@@ -16,8 +16,8 @@ from harness.clients import deepgram, deepgram_flux, deepgram_speak
 from harness.clients.deepgram import ListenDialogue
 from harness.clients.deepgram_flux import FluxDialogue
 from harness.clients.deepgram_speak import SpeakDialogue
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
 from harness.errors import HarnessFault
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
 from scenarios.payload import Payload
 from slo.records import Status
 from tests.finished import MS

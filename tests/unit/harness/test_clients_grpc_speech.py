@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from harness.client import Target
 from harness.clients import google_speech, google_tts, plimsoll_speech, riva, vosk_grpc
-from harness.dialogue import ENDPOINT, NOTHING
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
-from harness.grpc_speech import Recognition, Synthesis
+from harness.live.dialogue import ENDPOINT, NOTHING
 from harness.plugins import protocols
 from harness.protos.descriptors import shipped
+from harness.rpc.speech import Recognition, Synthesis
 from scenarios.clip import Clip, Word
 from scenarios.payload import Payload
 from slo.records import Status

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from harness.client import Target
 from harness.clients.grpc_ import PROTOCOLS
-from harness.dialogue import DONE, NOTHING
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.grpc_call import GrpcRequest
-from harness.grpc_template import INLINE, TemplateDialect
+from harness.live.dialogue import DONE, NOTHING
 from harness.protos.descriptors import SETS, shipped
+from harness.rpc.call import GrpcRequest
+from harness.rpc.template import INLINE, TemplateDialect
 from scenarios.payload import Payload
 from slo.accuracy import Answer
 from slo.records import Status, TokensFrom

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.client import Target
 from harness.clients import kyutai
 from harness.clients.kyutai import RecognitionDialogue, SpeechDialogue
-from harness.dialogue import DONE, NOTHING, READY
+from harness.live.dialogue import DONE, NOTHING, READY
 from slo.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, TEXT, At, check_hostile, hear, settled

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from harness.client import Target
 from harness.clients.openai_realtime import PROTOCOLS, RealtimeDialogue
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
 from harness.errors import HarnessFault
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
+from harness.live.realtime_options import RealtimeOptions
+from harness.live.realtime_vllm import VllmDialogue
 from harness.options import accept
-from harness.realtime_options import RealtimeOptions
-from harness.realtime_vllm import VllmDialogue
 from scenarios.payload import Payload
 from slo.records import Status, TokensFrom
 from tests.finished import MS

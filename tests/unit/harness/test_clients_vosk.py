@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.client import Target
 from harness.clients.vosk import VoskDialogue
-from harness.dialogue import ENDPOINT, NOTHING
+from harness.live.dialogue import ENDPOINT, NOTHING
 from slo.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled

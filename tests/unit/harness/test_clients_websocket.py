@@ -11,11 +11,11 @@ import pytest
 
 from harness.client import Target
 from harness.clients.websocket import WebSocketDialogue, WebSocketOptions, path_of
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
+from harness.live.session import Prepared
 from harness.options import problems
-from harness.websocket_session import Prepared
 from scenarios.clip import Clip
 from scenarios.payload import Payload
 from slo.records import Status, TokensFrom

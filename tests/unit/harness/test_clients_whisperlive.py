@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.client import Target
 from harness.clients import whisperlive
 from harness.clients.whisperlive import WhisperLiveDialogue
-from harness.dialogue import DONE, ENDPOINT, NOTHING, READY
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY
 from slo.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled

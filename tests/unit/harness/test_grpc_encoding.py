@@ -6,9 +6,9 @@ import pytest
 
 from harness.client import Target
 from harness.errors import HarnessFault
-from harness.grpc_call import GrpcRequest
-from harness.grpc_encoding import Encoder, timeout_of, timeout_text
-from harness.grpc_settings import GrpcOptions
+from harness.rpc.call import GrpcRequest
+from harness.rpc.encoding import Encoder, timeout_of, timeout_text
+from harness.rpc.settings import GrpcOptions
 from harness.wire.hpack_blocks import BlockDecoder
 
 MS = 1_000_000

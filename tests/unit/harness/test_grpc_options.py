@@ -6,8 +6,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from harness.errors import HarnessFault
-from harness.grpc_options import grpc_accept, grpc_problems, shared_options
 from harness.options import STRICT
+from harness.rpc.options import grpc_accept, grpc_problems, shared_options
 
 
 class Mine(BaseModel):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.exchange import Exchange
-from harness.grpc_call import CODES, code_name
-from harness.grpc_outcome import judge, percent_decoded, put_headers, reset_status
+from harness.rpc.call import CODES, code_name
+from harness.rpc.outcome import judge, percent_decoded, put_headers, reset_status
 from slo.records import Status
 
 

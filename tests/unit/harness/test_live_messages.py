@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessFault
-from harness.handshake import handshake_headers, request_target
-from harness.live_messages import fault_in, kind_of, member, ns_of, text_at
+from harness.live.handshake import handshake_headers, request_target
+from harness.live.messages import fault_in, kind_of, member, ns_of, text_at
 from harness.model_name import models_path
 from harness.speech.feeding import feed
 

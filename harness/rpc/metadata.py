@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from harness.client import Target
 from harness.errors import HarnessFault
-from harness.grpc_call import metadata_error
+from harness.rpc.call import metadata_error
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 

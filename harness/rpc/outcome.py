@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from harness import outcome
 from harness.exchange import Exchange
-from harness.grpc_call import code_name
+from harness.rpc.call import code_name
 from harness.wire.http2_frames import error_name
 from slo.records import Status
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from harness.clock import Clock
-from harness.dialogue import DONE, ENDPOINT
 from harness.exchange import Exchange, SessionStamps
-from harness.grpc_call import GrpcRequest, Hearing
-from harness.grpc_outcome import reset_status
+from harness.live.dialogue import DONE, ENDPOINT
+from harness.live.player import Player
 from harness.outcome import EXCERPT
-from harness.player import Player
+from harness.rpc.call import GrpcRequest, Hearing
+from harness.rpc.outcome import reset_status
 from harness.wire.grpc_messages import MessageError, MessageReader
 from harness.wire.hpack_blocks import literal
 from harness.wire.http2 import Sending, Session

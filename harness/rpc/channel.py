@@ -12,8 +12,8 @@ from typing import Protocol
 from harness.clock import Clock
 from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
-from harness.grpc_call import Hearing
-from harness.grpc_stream import Call
+from harness.rpc.call import Hearing
+from harness.rpc.stream import Call
 from harness.stream import Readers, Stream
 from harness.wire.http2 import Session
 from harness.wire.http2_frames import WireError, error_name

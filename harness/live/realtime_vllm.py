@@ -11,11 +11,11 @@ import base64
 import orjson
 
 from harness.client import Target
-from harness.dialogue import DONE, NOTHING, READY, Message, Script
 from harness.exchange import Exchange
-from harness.handshake import handshake_headers, request_target
-from harness.live_messages import conclude, fault_in, kind_of, read, text_at
-from harness.realtime_options import RealtimeOptions
+from harness.live.dialogue import DONE, NOTHING, READY, Message, Script
+from harness.live.handshake import handshake_headers, request_target
+from harness.live.messages import conclude, fault_in, kind_of, read, text_at
+from harness.live.realtime_options import RealtimeOptions
 from harness.secrets import sensitive_values
 from harness.speech.events import Event, Transcript
 from harness.speech.live import clip_of, live_audio

@@ -13,9 +13,9 @@ from pydantic import BaseModel, create_model
 
 from harness.client import Client, Target
 from harness.errors import HarnessFault
-from harness.grpc_call import GrpcDialect
-from harness.grpc_settings import GrpcOptions
 from harness.options import STRICT, accept, problems
+from harness.rpc.call import GrpcDialect
+from harness.rpc.settings import GrpcOptions
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -53,10 +53,10 @@ def grpc_client(target: Target, clock: Any, dialect: GrpcDialect) -> Client:
     """The client of the transport that the options ask for. Raises HarnessFault (grpcio is not installed)."""
     options = shared_options(target.options)
     if options.transport == "grpcio":
-        from harness.grpc_official import OfficialClient
+        from harness.rpc.official import OfficialClient
 
         return OfficialClient(target, clock, dialect, options)
-    from harness.grpc_pool import GrpcClient
+    from harness.rpc.pool import GrpcClient
 
     return GrpcClient(target, clock, dialect, options)
 

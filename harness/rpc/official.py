@@ -14,17 +14,17 @@ from typing import Any
 
 from harness.client import Target
 from harness.clock import Clock
-from harness.dialogue import DONE, ENDPOINT
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
-from harness.flights import Flights
-from harness.grpc_call import GrpcDialect, GrpcRequest, answering, hearing
-from harness.grpc_encoding import Metadata, checked, timeout_of
-from harness.grpc_outcome import judge
-from harness.grpc_settings import GrpcOptions
-from harness.grpc_stream import end_media, start_media
+from harness.live.dialogue import DONE, ENDPOINT
+from harness.live.flights import Flights
+from harness.live.player import Player
 from harness.origin import origin_of
-from harness.player import Player
+from harness.rpc.call import GrpcDialect, GrpcRequest, answering, hearing
+from harness.rpc.encoding import Metadata, checked, timeout_of
+from harness.rpc.outcome import judge
+from harness.rpc.settings import GrpcOptions
+from harness.rpc.stream import end_media, start_media
 from harness.secrets import sensitive_values
 from scenarios.payload import Payload
 from slo.accuracy import Answer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from harness.client import Target
-from harness.grpc_metadata import metadata_of
-from harness.grpc_question import Questions
+from harness.rpc.metadata import metadata_of
+from harness.rpc.question import Questions
 
 ROUTE = "/grpc.health.v1.Health/Check"
 _UNIMPLEMENTED = 12

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from harness.client import Target
 from harness.errors import HarnessFault
-from harness.grpc_call import GrpcRequest, metadata_error, method_error
-from harness.grpc_settings import GrpcOptions
-from harness.grpc_stream import Prepared
 from harness.origin import origin_of
+from harness.rpc.call import GrpcRequest, metadata_error, method_error
+from harness.rpc.settings import GrpcOptions
+from harness.rpc.stream import Prepared
 from harness.wire.grpc_messages import prefixed
 from harness.wire.hpack_blocks import request_block
 

@@ -10,9 +10,9 @@ import binascii
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.live_messages import Said, member, text_at
-from harness.realtime_options import FORMATS
-from harness.realtime_vllm import error_of
+from harness.live.messages import Said, member, text_at
+from harness.live.realtime_options import FORMATS
+from harness.live.realtime_vllm import error_of
 from harness.speech.codecs import BrokenAudio, decoder
 from harness.speech.events import Endpoint, Event, Sound, Transcript
 from harness.wire.tokens import Fault, timing_of, usage_of

@@ -18,10 +18,10 @@ from websockets.protocol import OPEN
 
 from harness.client import Target
 from harness.clock import Clock
-from harness.dialogue import DONE, ENDPOINT, READY, Dialogue, Message, Script
 from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
-from harness.player import Player
+from harness.live.dialogue import DONE, ENDPOINT, READY, Dialogue, Message, Script
+from harness.live.player import Player
 from harness.stream import Readers, Stream
 from slo.records import Status
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness import outcome
 from harness.client import Target
-from harness.dialogue import ENDPOINT, NOTHING
 from harness.exchange import Exchange, SessionStamps
-from harness.grpc_call import GrpcRequest, messages_of
-from harness.grpc_metadata import metadata_of
-from harness.grpc_outcome import GRPC
-from harness.live_messages import after_speech
+from harness.live.dialogue import ENDPOINT, NOTHING
+from harness.live.messages import after_speech
+from harness.rpc.call import GrpcRequest, messages_of
+from harness.rpc.metadata import metadata_of
+from harness.rpc.outcome import GRPC
 from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account
 from harness.speech.codecs import decoder

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from harness import outcome
-from harness.dialogue import messages_of
 from harness.exchange import Exchange
+from harness.live.dialogue import messages_of
 from harness.secrets import redact
 from harness.speech.events import Endpoint, Event
 from harness.wire.tokens import Fault

@@ -1,7 +1,7 @@
 """WebSocket sessions as a client of the issuer: one connection a session, as many at once as are asked for.
 
 Hot world. permessage-deflate is never offered: it would put our processor into the server's latency. A session pays for its own
-connection and handshake; both are on its row. ``websocket_session.py`` has the session itself.
+connection and handshake; both are on its row. ``live/session.py`` has the session itself.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from websockets.uri import WebSocketURI
 from harness.client import Target
 from harness.clock import Clock, WallMap
 from harness.dialect import header_error
-from harness.dialogue import Dialogue, Script
 from harness.endpoint import Endpoint
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
-from harness.flights import Flights
+from harness.live.dialogue import Dialogue, Script
+from harness.live.flights import Flights
+from harness.live.session import Prepared, Session, frame_of
 from harness.origin import locate, origin_of
 from harness.stream import Readers
-from harness.websocket_session import Prepared, Session, frame_of
 from scenarios.payload import Payload
 
 

@@ -17,15 +17,15 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness import outcome
 from harness.client import Target
-from harness.dialogue import DONE, NOTHING
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.grpc_call import GrpcRequest, messages_of
-from harness.grpc_metadata import metadata_of, metadata_problems
-from harness.grpc_options import grpc_accept
-from harness.grpc_outcome import GRPC, fail_code
+from harness.live.dialogue import DONE, NOTHING
 from harness.options import STRICT
 from harness.protos.template import WHERE, MessageTemplate
+from harness.rpc.call import GrpcRequest, messages_of
+from harness.rpc.metadata import metadata_of, metadata_problems
+from harness.rpc.options import grpc_accept
+from harness.rpc.outcome import GRPC, fail_code
 from harness.secrets import sensitive_values
 from harness.wire import pointer
 from scenarios.durations import Duration

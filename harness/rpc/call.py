@@ -1,6 +1,6 @@
 """The seam of gRPC: what one call says and when (``GrpcRequest``), and what a dialect must do (``GrpcDialect``).
 
-The transports (``grpc_pool``: our own HTTP/2 on the stamped stream; ``grpc_official``: grpcio) know no message types:
+The transports (``rpc/pool``: our own HTTP/2 on the stamped stream; ``rpc/official``: grpcio) know no message types:
 bytes in, bytes out. A dialect says which messages a payload becomes, before t0, and reads the answers off the clock.
 Nothing here does I/O, and nothing here knows protobuf.
 
@@ -12,7 +12,7 @@ What ``settle`` is given, whichever transport it was:
 * ``exchange.headers``: initial metadata, then trailing metadata; names in lower case, ``-bin`` values decoded.
 * ``exchange.session``, if the request has a schedule or a clip: ``open_ns``, ``media_start_ns``, the true times of the clip's
   speech, ``input_end_ns``, ``unsent_bytes``, ``frame_lag_ns``, ``pace``, ``frame_ns`` and ``slice`` are filled.
-* ``exchange.status`` and ``exchange.error``: judged already (``grpc_outcome.judge``). A dialect only makes them worse,
+* ``exchange.status`` and ``exchange.error``: judged already (``rpc.outcome.judge``). A dialect only makes them worse,
   by ``outcome.fail``: a 0 status may hold an error inside its message.
 """
 
@@ -98,7 +98,7 @@ class Hearing(Protocol):
     """``hear``: called with each response message as it comes; hot, so byte needles only."""
 
     def __call__(self, exchange: Exchange, message: bytes) -> int:
-        """As ``harness.dialogue`` names them. NOTHING: go on. ENDPOINT: send no frame that isn't needed, half-close now.
+        """As ``harness.live.dialogue`` names them. NOTHING: go on. ENDPOINT: send no frame that isn't needed, half-close now.
         DONE: the call has what it came for; it ends as a success and is cancelled at the server (a Watch never ends).
         """
         ...

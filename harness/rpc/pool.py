@@ -15,14 +15,14 @@ from harness.client import Target
 from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint
 from harness.exchange import Exchange, SessionStamps
-from harness.flights import Flights
-from harness.grpc_call import GrpcDialect, answering, hearing
-from harness.grpc_channel import Channel
-from harness.grpc_encoding import Encoder
-from harness.grpc_outcome import judge, put_headers, reset_status
-from harness.grpc_settings import GrpcOptions
-from harness.grpc_stream import Prepared
+from harness.live.flights import Flights
 from harness.origin import locate
+from harness.rpc.call import GrpcDialect, answering, hearing
+from harness.rpc.channel import Channel
+from harness.rpc.encoding import Encoder
+from harness.rpc.outcome import judge, put_headers, reset_status
+from harness.rpc.settings import GrpcOptions
+from harness.rpc.stream import Prepared
 from harness.secrets import sensitive_values
 from harness.stream import Readers
 from harness.vitals import Durations
