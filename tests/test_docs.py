@@ -19,6 +19,7 @@ from harness.cli import app
 from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.plugins import protocols
 from harness.rpc.settings import GrpcOptions
+from harness.speech.codecs import decodable, encodable
 from harness.speech.options import AudioOptions
 from reference_server.__main__ import main as reference_server
 from reference_server.config import MODELS
@@ -37,6 +38,7 @@ from scenarios.spec import library, parse
 from slo import objective, tables, validity
 from slo import records as rec
 from slo.indicator import catalogue
+from slo.wer import NAMES
 from tests.e2e.test_run import FILES
 
 ROOT = Path(__file__).parent.parent
@@ -372,6 +374,15 @@ def test_the_table_of_protocols_leads_to_the_right_section(protocol: str) -> Non
     (name, head) = sections_of(protocol)[0]
     anchor = re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
     assert _LINK.findall(row[0]) == [f"{'' if name == 'protocols' else name + '.md'}#{anchor}"]
+
+
+def test_the_codecs_and_normalisers_are_those_of_the_program() -> None:
+    text = page("protocols-speech")
+    listed = {name for cells in rows(section(text, "Codecs")) for name in _SPAN.findall(cells[0])}
+    assert listed == {*encodable(), *decodable()}
+    of_audio = next(cells for cells in rows(section(text, "Live audio")) if cells[0] == "`normaliser`")
+    assert _SPAN.findall(of_audio[2]) == list(NAMES)
+    assert set(NAMES) <= set(named(section(page("metrics"), "Speech")))
 
 
 def test_what_is_said_about_reading_a_speech_run_names_real_metrics() -> None:

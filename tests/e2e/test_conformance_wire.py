@@ -186,13 +186,21 @@ async def settled(condition: Callable[[], bool]) -> None:
 
 
 @cache
-def meetings(behave: Behave | None, cancel: bool = False) -> dict[str, Meeting]:
-    """Every protocol's meeting with such a server, all at once."""
+def meetings(behave: Behave | None, cancel: bool = False) -> dict[str, Meeting | BaseException]:
+    """Every protocol's meeting with such a server, all at once. One that never ends, or raises, spoils no other's."""
 
-    async def main() -> list[Meeting]:
-        return await asyncio.gather(*(meet(spec, behave, cancel=cancel) for spec in SPECS))
+    async def main() -> list[Meeting | BaseException]:
+        talks = (meet(spec, behave, cancel=cancel) for spec in SPECS)
+        return await asyncio.gather(*talks, return_exceptions=True)
 
     return dict(zip([spec.name for spec in SPECS], uvloop.run(main()), strict=True))
+
+
+def meeting_of(name: str, behave: Behave | None, cancel: bool = False) -> Meeting:
+    found = meetings(behave, cancel)[name]
+    if isinstance(found, BaseException):
+        raise AssertionError(f"{name}: {found!r}") from found
+    return found
 
 
 def check(meeting: Meeting, *expected: Status) -> Exchange:
@@ -214,14 +222,14 @@ def check(meeting: Meeting, *expected: Status) -> Exchange:
 
 @each
 def test_nobody_listening_is_connect(name: str) -> None:
-    exchange = check(meetings(None)[name], Status.CONNECT)
+    exchange = check(meeting_of(name, None), Status.CONNECT)
     assert "refused" in str(exchange.error)
     assert exchange.sent_ns == exchange.first_byte_ns == -1
 
 
 @each
 def test_no_answer_is_a_time_out_at_the_deadline(name: str) -> None:
-    meeting = meetings(say_nothing)[name]
+    meeting = meeting_of(name, say_nothing)
     exchange = check(meeting, Status.TIMEOUT)
     assert TIMEOUT_NS <= exchange.done_ns - meeting.begun_ns < TIMEOUT_NS + LATE_NS
     assert exchange.first_byte_ns == -1
@@ -229,7 +237,7 @@ def test_no_answer_is_a_time_out_at_the_deadline(name: str) -> None:
 
 @each
 def test_a_timed_out_request_leaves_no_connection_that_a_later_one_might_take(name: str) -> None:
-    meeting = meetings(say_nothing)[name]
+    meeting = meeting_of(name, say_nothing)
     # A gRPC channel is shared: the call is reset, the connection lives until the client is closed.
     assert meeting.left_open == 0 or meeting.kind == "grpc"
     assert meeting.open_after_close == 0
@@ -238,17 +246,17 @@ def test_a_timed_out_request_leaves_no_connection_that_a_later_one_might_take(na
 @pytest.mark.parametrize("behave", [reset_at_once, reset_when_asked, close_when_asked], ids=lambda one: one.__name__)
 @each
 def test_a_connection_that_ends_is_a_failure_of_the_wire(name: str, behave: Behave) -> None:
-    check(meetings(behave)[name], Status.CONNECT, Status.PROTOCOL)
+    check(meeting_of(name, behave), Status.CONNECT, Status.PROTOCOL)
 
 
 @each
 def test_another_language_is_a_protocol_error(name: str) -> None:
-    check(meetings(speak_another_language)[name], Status.PROTOCOL)
+    check(meeting_of(name, speak_another_language), Status.PROTOCOL)
 
 
 @each
 def test_an_answer_that_breaks_off_keeps_what_came(name: str) -> None:
-    meeting = meetings(break_off)[name]
+    meeting = meeting_of(name, break_off)
     # A handshake that is answered with 200 is refused at once: there is nothing to wait for.
     exchange = check(meeting, Status.PROTOCOL, *((Status.HTTP,) if meeting.kind == "websocket" else ()))
     if meeting.kind == "http":
@@ -259,7 +267,7 @@ def test_an_answer_that_breaks_off_keeps_what_came(name: str) -> None:
 
 @each
 def test_a_refusal_keeps_its_status_and_message(name: str) -> None:
-    meeting = meetings(refuse)[name]
+    meeting = meeting_of(name, refuse)
     if meeting.kind == "grpc":  # HTTP/1.1 is another language there
         check(meeting, Status.PROTOCOL, Status.REFUSED)
         return
@@ -270,7 +278,7 @@ def test_a_refusal_keeps_its_status_and_message(name: str) -> None:
 
 @each
 def test_cancellation_leaves_nothing_open(name: str) -> None:
-    meeting = meetings(say_nothing, True)[name]
+    meeting = meeting_of(name, say_nothing, True)
     exchange = check(meeting, Status.CANCELLED)
     assert exchange.error == "enough"
     assert meeting.left_open == 0 or meeting.kind == "grpc"
