@@ -237,10 +237,10 @@ def _waits(facts: GeneratorFacts, left: Records) -> list[str]:
     """Between ready and sent: what held requests back here, by its cause. None of it is the endpoint's answering time."""
     found = []
     wait = left["sent_ns"] - left["ready_ns"]
-    opened = left["connect_ns"] != -1
+    opened = (left["connect_ns"] != -1) & (left["open_ns"] == -1)  # a session's own connection is part of it
     for rows, what in (
         (opened, "requests opened a connection of their own before they left"),
-        (~opened, "requests were held back by the client"),
+        (left["connect_ns"] == -1, "requests were held back by the client"),
     ):
         slow = wait[rows & (wait > LAG_FLOOR_NS)]
         if what.endswith("client") and facts.pool_waits:

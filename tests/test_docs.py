@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 import shlex
@@ -16,6 +17,7 @@ import typer.main
 from pydantic import BaseModel
 
 from harness.cli import app
+from harness.client import Target
 from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.plugins import protocols
 from harness.rpc.settings import GrpcOptions
@@ -179,6 +181,37 @@ def test_every_scenario_example_is_a_scenario_and_its_options_fit_the_protocol()
             scenario = parse({"kind": "server", **read_document(text, name)}, name)
             assert not objective.parse_all(scenario.objectives)[1]
             assert known[scenario.target.protocol].check(scenario.target.options) == []
+
+
+def examples() -> list[tuple[str, str]]:
+    """(page#number, text) of every scenario example."""
+    return [
+        (f"{name}#{i}", text)
+        for name in SCENARIO_PAGES
+        for i, text in enumerate(fences((ROOT / "docs" / name).read_text(encoding="utf-8"), "yaml"))
+    ]
+
+
+@pytest.mark.parametrize(("where", "text"), examples(), ids=[where for where, _ in examples()])
+def test_the_first_request_of_every_scenario_example_can_be_written(where: str, text: str) -> None:
+    """What an example's options and source make together: a template with a wrong name or a model that is missing shows here."""
+    scenario = parse({"kind": "server", **read_document(text, where)}, where)
+    target = scenario.target
+    source: Any = scenario.source
+    if target.protocol == "grpc" or "form_files" in target.options:  # they need a server's schema, and a file
+        return
+    spec = protocols()[target.protocol]
+    if getattr(source, "path", None) or getattr(source, "files", None):  # nor are there recordings here
+        source = parse({"kind": "server", "source": {"kind": spec.source}}, where).source
+    few = {"count": min(source.count or 8, 8)} if hasattr(source, "count") else {}
+    payloads = sources()[source.kind].build(source.model_copy(update=few), 42)
+    url = target.url or "http://127.0.0.1:9"
+    payload = payloads.payload(0)
+
+    async def written() -> Any:  # clients are built where a loop runs
+        return spec.build(Target(url, target.protocol, target.model, options=target.options), None).encode(payload)
+
+    assert asyncio.run(written()) is not None
 
 
 def shown(name: str, field: Any) -> str:

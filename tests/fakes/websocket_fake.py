@@ -164,6 +164,7 @@ class Conversation:
         if self.muted:
             async for _ in self.ws:
                 pass
+            self.log("client_closed", code=self.ws.close_code)
             return
         self.log("close", code=code)
         with contextlib.suppress(ConnectionError):
