@@ -101,7 +101,7 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     for key in _TARGET:
         if key in given:
             merged = isinstance(given[key], Mapping)
-            target[key] = {**target.get(key, {}), **given[key]} if merged else given[key]
+            target[key] = _over(target.get(key, {}), given[key]) if merged else given[key]
             labels[f"target.{key}"] = _flag(key)
     for key in _PLAIN:
         if key in given:
@@ -130,6 +130,12 @@ def _pair(key: str, text: str, between: str) -> dict[str, Any]:
         return {"share": float(first.removesuffix("%")) / (100 if first.endswith("%") else 1), "after": second}
     except ValueError:
         raise ScenarioError([f"--cancel: {first!r} is not a share. Write it like 10%:500ms."]) from None
+
+
+def _over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` over ``base``, mappings inside mappings too."""
+    both = {key for key in given if isinstance(given[key], Mapping) and isinstance(base.get(key), Mapping)}
+    return {**base, **given, **{key: _over(base[key], given[key]) for key in both}}
 
 
 def _flag(key: str) -> str:

@@ -66,7 +66,11 @@ def run(
     api_key_file: Annotated[str | None, typer.Option(metavar="PATH", help="File that holds the API key.")] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="K=V", help="A protocol option (V is YAML). Repeatable."),
+        typer.Option(
+            "--option",
+            metavar="K=V",
+            help="A protocol option (V is YAML; audio.frame=20ms reaches inside). Repeatable.",
+        ),
     ] = None,
     ca_file: Annotated[str | None, typer.Option(metavar="PATH", help="Extra certificate authorities (PEM).")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")] = False,
@@ -109,13 +113,23 @@ def pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
 
 
 def yaml_values(given: dict[str, str]) -> dict[str, Any]:
-    """The values read as YAML. Raises HarnessFault."""
+    """Options by name; ``audio.frame=20ms`` is ``frame`` inside ``audio``. Raises HarnessFault."""
     import yaml
 
+    found: dict[str, Any] = {}
     try:
-        return {name: yaml.safe_load(value) for name, value in given.items()}
+        for name, text in given.items():
+            *rooms, last = name.split(".")
+            place = found
+            for room in rooms:
+                inner = place.setdefault(room, {})
+                if not isinstance(inner, dict):
+                    raise HarnessFault(f"--option {name}: {room} is given a value too. Keep one of the two")
+                place = inner
+            place[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise HarnessFault(f"--option: a value is not YAML ({error}). Quote it") from None
+    return found
 
 
 def register(app: typer.Typer) -> None:

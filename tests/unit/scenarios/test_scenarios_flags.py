@@ -144,3 +144,9 @@ def test_flags_do_not_touch_the_base() -> None:
     before = BASE.to_mapping()
     spec.with_flags(BASE, headers={"x-c": "3"}, rate=100, kind="server")
     assert BASE.to_mapping() == before
+
+
+def test_options_inside_options_are_merged_with_the_files() -> None:
+    base = with_flags(None, protocol="vosk", options={"audio": {"frame": "40ms", "pace": "burst"}, "words": True})
+    over = with_flags(base, options={"audio": {"frame": "20ms"}})
+    assert over.target.options == {"audio": {"frame": "20ms", "pace": "burst"}, "words": True}
