@@ -13,6 +13,7 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -21,6 +22,7 @@ import uvloop
 
 from harness.client import Client, ProtocolSpec, Target
 from harness.clock import LoopClock
+from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.plugins import protocols
 from slo.records import Status
@@ -42,8 +44,8 @@ BRIEF = {"audio": {"trailing_silence": "100ms"}}
 OPTIONS: dict[str, dict[str, object]] = {
     "grpc": {
         "descriptor_set": str(ROOT / "harness" / "protos" / "sets" / "kserve.binpb"),
-        "method": "inference.GRPCInferenceService/ServerLive",
-        "message": {},
+        "method": "inference.GRPCInferenceService/ModelInfer",
+        "message": {"model_name": "m"},
     }
 }
 BODY = b'{"error": {"message": "the hold is full"}}'
@@ -143,12 +145,30 @@ def options_of(spec: ProtocolSpec) -> dict[str, object]:
     return {} if spec.check(BRIEF) else dict(BRIEF)
 
 
-async def meet(spec: ProtocolSpec, behave: Behave | None, ready: asyncio.Barrier, *, cancel: bool) -> Meeting:
-    """Send one sample to a server that behaves so; None: there is no server. ``cancel`` when the server has heard something.
+@dataclass
+class Talk:
+    """One protocol, ready to send one sample to its own server."""
 
-    Nothing is sent before all are ``ready``: to encode takes a loop's time.
-    """
-    peer = Peer()
+    spec: ProtocolSpec
+    clock: LoopClock
+    client: Client
+    request: object
+    peer: Peer
+    place: socket.socket
+
+
+def prepared(spec: ProtocolSpec, place: socket.socket, timeout_ns: int) -> Talk:
+    """Everything that takes a loop's time, before anything is sent."""
+    url = f"{'grpc' if spec.grpc else 'http'}://127.0.0.1:{place.getsockname()[1]}"
+    headers = (("authorization", f"Bearer {SECRET}"),)
+    clock = LoopClock(asyncio.get_running_loop())
+    client = spec.build(Target(url, spec.name, "model", headers, options_of(spec), timeout_ns), clock)
+    return Talk(spec, clock, client, client.encode(PAYLOAD), Peer(), place)
+
+
+async def meet(talk: Talk, behave: Behave | None, *, cancel: bool) -> Meeting:
+    """Send the sample to a server that behaves so; None: there is no server. ``cancel`` when the server has heard something."""
+    peer, client, clock = talk.peer, talk.client, talk.clock
 
     async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert behave is not None
@@ -158,20 +178,7 @@ async def meet(spec: ProtocolSpec, behave: Behave | None, ready: asyncio.Barrier
         finally:
             writer.close()
 
-    # A port that is bound and not listened at refuses connections, and nobody else gets it meanwhile.
-    place = socket.create_server(("127.0.0.1", 0)) if behave is not None else socket.socket()
-    if behave is None:
-        place.bind(("127.0.0.1", 0))
-    port = place.getsockname()[1]
-    server = await asyncio.start_server(on_connection, sock=place) if behave is not None else None
-    clock = LoopClock(asyncio.get_running_loop())
-    url = f"{'grpc' if spec.grpc else 'http'}://127.0.0.1:{port}"
-    timeout_ns = 10_000 * MS if cancel else TIMEOUT_NS
-    target = Target(
-        url, spec.name, "model", (("authorization", f"Bearer {SECRET}"),), OPTIONS.get(spec.name, {}), timeout_ns
-    )
-    client = spec.build(target, clock)
-    request = client.encode(PAYLOAD)
+    server = await asyncio.start_server(on_connection, sock=talk.place) if behave is not None else None
     finished: list[int] = []
     done = asyncio.Event()
 
@@ -181,8 +188,7 @@ async def meet(spec: ProtocolSpec, behave: Behave | None, ready: asyncio.Barrier
 
     try:
         await client.open(0)
-        await ready.wait()
-        exchange = Exchange(0, 0, 0, clock.now_ns(), request)
+        exchange = Exchange(0, 0, 0, clock.now_ns(), talk.request)
         exchange.on_done = on_done
         exchange.ready_ns = begun_ns = clock.now_ns()
         client.send(exchange, b"run-0-0")
@@ -200,9 +206,8 @@ async def meet(spec: ProtocolSpec, behave: Behave | None, ready: asyncio.Barrier
     await settled(lambda: peer.ended == peer.opened)
     if server is not None:
         server.close()
-    place.close()
     found = (begun_ns, finished[0], len(finished), left_open, peer.opened - peer.ended)
-    return Meeting(exchange, kind_of(spec, client), *found)
+    return Meeting(exchange, kind_of(talk.spec, client), *found)
 
 
 async def settled(condition: Callable[[], bool]) -> None:
@@ -217,12 +222,24 @@ async def settled(condition: Callable[[], bool]) -> None:
 def meetings(behave: Behave | None, cancel: bool = False) -> dict[str, Meeting | BaseException]:
     """Every protocol's meeting with such a server, all at once. One that never ends, or raises, spoils no other's."""
 
-    async def main() -> list[Meeting | BaseException]:
-        ready = asyncio.Barrier(len(SPECS))
-        talks = (meet(spec, behave, ready, cancel=cancel) for spec in SPECS)
-        return await asyncio.gather(*talks, return_exceptions=True)
+    async def main() -> dict[str, Meeting | BaseException]:
+        found: dict[str, Meeting | BaseException] = {}
+        talks: list[Talk] = []
+        with ExitStack() as stack:
+            for spec in SPECS:
+                # A port that is bound and not listened at refuses connections, and nobody else gets it meanwhile.
+                place = stack.enter_context(socket.socket())
+                place.bind(("127.0.0.1", 0))
+                try:
+                    talks.append(prepared(spec, place, 10_000 * MS if cancel else TIMEOUT_NS))
+                except HarnessFault as fault:
+                    found[spec.name] = fault
+            meetings = await asyncio.gather(
+                *(meet(talk, behave, cancel=cancel) for talk in talks), return_exceptions=True
+            )
+        return found | dict(zip([talk.spec.name for talk in talks], meetings, strict=True))
 
-    return dict(zip([spec.name for spec in SPECS], uvloop.run(main()), strict=True))
+    return uvloop.run(main())
 
 
 def meeting_of(name: str, behave: Behave | None, cancel: bool = False) -> Meeting:

@@ -147,6 +147,6 @@ def test_flags_do_not_touch_the_base() -> None:
 
 
 def test_options_inside_options_are_merged_with_the_files() -> None:
-    base = with_flags(None, protocol="vosk", options={"audio": {"frame": "40ms", "pace": "burst"}, "words": True})
-    over = with_flags(base, options={"audio": {"frame": "20ms"}})
+    base = spec.with_flags(None, protocol="vosk", options={"audio": {"frame": "40ms", "pace": "burst"}, "words": True})
+    over = spec.with_flags(base, options={"audio": {"frame": "20ms"}})
     assert over.target.options == {"audio": {"frame": "20ms", "pace": "burst"}, "words": True}
