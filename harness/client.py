@@ -89,8 +89,8 @@ class Client(Protocol):
 class ProtocolSpec:
     """One protocol by name. ``check(options)`` returns every error as text (empty: fine), before any load.
 
-    ``bundled_model`` is what the bundled server is started with for it where no model is named (None: a language model);
-    ``grpc``: it is spoken on that server's gRPC port. ``prepare(target)``, if there is one, asks the endpoint once, before any
+    ``bundled``: the bundled server speaks it, so that it can be tried without a URL; ``bundled_model`` is what that server is
+    started with where no model is named (None: a language model). ``grpc``: it is spoken on a gRPC port, that server's too. ``prepare(target)``, if there is one, asks the endpoint once, before any
     worker starts, for what all of them need (a schema, say), and returns the target with it; it raises HarnessFault.
     ``source`` is the kind of payload source that feeds it where no scenario names one. ``answers``: where the text (or the list of
     numbers) of an answer is, for accuracy runs: selectors (``harness.wire.pointer``) into an event or a whole answer, the first that
@@ -104,6 +104,7 @@ class ProtocolSpec:
     check: Callable[[Mapping[str, Any]], list[str]]
     streaming: bool
     needs_url: bool = True
+    bundled: bool = False
     bundled_model: str | None = None
     grpc: bool = False
     source: str = "synthetic_text"

@@ -182,6 +182,7 @@ class Stream:
         if self._tried + 1 >= len(self._endpoint.addresses):
             return False
         self._drop_socket()
+        self._pending.clear()  # of a TLS handshake that the address did not take
         self._tried += 1
         self.connect()
         return True
@@ -386,6 +387,7 @@ class Stream:
         self.connected = False
         self._drop_socket()
         self._pending.clear()
+        self._tls = self._in = self._out = None
         self._sink = CLOSED  # the garbage collector is off while we measure: leave no cycle behind
 
     def _drop_socket(self) -> None:

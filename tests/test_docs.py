@@ -214,6 +214,13 @@ def test_the_first_request_of_every_scenario_example_can_be_written(where: str, 
     assert asyncio.run(written()) is not None
 
 
+def test_the_recipes_that_are_run_are_those_of_the_page() -> None:
+    from tests.e2e.test_endpoints_http import RECIPES
+
+    on_the_page = {text.strip() for text in fences(page("protocols"), "yaml")}
+    assert {recipe.strip() for _, _, recipe in RECIPES.values()} <= on_the_page
+
+
 def shown(name: str, field: Any) -> str:
     """A field's default as the tables write it."""
     if field.is_required():

@@ -232,6 +232,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled=True,
         options=ListenOptions,
         bundled_model="recogniser",
         source="audio",

@@ -145,6 +145,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled=True,
         options=SpeakOptions,
         bundled_model="synthesiser",
     ),

@@ -80,6 +80,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled=True,
         options=TemplateOptions,
         grpc=True,
         prepare=_prepare,

@@ -304,6 +304,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled=True,
         options=HttpOptions,
     ),
 )

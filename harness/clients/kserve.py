@@ -215,6 +215,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=False,
+        bundled=True,
         options=KserveOptions,
     ),
 )

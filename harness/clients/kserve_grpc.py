@@ -84,6 +84,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=False,
+        bundled=True,
         options=KserveCallOptions,
         grpc=True,
     ),

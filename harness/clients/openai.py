@@ -297,6 +297,7 @@ PROTOCOLS = (
         _generation(True),
         _check_generation,
         streaming=True,
+        bundled=True,
         options=GenerationOptions,
     ),
     ProtocolSpec(
@@ -305,6 +306,7 @@ PROTOCOLS = (
         _generation(False),
         _check_generation,
         streaming=True,
+        bundled=True,
         options=GenerationOptions,
     ),
     ProtocolSpec(
@@ -313,6 +315,7 @@ PROTOCOLS = (
         _embeddings,
         _check_embeddings,
         streaming=False,
+        bundled=True,
         options=EmbeddingOptions,
     ),
 )

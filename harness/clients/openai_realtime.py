@@ -202,6 +202,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled=True,
         options=RealtimeOptions,
         bundled_model="recogniser",
         source="audio",

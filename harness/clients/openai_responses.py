@@ -191,6 +191,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled=True,
         options=ResponsesOptions,
         answers=("delta if type == response.output_text.delta", "output[-1].content[0].text"),
     ),

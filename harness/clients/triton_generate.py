@@ -101,6 +101,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled=True,
         options=TritonOptions,
         answers=("text_output",),
     ),

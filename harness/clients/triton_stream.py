@@ -193,6 +193,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled=True,
         options=KserveCallOptions,
         grpc=True,
     ),

@@ -53,7 +53,7 @@ class WebSocketOptions(BaseModel):
     ``opening``, ``messages`` and ``closing`` are templates of text messages (see the option ``body`` of ``http``): the first
     are said when the session stands, the second ``interval`` apart once it is ready, the last at the end. With an audio
     source, frames of ``codec`` at ``rate`` are sent as binary messages, or as text by ``audio_message``, in which
-    ``audio`` is the frame in base64.
+    ``data.audio`` is the frame in base64.
 
     ``ready``, ``endpoint`` and ``done`` are texts that the message in question contains, byte for byte: the session is ready
     (none: at once), the speaker has finished, the session is over (none: when the server closes it).
@@ -339,6 +339,7 @@ PROTOCOLS = (
         _build,
         _check,
         streaming=True,
+        bundled=True,
         options=WebSocketOptions,
     ),
 )

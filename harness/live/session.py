@@ -84,6 +84,7 @@ class Session:
 
     __slots__ = (
         "_client",
+        "_closed",
         "_fragment_text",
         "_fragments",
         "_opening_ns",
@@ -108,6 +109,7 @@ class Session:
         self._player: Player | None = None
         self._fragments = bytearray()
         self._fragment_text = False
+        self._closed = False
         self.connected = False
         self.upgraded = False
 
@@ -157,6 +159,8 @@ class Session:
                 self._on_response(event, t_ns)
         if self.exchange is not None and self.upgraded and protocol.parser_exc is not None:
             self._end(_PROTOCOL, f"broken WebSocket framing: {protocol.parser_exc}", t_ns)
+        if self.exchange is not None and not self.upgraded and protocol.handshake_exc is not None:
+            self._end(_PROTOCOL, f"no answer to a WebSocket handshake: {protocol.handshake_exc}", t_ns)
 
     def on_lost(self, reason: str, t_ns: int, connected: bool) -> None:
         exchange = self.exchange
@@ -314,13 +318,19 @@ class Session:
             stamps.frame_lag_ns = player.lag_ns
 
     def close(self) -> None:
-        """Say goodbye if a session stands, and close at once: nothing stays open."""
+        """Say goodbye if a session stands, and close at once: nothing stays open, and nothing is held in a circle."""
+        if self._closed:
+            return
+        self._closed = True
         if self._player is not None:
             self._player.stop()
+            self._player = None  # it holds us
         if self.upgraded and self._protocol.state is OPEN:
             self._protocol.send_close(1000)
             self._stream.write(b"".join(self._protocol.data_to_send()))
         self._stream.close()
+        # The library's parser and the errors that it keeps hold their protocol, and the collector is off during a run.
+        vars(self._protocol).clear()
 
     def cancel(self, status: int, error: str, now_ns: int) -> None:
         self._end(status, error, now_ns)

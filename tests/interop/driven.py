@@ -1,0 +1,130 @@
+"""Starts a real server in its own environment, and drives it by a whole run of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from slo import contradictions, tables
+from slo.records import Records, Status
+from tests.e2e.plimsoll import ROOT, plimsoll
+
+SERVERS = Path(__file__).parent / "servers"
+PATIENCE_S = 90.0
+
+
+def binary(server: str, name: str = "python") -> str:
+    """A program of a server's environment; the test is skipped without it."""
+    path = ROOT / ".venv-interop" / server / "bin" / name
+    if not path.exists():
+        pytest.skip(f"needs .venv-interop/{server}: make interop")
+    return str(path)
+
+
+def free_ports(n: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+@contextmanager
+def running(command: list[str], ready_url: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[None]:
+    """A server for the time of a block, from when ``ready_url`` is answered by anything but 404 or 503."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            until = time.monotonic() + PATIENCE_S
+            while not _answers(ready_url):
+                if process.poll() is not None or time.monotonic() > until:
+                    log.seek(0)
+                    pytest.fail(f"{command[0]} is not ready: {log.read()[-3000:].decode(errors='replace')}")
+                time.sleep(0.2)
+            yield
+        finally:
+            _end(process)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code not in (404, 503)
+    except OSError:
+        return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The server and all that it started: it is the leader of a session of its own."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(10)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+    process.wait()
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run directory says."""
+
+    records: Records
+    errors: list[str | None]
+    report: dict[str, Any]
+    exit_code: int
+
+    @property
+    def statuses(self) -> set[Status]:
+        return {Status(status) for status in self.records["status"]}
+
+
+def run(folder: Path, url: str, scenario: Mapping[str, Any], *flags: str) -> Run:
+    """A short run: 20 requests or more, one after the other unless the scenario says otherwise."""
+    out = folder / f"r{len(list(folder.iterdir()))}"
+    whole = {
+        "name": "interop",
+        "kind": "single_stream",
+        "stop": {"min_queries": 20, "min_duration": "100ms"},
+        **scenario,
+    }
+    written = folder / f"{out.name}.yaml"
+    written.write_text(json.dumps(whole))  # JSON is YAML
+    ran = plimsoll("run", str(written), "--url", url, "--timeout", "10s", "--out", str(out), *flags, cwd=folder)
+    assert (out / "report.json").is_file(), ran.stderr
+    records = tables.load(out)
+    assert contradictions.find(records) == []
+    errors = pq.read_table(out / "requests.parquet", columns=["error"]).to_pydict()["error"]
+    return Run(records, errors, json.loads((out / "report.json").read_text()), ran.returncode)
+
+
+def good(found: Run) -> Run:
+    """Every request was answered well, in a valid run."""
+    assert found.statuses == {Status.OK}, found.errors[:3]
+    assert found.report["validity"]["outcome"] == "VALID", found.report["validity"]["reasons"]
+    return found
