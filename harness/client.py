@@ -90,8 +90,9 @@ class ProtocolSpec:
     """One protocol by name. ``check(options)`` returns every error as text (empty: fine), before any load.
 
     ``bundled``: the bundled server speaks it, so that it can be tried without a URL; ``bundled_model`` is what that server is
-    started with where no model is named (None: a language model). ``grpc``: it is spoken on a gRPC port, that server's too. ``prepare(target)``, if there is one, asks the endpoint once, before any
-    worker starts, for what all of them need (a schema, say), and returns the target with it; it raises HarnessFault.
+    started with where no model is named (None: a language model). ``grpc``: it is spoken on a gRPC port, that server's too.
+    ``prepare(target)``, if there is one, asks the endpoint once, before any worker starts, for what all of them need (a schema,
+    say), and returns the target with it; it raises HarnessFault.
     ``source`` is the kind of payload source that feeds it where no scenario names one. ``answers``: where the text (or the list of
     numbers) of an answer is, for accuracy runs: selectors (``harness.wire.pointer``) into an event or a whole answer, the first that
     leads somewhere; none: the usual places. ``options`` is the model of its own options, which the documentation is checked

@@ -31,7 +31,8 @@ from slo.objective import Objective
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
-
+#: Protocols without a route of their own.
+_ANY_ROUTE = ("http", "websocket")
 
 #: The file name that means standard output.
 STDOUT = Path("-")
@@ -263,6 +264,7 @@ def check_file(name: str) -> Scenario:
 def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
     section = scenario.target
     common, errors = _options(scenario.name, section.protocol, section.options)
+    errors += _unspoken(scenario)
     if section.url is not None:
         try:
             origin_of(section.url)
@@ -293,6 +295,26 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
     )
     reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None
     return target, headers, [f"{scenario.name}:{reason}"] if reason else []
+
+
+def _unspoken(scenario: Scenario) -> list[str]:
+    """Why the bundled server can't stand in for the URL that is not given: it has no such protocol, or no route is named."""
+    section, known = scenario.target, protocols()
+    spec = known.get(section.protocol)
+    if section.url is not None or spec is None or not spec.needs_url:
+        return []
+    where = f"{scenario.name}:target"
+    if not spec.bundled:
+        like = ", ".join(sorted(name for name, other in known.items() if other.bundled and other.source == spec.source))
+        instead = f", or try one that it does: {like}" if like else ""
+        return [
+            f"{where}.url: the bundled server does not speak {spec.name}. Give the URL of a server that does (--url){instead}"
+        ]
+    if spec.name in _ANY_ROUTE and "path" not in section.options:
+        return [
+            f"{where}.url: no URL and no route. Give --url, or --option path=/v1/... for one of the bundled server's"
+        ]
+    return []
 
 
 def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | None:

@@ -213,5 +213,6 @@ PROTOCOLS = (
         streaming=False,
         options=TfServingGrpcOptions,
         grpc=True,
+        source="tensors",
     ),
 )

@@ -30,7 +30,7 @@ def scenario(**options: Any) -> dict[str, Any]:
 
 
 def test_whole_and_streamed_answers(url: str, tmp_path: Path) -> None:
-    good(run(tmp_path, f"{url}/whole", scenario(text_path="text", output_tokens_path="tokens")))
+    good(run(tmp_path, f"{url}/whole", scenario()))
     lines = scenario(framing="ndjson", text_path="text", done_path="done", output_tokens_path="tokens")
     found = good(run(tmp_path, f"{url}/lines", lines))
     assert set(found.records["n_out"]) == {8}
@@ -38,6 +38,6 @@ def test_whole_and_streamed_answers(url: str, tmp_path: Path) -> None:
 
 
 def test_an_error_keeps_its_message(url: str, tmp_path: Path) -> None:
-    found = run(tmp_path, f"{url}/fail", scenario(text_path="text"))
+    found = run(tmp_path, f"{url}/fail", scenario())
     assert found.statuses == {Status.HTTP}
     assert "no such words" in str(found.errors[0])

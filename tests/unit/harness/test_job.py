@@ -89,6 +89,20 @@ def test_without_a_url_the_bundled_server_is_meant_except_for_protocols_that_nee
     assert prepare(None, {"queries": 3, "url": "http://127.0.0.1:1"}, [], [], Path("c")).job.bundled is None
 
 
+def test_what_the_bundled_server_does_not_speak_needs_a_url_and_the_error_names_what_it_does() -> None:
+    said = faults(None, queries=3, protocol="vosk", options={"nope": 1})
+    assert "does not speak vosk. Give the URL" in said and "deepgram-listen" in said and "openai-chat" not in said
+    assert "nope" in said  # with everything else that is wrong
+    assert prepare(None, {"protocol": "vosk", "url": "ws://127.0.0.1:1"}, [], [], Path("a")).job.bundled is None
+
+
+@pytest.mark.parametrize("protocol", ["http", "websocket"])
+def test_without_a_url_a_protocol_of_any_route_needs_the_route(protocol: str) -> None:
+    assert "no URL and no route" in faults(None, queries=3, protocol=protocol)
+    flags = {"queries": 3, "protocol": protocol, "options": {"path": "/v1/listen"}}
+    assert prepare(None, flags, [], [], Path("a")).job.bundled is not None  # type: ignore[arg-type]
+
+
 def test_credentials_in_a_urls_query_and_in_option_flags_are_written_nowhere() -> None:
     flags = {
         "url": "http://127.0.0.1:1/v1?api_key=query-secret-1",
