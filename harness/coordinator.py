@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from harness import bundled as bundled_server
 from harness import limits
@@ -26,7 +28,7 @@ from harness.crew import Crew, Member
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.model_name import first_model
-from harness.origin import locate
+from harness.origin import CLEARTEXT, locate
 from harness.outputs import gather
 from harness.plugins import protocols
 from harness.progress import Progress, Snapshot
@@ -86,6 +88,10 @@ async def preflight(target: Target) -> None:
         )
     except (OSError, TimeoutError) as error:
         reason = str(error) or f"no answer within {target.connect_timeout_ns / 1e9:g} s"
+        if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+            reason = (
+                f"it does not speak TLS; without it the URL begins with {CLEARTEXT[urlsplit(target.url).scheme]}://"
+            )
         raise HarnessFault(
             f"target.url: cannot connect to {manifest_file.public_url(target.url)} ({reason}). Nothing was sent. Is the server "
             "running, and is the address right?",

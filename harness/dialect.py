@@ -134,7 +134,9 @@ def split_url(url: str) -> tuple[str, str]:
     except ValueError as error:
         raise HarnessFault(f"target.url: {url!r}: {error}. Give http://host:port") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise HarnessFault(f"target.url: {url!r} is not an http or https URL. Give http://host:port[/path]")
+        raise HarnessFault(
+            f"target.url: {url!r} is not an http or https URL. Give http://host:port[/path], or another protocol"
+        )
     if userinfo is not None or parts.password is not None:
         raise HarnessFault("target.url: it holds a user name or password. Use target.headers or api_key_env")
     return parts.path.rstrip("/"), parts.query

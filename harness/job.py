@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -137,7 +138,13 @@ def prepare(
     try:
         scenario = find_scenario(scenario_name, flags)
     except ScenarioError as error:
-        errors += error.errors + _errors_beyond(scenario_name, asked.any_objective)
+        errors += error.errors
+        if scenario_name is None:
+            errors += _options(
+                "command-line", flags.get("protocol") or "openai-chat", dict(flags.get("options") or {})
+            )[1]
+        else:
+            errors += _errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)
     errors += problems
     target, headers = None, None
@@ -157,11 +164,11 @@ def prepare(
     return Prepared(Job(scenario, _public(scenario, hidden), target, directory, shown, server), promises, outputs)
 
 
-def _errors_beyond(scenario_name: str | None, slo_given: bool) -> list[str]:
+def _errors_beyond(scenario_name: str, slo_given: bool) -> list[str]:
     """What a scenario file that does not even parse gets wrong besides: its objectives and its protocol's options."""
-    path = library().get(scenario_name or "", Path(scenario_name or ""))
+    path = library().get(scenario_name, Path(scenario_name))
     try:
-        raw = read_document(path.read_text(encoding="utf-8"), str(scenario_name))
+        raw = read_document(path.read_text(encoding="utf-8"), scenario_name)
     except (OSError, UnicodeDecodeError, ScenarioError):
         return []
     errors: list[str] = []
@@ -172,7 +179,7 @@ def _errors_beyond(scenario_name: str | None, slo_given: bool) -> list[str]:
     section = raw.get("target")
     if isinstance(section, dict):
         options = section.get("options")
-        _, problems = _options(scenario_name or "", section.get("protocol", "openai-chat"), options or {})
+        _, problems = _options(scenario_name, section.get("protocol", "openai-chat"), options or {})
         errors += problems if isinstance(options, dict | None) else []
     return errors
 
@@ -205,7 +212,9 @@ def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str
     """The options that are everybody's, and every error in all of them."""
     known = protocols()
     if protocol not in known:
-        return {}, [f"{where}:target.protocol: {protocol!r} is unknown. Use one of {', '.join(sorted(known))}"]
+        near = get_close_matches(str(protocol), known, n=3)
+        hint = f"Did you mean {' or '.join(near)}? " if near else ""
+        return {}, [f"{where}:target.protocol: {protocol!r} is unknown. {hint}Use one of {', '.join(sorted(known))}"]
     options = dict(given)
     common = {name: options.pop(name) for name in _COMMON_OPTIONS if name in options}
     errors = [f"{where}: {text}" for text in known[protocol].check(options)]

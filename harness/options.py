@@ -5,7 +5,7 @@ Types are strict (``"no"`` is not a boolean) and unknown names are refused, with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -34,6 +34,15 @@ def accept(model: type[_Model], options: Mapping[str, Any]) -> _Model:
     if errors:
         raise HarnessFault(errors)
     return model.model_validate(dict(options))
+
+
+def checked(model: type[_Model], more: Callable[[_Model], list[str]]) -> Callable[[Mapping[str, Any]], list[str]]:
+    """A protocol's ``check``: every error against the model, else what ``more`` finds in the accepted options."""
+
+    def check(options: Mapping[str, Any]) -> list[str]:
+        return problems(model, options) or more(accept(model, options))
+
+    return check
 
 
 def _text(error: dict[str, Any], known: list[str]) -> str:

@@ -13,6 +13,8 @@ from harness.exit_codes import ExitCode
 
 #: Schemes of target URLs: whether TLS is spoken. The protocol is ``target.protocol``'s to say; all name a host and a port.
 SCHEMES = {"http": False, "https": True, "ws": False, "wss": True, "grpc": False, "grpcs": True}
+#: What a scheme with TLS is without it.
+CLEARTEXT = {"https": "http", "wss": "ws", "grpcs": "grpc"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.recorder import spread_quantile
+from harness.recorder import FRESH, spread_quantile
 from scenarios.plan import Plan
 from scenarios.spec import Scenario
 
@@ -43,7 +43,7 @@ class Progress:
     def __init__(self, show: Callable[[Snapshot], None]) -> None:
         self._show = show
         self._latest: dict[int, Mapping[str, Any]] = {}
-        self._spreads: dict[str, dict[str, int]] = {"ttft": {}, "tpot": {}, "latency": {}}
+        self._spreads: dict[str, dict[str, int]] = {name: {} for name in FRESH}
         self._history: list[tuple[float, int]] = []
         self._t0_ns = 0
         self._span_s = 0.0

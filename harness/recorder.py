@@ -16,7 +16,7 @@ import numpy.typing as npt
 from harness.clock import Clock
 from harness.exchange import Exchange, SessionStamps
 from slo.records import COLUMNS, Records, Status
-from slo.session_columns import RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze
+from slo.session_columns import PACE_CAPTURE, PACE_EAGER, RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze
 
 SEGMENT_ROWS = 20_000
 SEGMENT_NS = 1_000_000_000
@@ -32,6 +32,11 @@ _RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name 
 _OK = int(Status.OK)
 #: What the live display counts as no error: a success, and what was given up on purpose.
 _UNFAILED = (_OK, int(Status.CANCELLED))
+
+
+#: What the live display shows, in this order: names of metrics.
+FRESH = ("ttft", "tpot", "first_partial", "finalization", "voice_to_voice", "first_audio", "latency")
+_LIVE = (PACE_CAPTURE, PACE_EAGER)
 
 
 class SessionRows:
@@ -119,14 +124,42 @@ def _intern(table: dict[str, int], text: str | None) -> int:
 
 
 class Fresh:
-    """For the live display: the values in ns of rows settled lately, of each only where there is one."""
+    """For the live display: the values in ns of rows settled lately, of each only where there is one.
 
-    __slots__ = ("latency", "tpot", "ttft")
+    Of audio sent at 1x there is no latency: it is mostly the time that somebody spoke.
+    """
+
+    __slots__ = FRESH
 
     def __init__(self) -> None:
         self.ttft = array("q")
         self.tpot = array("q")
+        self.first_partial = array("q")
+        self.finalization = array("q")
+        self.voice_to_voice = array("q")
+        self.first_audio = array("q")
         self.latency = array("q")
+
+    def add(self, exchange: Exchange) -> None:
+        """One measured row."""
+        due, stamps = exchange.due_ns, exchange.session
+        if exchange.first_token_ns >= 0:
+            self.ttft.append(exchange.first_token_ns - due)
+        if exchange.n_out > 1 and exchange.last_token_ns >= 0:
+            self.tpot.append((exchange.last_token_ns - exchange.first_token_ns) // (exchange.n_out - 1))
+        if stamps is not None and stamps.pace in _LIVE:
+            for values, began, came in (
+                (self.first_partial, stamps.speech_start_ns, stamps.first_partial_ns),
+                (self.finalization, stamps.speech_end_ns, stamps.final_ns),
+                (self.voice_to_voice, stamps.speech_end_ns, stamps.audible_ns),
+            ):
+                if began >= 0 and came >= 0:
+                    values.append(came - began)
+            return
+        if stamps is not None and stamps.first_audio_ns >= 0:
+            self.first_audio.append(stamps.first_audio_ns - due)
+        if exchange.status == _OK:
+            self.latency.append(exchange.done_ns - due)
 
 
 class Recorder:
@@ -201,13 +234,7 @@ class Recorder:
         if exchange.status not in _UNFAILED:
             self.failed += 1
         if exchange.phase == 0:
-            fresh = self._fresh
-            if exchange.first_token_ns >= 0:
-                fresh.ttft.append(exchange.first_token_ns - exchange.due_ns)
-            if exchange.n_out > 1 and exchange.last_token_ns >= 0:
-                fresh.tpot.append((exchange.last_token_ns - exchange.first_token_ns) // (exchange.n_out - 1))
-            if exchange.status == _OK:
-                fresh.latency.append(exchange.done_ns - exchange.due_ns)
+            self._fresh.add(exchange)
         if not len(self._columns):
             self._begun_ns = self._clock.now_ns()
         self._columns.append(exchange)

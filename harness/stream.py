@@ -182,7 +182,7 @@ class Stream:
         if self._tried + 1 >= len(self._endpoint.addresses):
             return False
         self._drop_socket()
-        self._pending.clear()  # of a TLS handshake that the address did not take
+        self._pending.clear()
         self._tried += 1
         self.connect()
         return True
@@ -291,8 +291,7 @@ class Stream:
             self._readers.loop.remove_writer(self._fd)
 
     def _flush_tls(self) -> None:
-        data = self._out.read() if self._out is not None else b""
-        if data:
+        if self._out is not None and (data := self._out.read()):
             if self._pending:
                 self._pending += data
             else:
@@ -352,8 +351,7 @@ class Stream:
             except ssl.SSLWantReadError:
                 break
             except ssl.SSLZeroReturnError:
-                self._end_of_stream(stamp)
-                return
+                plain = b""
             except ssl.SSLError as error:
                 self._lose(f"TLS: {error.reason or error}")
                 return

@@ -33,7 +33,7 @@ from harness.issuer import Issuer, Load
 from harness.native import NativeRun, attach
 from harness.outputs import OutputLog
 from harness.plugins import protocols
-from harness.recorder import Recorder, spread
+from harness.recorder import FRESH, Recorder, spread
 from harness.segments import SegmentWriter, dump_segment
 from harness.vitals import AHEAD_NS, Vitals
 from scenarios import cancellation
@@ -219,9 +219,7 @@ class Worker:
                 "done": recorder.rows,
                 "failed": recorder.failed,
                 "in_flight": issuer.in_flight,
-                "ttft": spread(fresh.ttft),
-                "tpot": spread(fresh.tpot),
-                "latency": spread(fresh.latency),
+                **{name: spread(getattr(fresh, name)) for name in FRESH},
             }
         )
 

@@ -37,8 +37,13 @@ SPEECH = (
 )
 LAST = ("audio_frame_lag", "output_rate", "output_tokens", "lag", "generator_lag", "connect", "error")
 
-_CURVES = ("ttft", "tpot", "itl", "latency", "service_time")
-_DISTRIBUTIONS = ("ttft", "tpot", "latency")
+#: What is waited for in live speech, where the latency is mostly the time that somebody spoke. The first one that a run
+#: has is drawn where other runs draw the time to first token.
+LIVE = ("voice_to_voice", "first_partial", "finalization")
+#: The same of speech that is made: what a listener waits.
+HEARD = ("first_audio_perceived",)
+_DRAWN = ("ttft", "tpot", "latency", *LIVE, *HEARD)
+_CURVES = (*_DRAWN, "itl", "service_time", "word_emission", "first_audio")
 _TITLES = MappingProxyType(
     {
         "ttft": "Time to first token",
@@ -117,7 +122,7 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
         missing, failed = found.missing, found.failed
         del found
         of_ok = _statistics(np.sort(values[records.ok[row]]), indicator.unit) if failed else None
-        if name in ("ttft", "tpot", "latency"):
+        if name in _DRAWN:
             banded[name] = (values, row, indicator.unit)
         del row
         ordered = np.sort(values)
@@ -125,11 +130,11 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
         metrics[name] = _metric(indicator, ordered, missing, failed, of_ok)
         if name in _CURVES:
             curves[name] = curve(ordered, indicator.unit)
-        if name in _DISTRIBUTIONS:
+        if name in _DRAWN:
             distributions[name] = distribution(ordered, indicator.unit)
         if indicator.unit == "ns":
             histograms[name] = _histogram(ordered)
-    if "ttft" in banded:
+    if "ttft" in banded or any(name in banded for name in LIVE):
         banded.pop("latency", None)
     return Measures(metrics, curves, distributions, histograms, banded)
 

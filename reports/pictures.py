@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from reports import units
+from reports.measures import HEARD, LIVE
 from reports.page.validity import cut_marks
 from reports.parts import MAX_BUCKETS, Band, Curve, Distribution, Timeline
 from reports.report import Report
@@ -21,6 +22,8 @@ from reports.svg.strip import Layer, Strip, strip
 ENOUGH = 5
 
 _ANSWER = ("ttft", "latency", "service_time")
+_LIVE = ("first_partial", "word_emission", "finalization", "voice_to_voice")
+_SOUND = ("first_audio", "first_audio_perceived")
 _PACE = ("tpot", "itl")
 _HALF = Canvas(520, 320, left=62, right=68, top=16)
 _FULL = Canvas(1080, 340, left=66, right=72, top=16)
@@ -31,12 +34,22 @@ _BARS_NARROW = Canvas(420, 230, left=44, right=14, top=8)
 
 
 def curve_charts(report: Report) -> list[Chart]:
-    """Latency by percentile: whole answers in one chart, the pace of tokens in another."""
+    """Latency by percentile: what is waited for in live speech, or whole answers; the first sound and the pace of tokens apart."""
     groups = [
+        (
+            "Live speech by percentile",
+            "From true speech: first partial from its onset, a word from its end, finalization and voice to voice from the end.",
+            _LIVE,
+        ),
+        (
+            "First sound by percentile",
+            "From the moment a request was due; the audible one without leading silence.",
+            _SOUND,
+        ),
         (
             "Latency by percentile",
             "From the moment a request was due; service time from the moment it was sent.",
-            _ANSWER,
+            () if _is_live(report) else _ANSWER,
         ),
         ("Time between tokens by percentile", "TPOT is one mean gap per request; ITL is every gap.", _PACE),
     ]
@@ -54,6 +67,11 @@ def curve_charts(report: Report) -> list[Chart]:
         )
         for title, note, curves in kept
     ]
+
+
+def _is_live(report: Report) -> bool:
+    """Whether somebody spoke: then a latency is mostly the time that it took to say it."""
+    return any(name in report.charts.curves for name in LIVE)
 
 
 def _present(curves: Mapping[str, Curve], names: tuple[str, ...]) -> dict[str, Curve]:
@@ -101,9 +119,9 @@ def quantile_of(statistic: str) -> float | None:
 
 
 def distribution_charts(report: Report) -> list[Chart]:
-    """How the first token and the pace (or, without tokens, the latency) are distributed."""
+    """How speech is waited for, or the first token and the pace (or, without any, the latency), is distributed."""
     data = report.charts.distributions
-    token_names: list[str] = [name for name in ("ttft", "tpot") if name in data]
+    token_names: list[str] = [name for name in (*LIVE, *HEARD, "ttft", "tpot") if name in data]
     names = token_names or ["latency"] * ("latency" in data)
     names = [name for name in names if data[name].counts and data[name].n >= ENOUGH]
     return [_distribution(report, name, data[name], _BARS if len(names) > 1 else _BARS_FULL) for name in names]

@@ -18,7 +18,7 @@ from reports.cancellation import Cancellation, cancellation_part, said
 from reports.failures import Failures, failures_part
 from reports.heatmap import heatmap
 from reports.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
-from reports.measures import Measures, measures
+from reports.measures import HEARD, LIVE, Measures, measures
 from reports.mlperf.part import Mlperf, mlperf_part
 from reports.own_error import generator_error_part
 from reports.parts import Charts, Counts, Metric, Run, Text, Throughput, Validity, Verdict
@@ -178,9 +178,9 @@ def _budgets(
 
 
 def _charts(records: Records, measured: Measures) -> Charts:
-    """The data of every chart; the maps are of the time to first token, or of the latency where there is none."""
+    """The data of every chart; the maps are of what is waited for: speech, else the first token, else the whole answer."""
     drawn = timeline(without_sounds(records), measured.banded)
-    name = "ttft" if "ttft" in measured.banded else "latency"
+    name = next((name for name in (*LIVE, *HEARD, "ttft") if name in measured.banded), "latency")
     charts = Charts(curves=dict(measured.curves), distributions=dict(measured.distributions), timeline=drawn)
     if drawn is None or name not in measured.banded:
         return charts

@@ -8,13 +8,13 @@ are kept as final transcripts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import (
@@ -29,7 +29,7 @@ from harness.live.messages import (
     text_at,
     while_open,
 )
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked
 from harness.secrets import sensitive_values
 from harness.speech.events import Endpoint, Event, Transcript
 from harness.speech.live import DEFAULT_FRAME_NS, LiveAudio, at_rate, audio_problems, clip_of, live_audio
@@ -189,17 +189,7 @@ def _heard(t_ns: int, message: dict[str, Any], ended: set[int]) -> list[Event]:
     return found
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, AssemblyAiDialogue(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = problems(AssemblyAiOptions, options)
-    if found:
-        return found
-    given = accept(AssemblyAiOptions, options)
+def _mistakes(given: AssemblyAiOptions) -> list[str]:
     found = audio_problems(given.audio, _CODECS[given.encoding], given.rate, RULES)
     return [text.replace("target.options.rate:", "target.options.sample_rate:", 1) for text in found]
 
@@ -208,8 +198,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "assemblyai",
         "AssemblyAI live recognition, streaming v3",
-        _build,
-        _check,
+        websocket_built(AssemblyAiDialogue),
+        checked(AssemblyAiOptions, _mistakes),
         streaming=True,
         options=AssemblyAiOptions,
         source="audio",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 from xml.sax.saxutils import escape, quoteattr
@@ -18,12 +17,13 @@ import orjson
 from pydantic import BaseModel, Field
 
 from harness import outcome
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.exchange import Exchange
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING, Dialogue, Message, Script, messages_of
+from harness.live.client import websocket_built
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, messages_of
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import Said, after_speech, fault_in, member, ns_of, text_at
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, keyed, objects_in, recognised, synthesised
 from harness.speech.codecs import decoder
@@ -267,20 +267,7 @@ class SpeechDialogue:
         synthesised(exchange, tell, self._secrets, _read(exchange), _OVERLOADED)
 
 
-def _built(dialogue: Callable[[Target], Dialogue]) -> Callable[[Target, Any], Client]:
-    def build(target: Target, clock: Any) -> Client:
-        from harness.live.websocket import WebSocketClient
-
-        return WebSocketClient(target, clock, dialogue(target))
-
-    return build
-
-
-def _check_recognition(options: Mapping[str, Any]) -> list[str]:
-    found = problems(RecognitionOptions, options)
-    if found:
-        return found
-    given = accept(RecognitionOptions, options)
+def _recognition_mistakes(given: RecognitionOptions) -> list[str]:
     return audio_problems(given.audio, "pcm16", given.sample_rate)
 
 
@@ -288,8 +275,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "azure-stt",
         "Azure Speech recognition",
-        _built(RecognitionDialogue),
-        _check_recognition,
+        websocket_built(RecognitionDialogue),
+        checked(RecognitionOptions, _recognition_mistakes),
         streaming=True,
         source="audio",
         options=RecognitionOptions,
@@ -297,7 +284,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "azure-tts",
         "Azure Speech synthesis",
-        _built(SpeechDialogue),
+        websocket_built(SpeechDialogue),
         lambda options: problems(SpeechOptions, options),
         streaming=True,
         options=SpeechOptions,

@@ -15,9 +15,10 @@ from uuid import NAMESPACE_URL, uuid5
 import orjson
 from pydantic import BaseModel, Field
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.exchange import Exchange
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
+from harness.live.client import websocket_built
+from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import after_speech, fault_in, kind_of, ns_of, text_at
 from harness.options import STRICT, accept, problems
@@ -272,15 +273,6 @@ class SpeechDialogue:
         synthesised(exchange, tell, self._secrets)
 
 
-def _built(dialogue: Callable[[Target], Dialogue]) -> Callable[[Target, Any], Client]:
-    def build(target: Target, clock: Any) -> Client:
-        from harness.live.websocket import WebSocketClient
-
-        return WebSocketClient(target, clock, dialogue(target))
-
-    return build
-
-
 def _checked(model: type[RecognitionOptions] | type[TurnOptions]) -> Callable[[Mapping[str, Any]], list[str]]:
     def check(options: Mapping[str, Any]) -> list[str]:
         found = problems(model, options)
@@ -296,7 +288,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "cartesia-stt",
         "Cartesia speech to text, finalized by the client",
-        _built(RecognitionDialogue),
+        websocket_built(RecognitionDialogue),
         _checked(RecognitionOptions),
         streaming=True,
         source="audio",
@@ -305,7 +297,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "cartesia-turns",
         "Cartesia speech to text that detects turns",
-        _built(TurnDialogue),
+        websocket_built(TurnDialogue),
         _checked(TurnOptions),
         streaming=True,
         source="audio",
@@ -314,7 +306,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "cartesia-tts",
         "Cartesia text to speech, one context a session",
-        _built(SpeechDialogue),
+        websocket_built(SpeechDialogue),
         lambda options: problems(SpeechOptions, options),
         streaming=True,
         options=SpeechOptions,

@@ -9,27 +9,29 @@ that, and a frozen upload would freeze the server's endpointer too.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import (
     after_speech,
     conclude,
     fault_in,
+    heard_out,
     kind_of,
     member,
     ns_of,
+    number_of,
     read,
     text_at,
     while_open,
 )
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked
 from harness.secrets import sensitive_values
 from harness.speech.events import Endpoint, Event, Transcript
 from harness.speech.live import audio_problems, clip_of, live_audio
@@ -155,8 +157,12 @@ class ListenDialogue:
             return NOTHING
         kind = kind_of(message)
         if kind == b"Results":
-            ended = _SPEECH_FINAL.search(message) is not None
-            return ENDPOINT if ended and after_speech(exchange) else NOTHING
+            if _SPEECH_FINAL.search(message) is None:
+                return NOTHING
+            start, duration = number_of(message, "start"), number_of(message, "duration")
+            known = start >= 0 and duration >= 0
+            last = heard_out(exchange, 1000 * (start + duration)) if known else after_speech(exchange)
+            return ENDPOINT if last else NOTHING
         if kind == b"UtteranceEnd":
             return ENDPOINT if after_speech(exchange) else NOTHING
         return DONE if kind == b"Error" else NOTHING
@@ -202,7 +208,7 @@ def _heard(t_ns: int, segment: int, message: dict[str, Any]) -> list[Event]:
     text = text_at(message, "channel", "alternatives", 0, "transcript")
     found: list[Event] = [Transcript(t_ns, segment, text, message.get("is_final") is True, cursor)]
     if message.get("speech_final") is True and message.get("from_finalize") is not True:
-        found.append(Endpoint(t_ns))
+        found.append(Endpoint(t_ns, cursor))
     return found
 
 
@@ -211,17 +217,7 @@ def renamed(problems: list[str]) -> list[str]:
     return [text.replace("target.options.rate:", "target.options.sample_rate:", 1) for text in problems]
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, ListenDialogue(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = problems(ListenOptions, options)
-    if found:
-        return found
-    given = accept(ListenOptions, options)
+def _mistakes(given: ListenOptions) -> list[str]:
     return renamed(audio_problems(given.audio, CODECS[given.encoding], given.rate))
 
 
@@ -229,8 +225,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "deepgram-listen",
         "Deepgram live recognition, /v1/listen",
-        _build,
-        _check,
+        websocket_built(ListenDialogue),
+        checked(ListenOptions, _mistakes),
         streaming=True,
         bundled=True,
         options=ListenOptions,

@@ -8,18 +8,18 @@ silence, so the clip is followed by some.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.clients.deepgram import CODECS, ERROR_CODE, ERROR_TEXT, Encoding, rate_of, renamed
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import after_speech, conclude, fault_in, heard_out, kind_of, ns_of, read, text_at, while_open
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked
 from harness.secrets import sensitive_values
 from harness.speech.events import Endpoint, Event, Transcript
 from harness.speech.live import audio_problems, clip_of, live_audio
@@ -136,20 +136,10 @@ def _heard(t_ns: int, message: dict[str, Any]) -> list[Event]:
     cursor = ns_of(message.get("audio_window_end"))
     text = text_at(message, "transcript")
     found: list[Event] = [Transcript(t_ns, turn if type(turn) is int else 0, text, over, cursor)]
-    return [*found, Endpoint(t_ns)] if over else found
+    return [*found, Endpoint(t_ns, cursor)] if over else found
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, FluxDialogue(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = problems(FluxOptions, options)
-    if found:
-        return found
-    given = accept(FluxOptions, options)
+def _mistakes(given: FluxOptions) -> list[str]:
     rate = rate_of(given.sample_rate, given.encoding)
     return renamed(audio_problems(given.audio, CODECS[given.encoding], rate, frame_ns=_FRAME_NS))
 
@@ -158,8 +148,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "deepgram-flux",
         "Deepgram turn-taking recognition, /v2/listen",
-        _build,
-        _check,
+        websocket_built(FluxDialogue),
+        checked(FluxOptions, _mistakes),
         streaming=True,
         options=FluxOptions,
         source="audio",

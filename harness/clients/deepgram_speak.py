@@ -13,9 +13,10 @@ import orjson
 from pydantic import BaseModel, Field
 
 from harness import outcome
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.clients.deepgram import ERROR_CODE, ERROR_TEXT
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, NOTHING, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import conclude, fault_in, kind_of, read, text_at
@@ -128,12 +129,6 @@ class SpeakDialogue:
             outcome.fail(exchange, outcome.PROTOCOL, missing, self._secrets)
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, SpeakDialogue(target))
-
-
 def _check(options: Mapping[str, Any]) -> list[str]:
     return problems(SpeakOptions, options)
 
@@ -142,7 +137,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "deepgram-speak",
         "Deepgram live voice, /v1/speak",
-        _build,
+        websocket_built(SpeakDialogue),
         _check,
         streaming=True,
         bundled=True,

@@ -15,13 +15,14 @@ from urllib.parse import quote
 import orjson
 from pydantic import BaseModel, Field
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, NOTHING, READY, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import after_speech, fault_in, ns_of, text_at
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account, input_over, keyed, objects_in, recognised, synthesised, value_of
 from harness.speech.codecs import decoder
@@ -256,23 +257,7 @@ class SpeechDialogue:
         synthesised(exchange, tell, self._secrets, play=play)
 
 
-def _build_scribe(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, ScribeDialogue(target))
-
-
-def _build_speech(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, SpeechDialogue(target))
-
-
-def _check_scribe(options: Mapping[str, Any]) -> list[str]:
-    found = problems(ScribeOptions, options)
-    if found:
-        return found
-    given = accept(ScribeOptions, options)
+def _scribe_mistakes(given: ScribeOptions) -> list[str]:
     found = audio_problems(given.audio, *given.codec)
     if given.commit_strategy == "vad" and parse_pace(given.audio.pace).code not in LIVE_PACES:
         found.append(
@@ -296,8 +281,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "elevenlabs-scribe",
         "ElevenLabs Scribe realtime: live speech to text",
-        _build_scribe,
-        _check_scribe,
+        websocket_built(ScribeDialogue),
+        checked(ScribeOptions, _scribe_mistakes),
         streaming=True,
         source="audio",
         options=ScribeOptions,
@@ -305,7 +290,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "elevenlabs-tts",
         "ElevenLabs stream-input: text to speech, fed live",
-        _build_speech,
+        websocket_built(SpeechDialogue),
         _check_speech,
         streaming=True,
         options=SpeechOptions,

@@ -6,16 +6,15 @@ are pieces of one hypothesis. An endpoint is Google's own event for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel, Field, model_validator
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.options import STRICT
 from harness.rpc.call import code_name
-from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.options import grpc_accept, grpc_built, grpc_checked
 from harness.rpc.speech import PATIENCE_NS, Audio, Recognition, duration_ns, told_results
 from harness.speech.account import Account
 from harness.speech.live import audio_problems
@@ -153,15 +152,7 @@ def _ends(message: Any) -> bool:
     return message.speech_event_type in (_END_OF_SINGLE_UTTERANCE, _ACTIVITY_END)
 
 
-def _build(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, recognition(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = grpc_problems(GoogleSpeechOptions, options)
-    if found:
-        return found
-    given = grpc_accept(GoogleSpeechOptions, options)
+def _mistakes(given: GoogleSpeechOptions) -> list[str]:
     return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate, RULES)
 
 
@@ -169,8 +160,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "google-speech",
         "Google Cloud Speech-to-Text v1 and v2: live recognition",
-        _build,
-        _check,
+        grpc_built(recognition),
+        grpc_checked(GoogleSpeechOptions, _mistakes),
         streaming=True,
         source="audio",
         options=GoogleSpeechOptions,

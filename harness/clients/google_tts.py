@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.options import STRICT
-from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.options import grpc_accept, grpc_built, grpc_checked
 from harness.rpc.speech import Synthesis
 from scenarios.durations import Duration
 
@@ -73,20 +72,12 @@ def synthesis(target: Target) -> Synthesis:
     )
 
 
-def _build(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, synthesis(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return grpc_problems(GoogleTtsOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "google-tts",
         "Google Cloud Text-to-Speech as a stream",
-        _build,
-        _check,
+        grpc_built(synthesis),
+        grpc_checked(GoogleTtsOptions),
         streaming=True,
         options=GoogleTtsOptions,
         grpc=True,

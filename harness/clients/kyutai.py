@@ -13,13 +13,14 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from harness import outcome
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, NOTHING, READY, Message, Script, messages_of
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import Said, fault_in, member, ns_of, text_at
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, keyed, recognised, synthesised
 from harness.speech.events import Sound
@@ -238,23 +239,7 @@ def _pack(value: dict[str, Any]) -> bytes:
     return packed
 
 
-def _build_recognition(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, RecognitionDialogue(target))
-
-
-def _build_speech(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, SpeechDialogue(target))
-
-
-def _check_recognition(options: Mapping[str, Any]) -> list[str]:
-    found = problems(RecognitionOptions, options)
-    if found:
-        return found
-    given = accept(RecognitionOptions, options)
+def _recognition_mistakes(given: RecognitionOptions) -> list[str]:
     return _missing() + audio_problems(given.audio, "float32", _RATE, frame_ns=_FRAME_NS)
 
 
@@ -266,8 +251,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "kyutai-stt",
         "Kyutai moshi-server: live speech to text",
-        _build_recognition,
-        _check_recognition,
+        websocket_built(RecognitionDialogue),
+        checked(RecognitionOptions, _recognition_mistakes),
         streaming=True,
         source="audio",
         options=RecognitionOptions,
@@ -275,7 +260,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "kyutai-tts",
         "Kyutai moshi-server: live text to speech",
-        _build_speech,
+        websocket_built(SpeechDialogue),
         _check_speech,
         streaming=True,
         options=SpeechOptions,

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from harness import outcome
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import after_speech, conclude, heard_out, kind_of, read
@@ -25,7 +25,7 @@ from harness.live.realtime_options import FORMATS, RealtimeOptions, session_obje
 from harness.live.realtime_reading import Reading, read_events
 from harness.live.realtime_vllm import RATE, VllmDialogue, append_of
 from harness.model_name import first_model
-from harness.options import accept, problems
+from harness.options import accept, checked
 from harness.secrets import sensitive_values
 from harness.speech.feeding import text_of
 from harness.speech.live import audio_problems, clip_of, live_audio
@@ -94,7 +94,7 @@ class RealtimeDialogue:
         if kind in (b"session.updated", b"transcription_session.updated"):
             return READY
         if kind == b"input_audio_buffer.speech_stopped":
-            return ENDPOINT if after_speech(exchange) else NOTHING
+            return ENDPOINT if _heard_out(exchange) else NOTHING
         if kind == b"response.done":
             return self._answered(exchange, message)
         if self._options.mode == "transcription" and kind.startswith(_ITEM):
@@ -173,12 +173,6 @@ def _dialogue(target: Target) -> Dialogue:
     return VllmDialogue(target, options) if options.dialect == "vllm" else RealtimeDialogue(target, options)
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, _dialogue(target))
-
-
 async def _prepare(target: Target) -> Target:
     """vLLM insists on a model's name, and lists its own first; OpenAI's list says nothing about who transcribes."""
     if target.model or accept(RealtimeOptions, target.options).dialect != "vllm":
@@ -186,11 +180,7 @@ async def _prepare(target: Target) -> Target:
     return replace(target, model=await first_model(target) or "")
 
 
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = problems(RealtimeOptions, options)
-    if found:
-        return found
-    given = accept(RealtimeOptions, options)
+def _mistakes(given: RealtimeOptions) -> list[str]:
     codec, rate = ("pcm16", RATE) if given.dialect == "vllm" else FORMATS[given.encoding]
     return audio_problems(given.audio, codec, rate)
 
@@ -199,8 +189,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "openai-realtime",
         "OpenAI realtime, /v1/realtime: live transcription (also vLLM's), voice to voice, text to voice",
-        _build,
-        _check,
+        websocket_built(_dialogue),
+        checked(RealtimeOptions, _mistakes),
         streaming=True,
         bundled=True,
         options=RealtimeOptions,

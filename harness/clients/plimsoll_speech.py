@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.live.messages import ns_of
 from harness.options import STRICT
-from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.options import grpc_accept, grpc_built, grpc_checked
 from harness.rpc.speech import PATIENCE_NS, Audio, Recognition, Synthesis
 from harness.speech.account import Account
 from harness.speech.live import audio_problems
@@ -120,32 +119,16 @@ def synthesis(target: Target) -> Synthesis:
     )
 
 
-def _build_recognition(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, recognition(target))
-
-
-def _check_recognition(options: Mapping[str, Any]) -> list[str]:
-    found = grpc_problems(RecogniseOptions, options)
-    if found:
-        return found
-    given = grpc_accept(RecogniseOptions, options)
+def _recognition_mistakes(given: RecogniseOptions) -> list[str]:
     return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate)
-
-
-def _build_synthesis(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, synthesis(target))
-
-
-def _check_synthesis(options: Mapping[str, Any]) -> list[str]:
-    return grpc_problems(SynthesiseOptions, options)
 
 
 PROTOCOLS = (
     ProtocolSpec(
         "plimsoll-speech",
         "the bundled server's live recognition over gRPC",
-        _build_recognition,
-        _check_recognition,
+        grpc_built(recognition),
+        grpc_checked(RecogniseOptions, _recognition_mistakes),
         streaming=True,
         bundled=True,
         source="audio",
@@ -156,8 +139,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "plimsoll-speech-tts",
         "the bundled server's voice over gRPC",
-        _build_synthesis,
-        _check_synthesis,
+        grpc_built(synthesis),
+        grpc_checked(SynthesiseOptions),
         streaming=True,
         bundled=True,
         options=SynthesiseOptions,

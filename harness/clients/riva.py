@@ -6,15 +6,14 @@ for an endpoint: a final result that comes before everything was sent is one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.live.messages import ns_of
 from harness.options import STRICT
-from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.options import grpc_accept, grpc_built, grpc_checked
 from harness.rpc.speech import PATIENCE_NS, Audio, Recognition, Synthesis, told_results
 from harness.speech.account import Account
 from harness.speech.live import audio_problems
@@ -141,32 +140,16 @@ def synthesis(target: Target) -> Synthesis:
     )
 
 
-def _build_recognition(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, recognition(target))
-
-
-def _check_recognition(options: Mapping[str, Any]) -> list[str]:
-    found = grpc_problems(RivaAsrOptions, options)
-    if found:
-        return found
-    given = grpc_accept(RivaAsrOptions, options)
+def _recognition_mistakes(given: RivaAsrOptions) -> list[str]:
     return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate)
-
-
-def _build_synthesis(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, synthesis(target))
-
-
-def _check_synthesis(options: Mapping[str, Any]) -> list[str]:
-    return grpc_problems(RivaTtsOptions, options)
 
 
 PROTOCOLS = (
     ProtocolSpec(
         "riva-asr",
         "NVIDIA Riva: live recognition",
-        _build_recognition,
-        _check_recognition,
+        grpc_built(recognition),
+        grpc_checked(RivaAsrOptions, _recognition_mistakes),
         streaming=True,
         source="audio",
         options=RivaAsrOptions,
@@ -175,8 +158,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "riva-tts",
         "NVIDIA Riva: speech as a stream",
-        _build_synthesis,
-        _check_synthesis,
+        grpc_built(synthesis),
+        grpc_checked(RivaTtsOptions),
         streaming=True,
         options=RivaTtsOptions,
         grpc=True,

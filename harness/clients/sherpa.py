@@ -6,19 +6,19 @@ closes by itself: there a text is taken as final when the next segment begins, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import orjson
 from pydantic import BaseModel, Field
 
 from harness import outcome
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, messages_of
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import Said, after_speech, fault_in, member, ns_of, text_at
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, path_below, recognised, value_of
 from harness.speech.events import Transcript
@@ -116,17 +116,7 @@ def _tell(account: Account, t_ns: int, said: Any, closing: bool) -> None:
         account.segment += 1
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, SherpaDialogue(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = problems(SherpaOptions, options)
-    if found:
-        return found
-    given = accept(SherpaOptions, options)
+def _mistakes(given: SherpaOptions) -> list[str]:
     return audio_problems(given.audio, "float32", given.sample_rate)
 
 
@@ -134,8 +124,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "sherpa-onnx",
         "sherpa-onnx streaming server, C++ or Python",
-        _build,
-        _check,
+        websocket_built(SherpaDialogue),
+        checked(SherpaOptions, _mistakes),
         streaming=True,
         source="audio",
         options=SherpaOptions,

@@ -13,12 +13,13 @@ import orjson
 from pydantic import BaseModel, Field
 
 from harness import outcome
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import ENDPOINT, NOTHING, Message, Script
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import after_speech, member, ns_of, read, text_at
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, objects_in, path_below, recognised, value_of
 from harness.speech.live import audio_problems, clip_of, live_audio
@@ -110,17 +111,7 @@ def _reached(said: Mapping[str, Any], name: str) -> int:
     return ns_of(member(said.get(name), -1, "end"))
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, VoskDialogue(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = problems(VoskOptions, options)
-    if found:
-        return found
-    given = accept(VoskOptions, options)
+def _mistakes(given: VoskOptions) -> list[str]:
     return audio_problems(given.audio, "pcm16", given.sample_rate)
 
 
@@ -128,8 +119,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "vosk",
         "vosk-server: live speech to text, PCM16 over WebSocket",
-        _build,
-        _check,
+        websocket_built(VoskDialogue),
+        checked(VoskOptions, _mistakes),
         streaming=True,
         source="audio",
         options=VoskOptions,

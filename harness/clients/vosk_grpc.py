@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.options import STRICT
-from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
+from harness.rpc.options import grpc_accept, grpc_built, grpc_checked
 from harness.rpc.speech import PATIENCE_NS, Audio, Recognition, duration_ns
 from harness.speech.account import Account
 from harness.speech.live import audio_problems
@@ -76,15 +75,7 @@ def _ends(message: Any) -> bool:
     return any(chunk.final for chunk in message.chunks)
 
 
-def _build(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, recognition(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = grpc_problems(VoskGrpcOptions, options)
-    if found:
-        return found
-    given = grpc_accept(VoskGrpcOptions, options)
+def _mistakes(given: VoskGrpcOptions) -> list[str]:
     return audio_problems(given.audio, "pcm16", given.sample_rate)
 
 
@@ -92,8 +83,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "vosk-grpc",
         "Vosk's gRPC server: live recognition",
-        _build,
-        _check,
+        grpc_built(recognition),
+        grpc_checked(VoskGrpcOptions, _mistakes),
         streaming=True,
         source="audio",
         options=VoskGrpcOptions,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 from array import array
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,12 +18,13 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness import outcome
 from harness.body_template import BodyTemplate
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.dialect import header_error, split_url
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked
 from harness.secrets import sensitive_values
 from harness.speech.codecs import Decoder, decodable, decoder, encodable
 from harness.speech.events import Endpoint, Event, Sound, Transcript
@@ -318,17 +318,7 @@ def path_of(url: str, path: str | None, route: str = "") -> str:
     return f"{chosen}?{query}" if query and "?" not in chosen else chosen
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, WebSocketDialogue(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = problems(WebSocketOptions, options)
-    if found:
-        return found
-    given = accept(WebSocketOptions, options)
+def _mistakes(given: WebSocketOptions) -> list[str]:
     return audio_problems(given.audio, given.codec, given.rate)
 
 
@@ -336,8 +326,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "websocket",
         "any WebSocket endpoint: message templates, JSON paths, live audio",
-        _build,
-        _check,
+        websocket_built(WebSocketDialogue),
+        checked(WebSocketOptions, _mistakes),
         streaming=True,
         bundled=True,
         options=WebSocketOptions,

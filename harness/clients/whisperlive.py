@@ -8,19 +8,19 @@ when ``END_OF_AUDIO`` comes is lost: so silence follows the clip until the last 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 import orjson
 from pydantic import BaseModel, Field
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import fault_in, heard_out, ns_of, text_at
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked
 from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account, objects_in, path_below, recognised, value_of
 from harness.speech.live import audio_problems, clip_of, live_audio
@@ -167,17 +167,7 @@ def _ns(value: Any) -> int:
     return ns_of(value)
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, WhisperLiveDialogue(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = problems(WhisperLiveOptions, options)
-    if found:
-        return found
-    given = accept(WhisperLiveOptions, options)
+def _mistakes(given: WhisperLiveOptions) -> list[str]:
     found = audio_problems(given.audio, given.codec, _RATE, frame_ns=_FRAME_NS)
     if parse_pace(given.audio.pace).code not in LIVE_PACES:
         found.append(
@@ -191,8 +181,8 @@ PROTOCOLS = (
     ProtocolSpec(
         "whisperlive",
         "WhisperLive: live speech to text, rolling segments",
-        _build,
-        _check,
+        websocket_built(WhisperLiveDialogue),
+        checked(WhisperLiveOptions, _mistakes),
         streaming=True,
         source="audio",
         options=WhisperLiveOptions,

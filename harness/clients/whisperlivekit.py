@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from harness.client import Client, ProtocolSpec, Target
+from harness.client import ProtocolSpec, Target
 from harness.exchange import Exchange
+from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, NOTHING, READY, Message, Script
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import fault_in, kind_of, text_at
@@ -138,12 +139,6 @@ def _joined(texts: list[str]) -> str:
     return " ".join(text.strip() for text in texts if text.strip())
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from harness.live.websocket import WebSocketClient
-
-    return WebSocketClient(target, clock, WhisperLiveKitDialogue(target))
-
-
 def _check(options: Mapping[str, Any]) -> list[str]:
     found = problems(WhisperLiveKitOptions, options)
     return found or audio_problems(accept(WhisperLiveKitOptions, options).audio, "pcm16", _RATE)
@@ -153,7 +148,7 @@ PROTOCOLS = (
     ProtocolSpec(
         "whisperlivekit",
         "WhisperLiveKit /asr: live speech to text",
-        _build,
+        websocket_built(WhisperLiveKitDialogue),
         _check,
         streaming=True,
         source="audio",

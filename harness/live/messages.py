@@ -17,7 +17,7 @@ from harness import outcome
 from harness.exchange import Exchange
 from harness.live.dialogue import messages_of
 from harness.secrets import redact
-from harness.speech.events import Endpoint, Event
+from harness.speech.events import FADE_NS, Endpoint, Event
 from harness.wire.tokens import Fault
 from slo.session_columns import PACE_FILE, PACE_OTHER
 
@@ -29,8 +29,6 @@ _SILENT = frozenset({1000, 1001, 1005, 1006})
 OVERLOADED = frozenset({1013})
 _SHED = re.compile(r"\b(?:429|503)\b|overload|too many|rate.?limit|quota")
 _LONGEST_S = 1_000_000.0
-#: A turn may be said to end a little before the true end of its speech: where it fades.
-_FADE_MS = 250.0
 
 
 def kind_of(message: bytes) -> bytes:
@@ -40,6 +38,15 @@ def kind_of(message: bytes) -> bytes:
         if message.count(b"{", 0, start) - message.count(b"}", 0, start) == 1:  # the object's own, not one inside
             return found[1]
     return b""
+
+
+def number_of(message: bytes, key: str) -> float:
+    """The number under ``key`` of a JSON object, -1 if it has none. Hot: looks for bytes, decodes nothing else."""
+    for found in re.finditer(rb'"%s"\s*:\s*(\d{1,9}(?:\.\d{1,12})?)' % key.encode(), message):
+        start = found.start()
+        if message.count(b"{", 0, start) - message.count(b"}", 0, start) == 1:
+            return float(found[1])
+    return -1.0
 
 
 def after_speech(exchange: Exchange) -> bool:
@@ -61,8 +68,8 @@ def heard_out(exchange: Exchange, position_ms: float) -> bool:
     """
     stamps = exchange.session
     if stamps is not None and stamps.speech_end_ns >= 0:
-        end_ms = (stamps.speech_end_ns - stamps.media_start_ns) / 1e6
-        return position_ms + _FADE_MS >= end_ms and after_speech(exchange)
+        end_ns = stamps.speech_end_ns - stamps.media_start_ns
+        return position_ms * 1e6 + FADE_NS >= end_ns and after_speech(exchange)
     return after_speech(exchange)
 
 

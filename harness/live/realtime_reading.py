@@ -10,7 +10,7 @@ import binascii
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.live.messages import Said, member, text_at
+from harness.live.messages import Said, member, ns_of, text_at
 from harness.live.realtime_options import FORMATS
 from harness.live.realtime_vllm import error_of
 from harness.speech.codecs import BrokenAudio, decoder
@@ -95,7 +95,7 @@ def _answer(reading: Reading, kind: str, event: dict[str, Any]) -> None:
 def _input(reading: Reading, t_ns: int, kind: str, event: dict[str, Any]) -> None:
     item = text_at(event, "item_id")
     if kind == "input_audio_buffer.speech_stopped":
-        reading.events.append(Endpoint(t_ns))
+        reading.events.append(Endpoint(t_ns, ns_of(event.get("audio_end_ms"), 1_000_000)))
     elif kind.startswith(_HEARD):
         place, text = reading.segments.get(item, (len(reading.segments), ""))
         final = kind == f"{_HEARD}completed"

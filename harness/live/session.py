@@ -29,6 +29,10 @@ _OK, _HTTP, _CONNECT = int(Status.OK), int(Status.HTTP), int(Status.CONNECT)
 _PROTOCOL, _REFUSED = int(Status.PROTOCOL), int(Status.REFUSED)
 #: Close codes with which a server ends a session in good order (RFC 6455 section 7.4.1); 1005: a close without a code.
 _ORDERLY = (1000, 1005)
+#: All messages of one session together, and how many: a server that says more would take the worker's memory with it.
+MAX_BODY, MAX_MESSAGES = 256 * 1024 * 1024, 1 << 18
+#: Pongs that the server asks for and doesn't take.
+_MAX_PONGS = 1024 * 1024
 #: Close codes that say "too much, not now".
 _OVERLOADED = (1013,)
 
@@ -48,6 +52,10 @@ class Owner(Protocol):
 
     def headers(self, script: Script, exchange: Exchange) -> list[tuple[str, str]]:
         """What the handshake carries besides its own headers."""
+        ...
+
+    def begun(self, exchange: Exchange) -> None:
+        """The session is ready and its script begins."""
         ...
 
     def over(self, session: Session, exchange: Exchange) -> None:
@@ -89,6 +97,7 @@ class Session:
         "_fragments",
         "_opening_ns",
         "_player",
+        "_pongs",
         "_prepared",
         "_protocol",
         "_stream",
@@ -110,6 +119,7 @@ class Session:
         self._fragments = bytearray()
         self._fragment_text = False
         self._closed = False
+        self._pongs = 0  # bytes of them since everything written was last taken
         self.connected = False
         self.upgraded = False
 
@@ -140,6 +150,8 @@ class Session:
         exchange = self.exchange
         if exchange is None:
             return
+        # A server that speaks first, such as one of gRPC: no answer is older than what it answers.
+        t_ns = max(t_ns, exchange.sent_ns)
         if not kernel:
             exchange.stamp = 1
         if exchange.first_byte_ns < 0:
@@ -149,7 +161,9 @@ class Session:
         protocol.receive_data(bytes(data))
         answers = protocol.data_to_send()  # pongs, and the echo of a close
         if answers:
-            self._write(b"".join(answers))
+            self._answer(b"".join(answers), t_ns)
+            if self.exchange is None:
+                return
         for event in protocol.events_received():
             if self.exchange is None:
                 return
@@ -221,6 +235,7 @@ class Session:
             return
         stamps, script, client = exchange.session, self._prepared.script, self._client
         stamps.open_ns = t_ns
+        client.begun(exchange)
         start = client.clock.now_ns()
         if script.frame_ns >= 0:
             stamps.media_start_ns = start
@@ -266,6 +281,10 @@ class Session:
         exchange.mark_ns.append(t_ns)
         exchange.mark_end.append(len(exchange.body))
         exchange.session.texts.append(text)
+        if len(exchange.body) > MAX_BODY or len(exchange.mark_end) > MAX_MESSAGES:
+            text_of = f"more than {MAX_BODY >> 20} MiB or {MAX_MESSAGES} messages"
+            self._end(_PROTOCOL, f"the server sent {text_of} in one session", t_ns)
+            return
         said = self._client.dialogue.hear(exchange, message, text)
         if said == DONE:
             self._end(_OK, None, t_ns)
@@ -287,6 +306,12 @@ class Session:
         self._end(_REFUSED if code in _OVERLOADED else _PROTOCOL, text, t_ns)
 
     # -- ending -------------------------------------------------------------------------------------------------
+
+    def _answer(self, data: bytes, t_ns: int) -> None:
+        self._write(data)
+        self._pongs = self._pongs + len(data) if self._stream.unsent else 0
+        if self._pongs > _MAX_PONGS:
+            self._end(_PROTOCOL, "the server sends pings and does not read the answers", t_ns)
 
     def _write(self, data: bytes) -> int:
         exchange = self.exchange
@@ -330,6 +355,11 @@ class Session:
             self._stream.write(b"".join(self._protocol.data_to_send()))
         self._stream.close()
         # The library's parser and the errors that it keeps hold their protocol, and the collector is off during a run.
+        failure: BaseException | None = self._protocol.handshake_exc or self._protocol.parser_exc
+        while failure is not None:
+            failure.__traceback__ = None
+            vars(failure).clear()
+            failure = failure.__cause__
         vars(self._protocol).clear()
 
     def cancel(self, status: int, error: str, now_ns: int) -> None:

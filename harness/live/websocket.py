@@ -22,7 +22,7 @@ from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
 from harness.live.dialogue import Dialogue, Script
 from harness.live.flights import Flights
-from harness.live.session import Prepared, Session, frame_of
+from harness.live.session import MAX_BODY, Prepared, Session, frame_of
 from harness.origin import locate, origin_of
 from harness.stream import Readers
 from scenarios.payload import Payload
@@ -70,9 +70,7 @@ class WebSocketClient:
         stamps.pace, stamps.frame_ns = (script.pace, script.frame_ns) if script.frame_ns >= 0 else (-1, -1)
         if script.clip is not None:
             stamps.slice = script.clip.slice
-        self._flights.add(
-            exchange, self.target.timeout_ns + script.closing_ns
-        )  # what it takes to say is not the server's time
+        self._flights.add(exchange, self.target.timeout_ns)
         if len(self._sessions) < self._limit:
             self._start(exchange)
         else:
@@ -102,7 +100,7 @@ class WebSocketClient:
         path, _, query = script.path.partition("?")
         uri = WebSocketURI(origin.tls, origin.host, origin.port, path, query)
         subprotocols = [Subprotocol(name) for name in script.subprotocols] or None
-        return ClientProtocol(uri, subprotocols=subprotocols, extensions=None, max_size=None)
+        return ClientProtocol(uri, subprotocols=subprotocols, extensions=None, max_size=MAX_BODY)
 
     def headers(self, script: Script, exchange: Exchange) -> list[tuple[str, str]]:
         """What the handshake carries besides its own headers."""
@@ -110,6 +108,10 @@ class WebSocketClient:
         if exchange.request_id:
             found.append(("x-request-id", exchange.request_id.decode()))
         return found
+
+    def begun(self, exchange: Exchange) -> None:
+        """The session is ready: what it takes to say is not the server's time."""
+        self._flights.allow(exchange, exchange.request.script.closing_ns)
 
     def over(self, session: Session, exchange: Exchange) -> None:
         """A session ended: the longest waiting exchange gets its place."""

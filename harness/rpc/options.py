@@ -6,7 +6,7 @@ that a user sees one flat list of options. The transports are imported only when
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, create_model
@@ -44,6 +44,17 @@ def grpc_accept(model: type[_Model], options: Mapping[str, Any]) -> _Model:
     return accept(model, _split(model, options)[1])
 
 
+def grpc_checked(
+    model: type[_Model], more: Callable[[_Model], list[str]] = lambda given: []
+) -> Callable[[Mapping[str, Any]], list[str]]:
+    """A protocol's ``check``: every error against both models, else what ``more`` finds in the dialect's own options."""
+
+    def check(options: Mapping[str, Any]) -> list[str]:
+        return grpc_problems(model, options) or more(grpc_accept(model, options))
+
+    return check
+
+
 def shared_options(options: Mapping[str, Any]) -> GrpcOptions:
     """The shared options among a protocol's. Raises HarnessFault."""
     return accept(GrpcOptions, {name: options[name] for name in GrpcOptions.model_fields if name in options})
@@ -59,6 +70,15 @@ def grpc_client(target: Target, clock: Any, dialect: GrpcDialect) -> Client:
     from harness.rpc.pool import GrpcClient
 
     return GrpcClient(target, clock, dialect, options)
+
+
+def grpc_built(dialect: Callable[[Target], GrpcDialect]) -> Callable[[Target, Any], Client]:
+    """A protocol's ``build``, from what makes its dialect."""
+
+    def build(target: Target, clock: Any) -> Client:
+        return grpc_client(target, clock, dialect(target))
+
+    return build
 
 
 def _split(model: type[BaseModel], options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

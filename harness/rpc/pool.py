@@ -246,7 +246,9 @@ class GrpcClient:
             waiting = self._waiting
             self._waiting = deque()
             for exchange in waiting:
-                if exchange.on_wire:
+                if exchange.on_wire and channel.ready and not channel.used:
+                    self.retry(exchange, "it took no call at all")  # or we would connect for ever
+                elif exchange.on_wire:
                     self._place(exchange)
 
     def _has_waited(self, exchange: Exchange) -> None:

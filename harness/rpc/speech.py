@@ -144,7 +144,7 @@ class Recognition:
                 return
             if stamps is None or stamps.pace not in LIVE_PACES:
                 continue
-            if self._ends(message) and not (self._until_closed and t_ns > stamps.input_end_ns):
+            if self._ends(message) and not (self._until_closed and 0 <= stamps.input_end_ns < t_ns):
                 account.events.append(Endpoint(t_ns))
 
 

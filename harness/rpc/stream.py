@@ -23,6 +23,8 @@ from harness.wire.http2_frames import CANCEL, REFUSED_STREAM
 from slo.records import Status
 
 _OK, _PROTOCOL = int(Status.OK), int(Status.PROTOCOL)
+#: An answer has its headers, its trailers, and perhaps a few interim ones.
+MAX_BLOCKS = 32
 #: What the player is given to say "half-close": it is told apart by identity.
 _HALF_CLOSE = bytes(bytearray(b"half-close"))
 #: The request id's header up to its length, as a literal without indexing.
@@ -171,7 +173,10 @@ class Call:
         if exchange.headers_ns < 0:
             exchange.headers_ns = t_ns
         exchange.headers.append((b"", block))
-        if end:
+        if len(exchange.headers) > MAX_BLOCKS:
+            self._abandon()
+            self.finish(_PROTOCOL, f"the server sent more than {MAX_BLOCKS} header blocks for one call", t_ns)
+        elif end:
             self._ended(exchange, t_ns)
 
     def on_data(self, data: memoryview, end: bool, t_ns: int) -> None:

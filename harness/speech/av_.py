@@ -24,6 +24,10 @@ _CONTAINERS: Final = {"flac": ("flac", "flac"), "mp3": ("mp3", "libmp3lame"), "a
 _DECODERS: Final = {"opus": "libopus", "flac": "flac", "mp3": "mp3float", "aac": "aac"}
 
 
+#: Samples that one answer may decode to: as many as the largest body holds as PCM. A silent minute takes a few bytes.
+MAX_SAMPLES: Final = 1 << 27
+
+
 class BrokenAudio(ValueError):
     """Bytes that the codec can't make sense of."""
 
@@ -81,12 +85,13 @@ def file_bytes(codec: str, pcm: Int16, rate: int) -> bytes:
 class PacketDecoder:
     """Samples out of a codec's packets. ``rate`` is known (not 0) once the first have come."""
 
-    __slots__ = ("_av", "_codec", "rate")
+    __slots__ = ("_av", "_codec", "_left", "rate")
 
     def __init__(self, codec: str) -> None:
         self._av = library(codec)
         self._codec = self._av.CodecContext.create(_DECODERS[codec], "r")
         self.rate = 0
+        self._left = MAX_SAMPLES
         if codec == "opus":
             self._codec.sample_rate, self._codec.layout = 48_000, "mono"
 
@@ -123,6 +128,9 @@ class PacketDecoder:
                 raise BrokenAudio(str(error)) from None
             for frame in frames:
                 self.rate = self.rate or int(frame.sample_rate)
+                self._left -= int(frame.samples)
+                if self._left < 0:
+                    raise BrokenAudio(f"it decodes to more than {MAX_SAMPLES} samples")
                 parts.append(_mono(frame))
         return np.concatenate(parts)
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+#: A turn may be said to end a little before the true end of its speech: where it fades.
+FADE_NS = 250_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
@@ -28,9 +31,10 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The server says that the speaker has finished."""
+    """The server says that the speaker has finished. ``cursor_ns``: how far into the audio it had come by then (-1: not said)."""
 
     t_ns: int
+    cursor_ns: int = -1
 
 
 @dataclass(frozen=True, slots=True)

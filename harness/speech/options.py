@@ -44,6 +44,11 @@ class AudioOptions(BaseModel):
     def _pace(cls, value: str) -> str:
         return str(parse_pace(value))
 
+    @field_validator("normaliser")
+    @classmethod
+    def _installed(cls, value: str) -> str:
+        return normaliser(value).name  # its error, a ValueError, says what to install
+
 
 def stated_normaliser(options: Mapping[str, Any]) -> str:
     """Name and version of the normaliser that a protocol's options ask for, as reports state it."""

@@ -1,23 +1,25 @@
 """What a recognition session was worth: from the server's events and the clip's truth to the stamps of one row. Pure.
 
-It judges no status. The running transcript is the segments' latest texts in order; a word of it *stands* from the message after
-which that place never changed again, compared without case and punctuation so that formatting is no revision.
+It judges no status. The running transcript is the segments' latest texts in order; a word of it *stands* from the message since
+which it was there to stay, compared without case and punctuation so that formatting is no revision. Words are the same from one
+message to the next, and in the transcript and its reference, as in an alignment of the fewest edits: what is put in front of a word
+does not change it.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from difflib import SequenceMatcher
 
 from harness.exchange import Exchange, SessionStamps
-from harness.speech.events import Endpoint, Event, Transcript
+from harness.speech.events import FADE_NS, Endpoint, Event, Transcript
 from scenarios.clip import Clip
+from slo.edits import aligned
 from slo.wer import word_errors
 
 
 class _Running:
-    """The transcript as it grows: when each place got its present word, and how many words were taken back."""
+    """The transcript as it grows: since when each word has been in it, and how many were changed or taken back."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -27,10 +29,12 @@ class _Running:
     def now_reads(self, text: str, t_ns: int) -> None:
         words = text.split()
         plain = [fold_word(word) for word in words]
-        old = self.words
-        kept = [a == b for a, b in zip(old, plain, strict=False)]
-        self.revised += len(old) - sum(kept)
-        self.since = [self.since[i] if i < len(kept) and kept[i] else t_ns for i in range(len(plain))]
+        kept = aligned(self.words, plain)
+        self.revised += len(self.words) - len(kept)
+        since = [t_ns] * len(plain)
+        for before, now in kept:
+            since[now] = self.since[before]
+        self.since = since
         self.words = plain
 
 
@@ -69,7 +73,7 @@ def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Even
             stamps.n_partials += 1
     exchange.chunk_ns, exchange.n_chunks, stamps.chunk_cursor_ns = chunks, len(chunks), cursors
     stamps.n_revised = running.revised
-    _put_endpoints(stamps, [event.t_ns for event in events if isinstance(event, Endpoint)])
+    _put_endpoints(stamps, [event for event in events if isinstance(event, Endpoint)])
     transcript = " ".join(segments[key] for key in sorted(segments) if segments[key])
     stamps.heard = transcript
     if clip is not None:
@@ -77,13 +81,23 @@ def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Even
     return transcript
 
 
-def _put_endpoints(stamps: SessionStamps, times: Iterable[int]) -> None:
+def _put_endpoints(stamps: SessionStamps, events: Iterable[Endpoint]) -> None:
+    """The first endpoint from the true speech end on, and those inside speech.
+
+    What a server that is behind says of a pause in the middle comes after the end, and is no less false: the position in the
+    audio that it gives tells.
+    """
     stamps.false_endpoints = 0
-    for t_ns in times:
-        if stamps.speech_start_ns >= 0 and stamps.speech_start_ns < t_ns < stamps.speech_end_ns:
+    start_ns, end_ns = stamps.speech_start_ns, stamps.speech_end_ns
+    for event in events:
+        inside = start_ns >= 0 and start_ns < event.t_ns < end_ns
+        if start_ns >= 0 and event.t_ns >= end_ns and event.cursor_ns >= 0:
+            at_ns = stamps.media_start_ns + event.cursor_ns
+            inside = start_ns < at_ns < end_ns - FADE_NS
+        if inside:
             stamps.false_endpoints += 1
-        elif stamps.endpoint_ns < 0 and t_ns >= stamps.speech_end_ns:
-            stamps.endpoint_ns = t_ns
+        elif stamps.endpoint_ns < 0 and event.t_ns >= end_ns:
+            stamps.endpoint_ns = event.t_ns
 
 
 def _compare(stamps: SessionStamps, clip: Clip, running: _Running, transcript: str, normaliser: str) -> None:
@@ -93,8 +107,6 @@ def _compare(stamps: SessionStamps, clip: Clip, running: _Running, transcript: s
         return
     reference = [fold_word(word.text) for word in clip.words]
     lags = array("q")
-    for block in SequenceMatcher(None, reference, running.words, autojunk=False).get_matching_blocks():
-        for step in range(block.size):
-            over_ns = stamps.media_start_ns + clip.words[block.a + step].end_ns
-            lags.append(running.since[block.b + step] - over_ns)
+    for said, heard in aligned(reference, running.words):
+        lags.append(running.since[heard] - stamps.media_start_ns - clip.words[said].end_ns)
     stamps.word_lag_ns = lags

@@ -36,7 +36,7 @@ def put_sounds(exchange: Exchange, sounds: Sequence[Sound]) -> None:
     if not held:
         return
     stamps.first_audio_ns = held[0].t_ns
-    place = first_audible(np.concatenate([as_float(sound.samples) for sound in held]), rate)
+    place = first_audible(np.concatenate([sound.samples for sound in held]), rate)
     if place >= 0:
         stamps.leading_silence_ns = place * NS // rate
         heard = min(place + rate * _WINDOW_MS // 1000, int(ends[-1])) - 1  # what makes the window loud is at its end
@@ -50,14 +50,14 @@ def as_float(samples: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
     return samples.astype(np.float32, copy=False)
 
 
-def first_audible(samples: npt.NDArray[np.float32], rate: int) -> int:
-    """Index of the first sample of the first audible window, -1 if all is silent. float32[n], full scale 1.0."""
+def first_audible(samples: npt.NDArray[np.generic], rate: int) -> int:
+    """Index of the first sample of the first audible window, -1 if all is silent. int16[n], or float32[n] with full scale 1.0."""
     window, hop = max(1, rate * _WINDOW_MS // 1000), max(1, rate * _HOP_MS // 1000)
     if len(samples) < window:
-        return 0 if len(samples) and float(np.std(samples)) > AUDIBLE_RMS else -1
-    block = rate * 2  # two seconds at a time: silence is short, answers are long
+        return 0 if len(samples) and float(np.std(as_float(samples))) > AUDIBLE_RMS else -1
+    block = 200 * hop  # a fifth of a second at a time: silence is short, answers are long
     for begin in range(0, len(samples) - window + 1, block):
-        part = samples[begin : begin + block + window - 1].astype(np.float64)
+        part = as_float(samples[begin : begin + block + window - 1]).astype(np.float64)
         sums = np.concatenate(([0.0], np.cumsum(part)))
         squares = np.concatenate(([0.0], np.cumsum(part * part)))
         starts = np.arange(0, len(part) - window + 1, hop)

@@ -12,7 +12,7 @@ from harness.exchange import Exchange
 
 _PREFIX = Struct(">BI")
 #: All messages of one call together: a call that gives more is a mistake, and would take the worker's memory with it.
-MAX_BODY = 256 * 1024 * 1024
+MAX_BODY, MAX_MESSAGES = 256 * 1024 * 1024, 1 << 18
 
 
 class MessageError(Exception):
@@ -61,6 +61,8 @@ class MessageReader:
             at = end
         if len(body) > MAX_BODY:
             raise MessageError(f"the messages of one call are larger than {MAX_BODY >> 20} MiB together")
+        if len(self._ends) > MAX_MESSAGES:  # empty ones take five bytes of the server's and fifty of ours
+            raise MessageError(f"one call has more than {MAX_MESSAGES} messages")
         if at < size:
             self._head += data[at:]
 

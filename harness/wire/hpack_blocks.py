@@ -10,7 +10,7 @@ import hpack
 
 Headers = tuple[tuple[bytes, bytes], ...]
 #: Decoded blocks that are kept, because most trailers of a run are the same.
-_KEPT = 256
+_KEPT, _KEPT_BYTES = 256, 1024
 _MAX_LIST = 256 * 1024
 #: Static table entries of the requests that we make: POST; the scheme; the names :path and :authority.
 _POST, _SCHEMES, _PATH, _AUTHORITY = b"\x83", {False: b"\x86", True: b"\x87"}, b"\x04", b"\x01"
@@ -43,7 +43,8 @@ class BlockDecoder:
                 raise BlockError(f"a header block can't be decoded: {error}") from None
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
-            self._kept[block] = found
+            if len(block) <= _KEPT_BYTES:  # small ones may decode to much, hundreds of times over
+                self._kept[block] = found
         return found
 
 

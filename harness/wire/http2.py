@@ -19,6 +19,7 @@ from harness.wire.http2_frames import (
     ENABLE_PUSH,
     END_HEADERS,
     END_STREAM,
+    ENHANCE_YOUR_CALM,
     FLOW_CONTROL_ERROR,
     HEADER_TABLE_SIZE,
     HEADERS,
@@ -41,6 +42,8 @@ from harness.wire.http2_frames import (
 )
 
 _DEFAULT_WINDOW = 65_535
+#: So many pings and settings in a row, without a frame for any call between them, are a flood.
+MAX_ANSWERS = 10_000
 _UNLIMITED = 1 << 30
 #: The connection's window is refilled when this much of it is used.
 _REFILL = 1 << 30
@@ -118,6 +121,7 @@ class Session:
     __slots__ = (
         "_first_window",
         "_frame_size",
+        "_held",
         "_next_id",
         "_reader",
         "_received",
@@ -136,6 +140,7 @@ class Session:
         self._sink = sink
         self._reader: FrameReader | None = FrameReader(self)
         self._streams: dict[int, Sending] = {}
+        self._held: dict[int, Sending] = {}  # those that a window has held back, in the order in which it did
         self._next_id = 1
         self._window = _DEFAULT_WINDOW  # what we may still send on the connection
         self._first_window = _DEFAULT_WINDOW  # of a new stream
@@ -159,11 +164,6 @@ class Session:
         return self.limit < _UNLIMITED
 
     @property
-    def active(self) -> int:
-        """Streams under way."""
-        return len(self._streams)
-
-    @property
     def exhausted(self) -> bool:
         """No stream id is left."""
         return self._next_id > _LAST_ID
@@ -177,6 +177,7 @@ class Session:
         self._reader = None
         self._sink, self._write = _NOBODY, _unwritten
         self._streams.clear()
+        self._held.clear()
         self.usable = False
 
     def feed(self, data: memoryview | bytes, t_ns: int) -> None:
@@ -261,6 +262,8 @@ class Session:
         if stream.closing and not stream.closed and not queue:
             stream.closed = True
             pieces.append(head(DATA, END_STREAM, stream.id, 0))
+        if queue:
+            self._held[stream.id] = stream
         return self._write(b"".join(pieces)) if pieces else -1
 
     def reset(self, stream: Sending, code: int = CANCEL) -> None:
@@ -291,6 +294,8 @@ class Session:
         if found is None:
             self._check_id(stream)
             return
+        if size:
+            self.answers = 0
         if end:
             self._finish(found)
         found.sink.on_data(data, end, t_ns)
@@ -300,6 +305,7 @@ class Session:
         if found is None:
             self._check_id(stream)
             return
+        self.answers = 0
         if end:
             self._finish(found)
         found.sink.on_headers(block, end, t_ns)
@@ -329,7 +335,7 @@ class Session:
     def on_settings(self, pairs: list[tuple[int, int]], ack: bool, t_ns: int) -> None:
         if ack:
             return
-        for name, value in pairs:
+        for name, value in dict(pairs).items():  # of one that is said often, the last counts
             if name == MAX_CONCURRENT_STREAMS:
                 self.limit = value
             elif name == INITIAL_WINDOW_SIZE:
@@ -360,6 +366,10 @@ class Session:
 
     def _answer(self, text: bytes) -> None:
         self.answers += 1
+        if self.answers > MAX_ANSWERS:
+            raise WireError(
+                f"the server sent {MAX_ANSWERS} pings and settings with nothing for a call", ENHANCE_YOUR_CALM
+            )
         self._write(text)
 
     def on_goaway(self, last: int, code: int, text: str, t_ns: int) -> None:
@@ -384,7 +394,9 @@ class Session:
             self._pump(found)
 
     def _pump_all(self) -> None:
-        """The connection's window has grown: those that wait go on, in the order in which they were begun."""
-        for stream in list(self._streams.values()):
+        """The connection's window has grown: those that wait go on, in the order in which they began to."""
+        for stream in list(self._held.values()):
             if stream.queue:
                 self._pump(stream)
+            if not stream.queue:
+                self._held.pop(stream.id, None)

@@ -5,9 +5,11 @@ Everything here is plain text (escaped later by the template) or ``Markup`` that
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from reports import units, words
+from reports.measures import LIVE
 from reports.page.anatomy import anatomy_panel
 from reports.page.budget import budget_panels, budget_rows
 from reports.page.failures import failure_blocks
@@ -21,6 +23,17 @@ from reports.pictures import ENOUGH, curve_charts, distribution_charts, lag_char
 from reports.report import Report
 from reports.svg.whisker import whisker
 
+_TILES = MappingProxyType(
+    {
+        "first_partial": "First partial p99",
+        "finalization": "Finalization p99",
+        "voice_to_voice": "Voice to voice p99",
+        "first_audio_perceived": "First audible p99",
+        "ttft": "TTFT p99",
+        "latency": "Latency p99",
+        "tpot": "TPOT p99",
+    }
+)
 _COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max", "mean")
 
 
@@ -150,9 +163,10 @@ def _tiles(report: Report) -> list[dict[str, str]]:
     if flow.goodput_per_s is not None and report.verdict.request_objectives:
         share = "" if flow.good_fraction is None else f"{units.percent(flow.good_fraction)} good"
         tiles.append(_tile("Goodput", units.rate(flow.goodput_per_s), share))
-    for name, title in (("ttft", "TTFT p99"), ("latency", "Latency p99"), ("tpot", "TPOT p99")):
+    live = any(name in report.metrics and report.metrics[name].n for name in LIVE)
+    for name, title in _TILES.items():
         metric = report.metrics.get(name)
-        if metric is not None and metric.n:
+        if metric is not None and metric.n and not (live and name == "latency"):
             middle = f"p50 {units.human(metric.p50, metric.unit)}"
             tiles.append(_tile(title, units.human(metric.p99, metric.unit), middle, metric.p99 is None))
     if flow.output_tokens_per_s:

@@ -53,7 +53,7 @@ def prompt_chart(report: Report) -> Chart | None:
     data = report.charts.by_prompt
     if data is None or data.n < _ENOUGH or not data.points:
         return None
-    name = short(data.metric)
+    name = short(data.metric) if data.metric in ("ttft", "latency") else _title(report, data.metric)
     title = f"{name[0].upper()}{name[1:]} by prompt length"
     keys = [Key("p50", "s-p50"), Key("p90", "s-p90")]
     if any(part.n >= ENOUGH_FOR_P99 and part.p99 is not None for part in data.bins):

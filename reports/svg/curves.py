@@ -27,6 +27,12 @@ SHORT = MappingProxyType(
         "latency": "latency",
         "service_time": "service",
         "e2e": "e2e",
+        "first_partial": "partial",
+        "word_emission": "words",
+        "finalization": "final",
+        "voice_to_voice": "voice",
+        "first_audio": "audio",
+        "first_audio_perceived": "audible",
     }
 )
 

@@ -1,7 +1,7 @@
 """word_emission = when a word stood for good - when it was over in the audio, in ns, each word a value of its own.
 
-A word of the reference stands from the message after which its place in the transcript never changed again, compared
-without case and punctuation, so formatting is no revision. Needs clips whose words have known ends. A word that was
+A word of the reference stands from the message since which it was in the transcript to stay, compared without case and
+punctuation, so formatting is no revision; words are followed by an alignment of the fewest edits. Needs clips whose words have known ends. A word that was
 never heard right has no value, and ``wer`` counts it: promise both, or dropping slow words would help. Negative: it
 stood before it was over. Only for audio sent at 1x. A request without a word stands for the words of the longest one,
 at +inf, where others have some, and a failed one for those that it lacks. Words of one request depend on each other,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,11 +10,10 @@ import numpy as np
 import uvloop
 
 from harness.client import Target
-from harness.clock import LoopClock
 from harness.exchange import Exchange
-from harness.plugins import protocols
 from scenarios.clip import Clip, Word
 from scenarios.payload import Payload
+from tests.e2e.in_process import asked
 from tests.fakes.websocket_fake import Fake, Knobs
 
 MS = 1_000_000
@@ -40,22 +38,7 @@ def audio_payload(knobs: Knobs, **more: Any) -> Payload:
 
 async def session(url: str, protocol: str, payload: Payload, options: Mapping[str, Any], **target: Any) -> Exchange:
     """One session to its end, settled."""
-    loop = asyncio.get_running_loop()
-    clock = LoopClock(loop)
-    client = protocols()[protocol].build(Target(url, protocol, options=options, **target), clock)
-    request = client.encode(payload)
-    await client.open(1)
-    done: asyncio.Future[Exchange] = loop.create_future()
-    exchange = Exchange(0, 0, 0, time.monotonic_ns(), request)
-    exchange.on_done = done.set_result
-    exchange.ready_ns = clock.now_ns()
-    client.send(exchange, b"run-0-0")
-    try:
-        await asyncio.wait_for(done, 20)
-    finally:
-        await client.close()
-        clock.close()
-    client.settle(exchange)
+    (exchange,) = await asked(Target(url, protocol, options=options, **target), payload)
     return exchange
 
 

@@ -19,7 +19,6 @@ import yaml
 from google.protobuf import descriptor_pb2
 
 from harness.client import Target
-from harness.clock import LoopClock
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.plugins import protocols
@@ -28,6 +27,7 @@ from scenarios.clip import Clip, Word
 from scenarios.payload import Payload
 from slo import contradictions, tables
 from slo.records import Records, Status, TokensFrom
+from tests.e2e.in_process import asked
 from tests.e2e.plimsoll import plimsoll
 from tests.e2e.test_reference_server import Server, running
 from tests.fakes import google_speech, google_tts, grpc_stage, riva, tfserving_grpc, torchserve_grpc, vosk_grpc
@@ -221,28 +221,8 @@ def test_the_method_may_stand_in_the_url_and_speech_goes_out_as_a_list_of_messag
 # -- calls in this process --------------------------------------------------------------------------------------------
 
 
-async def _call(target: Target, payloads: Sequence[Payload]) -> list[Exchange]:
-    clock = LoopClock(asyncio.get_running_loop())
-    client = protocols()[target.protocol].build(target, clock)
-    await client.open(1)
-    answers = []
-    try:
-        for number, payload in enumerate(payloads):
-            done: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
-            exchange = Exchange(number, 0, 0, clock.now_ns(), client.encode(payload))
-            exchange.on_done = done.set_result
-            exchange.ready_ns = clock.now_ns()
-            client.send(exchange, b"call-%d" % number)
-            answers.append(await asyncio.wait_for(done, 10))
-            client.settle(answers[-1])
-    finally:
-        await client.close()
-        clock.close()
-    return answers
-
-
 def call(target: Target, *payloads: Payload) -> list[Exchange]:
-    return asyncio.run(_call(replace(target, timeout_ns=3_000 * MS), payloads))
+    return asyncio.run(asked(replace(target, timeout_ns=3_000 * MS), *payloads))
 
 
 def spoken(lead_ms: int = 0) -> Payload:

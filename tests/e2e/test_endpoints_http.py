@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.client import Target
-from harness.clock import LoopClock
 from harness.exchange import Exchange
-from harness.plugins import protocols
 from scenarios.payload import Payload
 from slo import contradictions, tables
 from slo.records import Records, Status, TokensFrom
-from tests.e2e.plimsoll import plimsoll, server
+from tests.e2e.in_process import asked
+from tests.e2e.plimsoll import Server, plimsoll, server
 from tests.fakes import anthropic, bentoml, llamacpp, ollama, plain_http, ray_serve, tfserving, tgi, torchserve
 from tests.fakes.stage import Entry, Fake
 
@@ -75,32 +74,12 @@ def run(
     return Result(records, columns["request_id"], columns["error"], columns["server_timing"], t0)
 
 
-async def _ask(target: Target, n: int) -> list[Exchange]:
-    clock = LoopClock(asyncio.get_running_loop())
-    client = protocols()[target.protocol].build(target, clock)
-    await client.open(0)
-    answers = []
-    try:
-        request = client.encode(Payload(prompt="hello", max_output_tokens=5))
-        for number in range(n):
-            done: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
-            exchange = Exchange(number, 0, 0, clock.now_ns(), request)
-            exchange.on_done = done.set_result
-            exchange.ready_ns = clock.now_ns()
-            client.send(exchange, b"ask-%d" % number)
-            answers.append(await asyncio.wait_for(done, 10))
-            client.settle(answers[-1])
-    finally:
-        await client.close()
-        clock.close()
-    return answers
-
-
-def ask(url: str, protocol: str, n: int, timeout_ms: int = 5_000, **options: Any) -> list[Exchange]:
+def ask(url: str, protocol: str, n: int, timeout_ms: int = 5_000, n_tokens: int = 5, **options: Any) -> list[Exchange]:
     """``n`` requests in this process, one after the other, settled: for what a whole run would only repeat."""
     model = "scripted"  # as the bundled server has it; the fakes take any
     headers = (("authorization", "Bearer sk-any-key"),)
-    return asyncio.run(_ask(Target(url, protocol, model, headers, options, timeout_ns=timeout_ms * MS), n))
+    target = Target(url, protocol, model, headers, options, timeout_ns=timeout_ms * MS)
+    return asyncio.run(asked(target, *[Payload(prompt="hello", max_output_tokens=n_tokens)] * n, name=protocol))
 
 
 MODEL = ("--model", "m")
@@ -131,8 +110,8 @@ STREAMS: dict[str, tuple[Serve, dict[str, Any], int, int, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("protocol", STREAMS)
-def test_a_vendors_stream_is_measured_and_its_failures_keep_what_came(protocol: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["anthropic-messages", "llamacpp-completion"])
+def test_a_run_measures_a_vendors_stream_and_its_failures_keep_what_came(protocol: str, tmp_path: Path) -> None:
     """3 requests, one after the other, 5 pieces 4 ms apart."""
     serve, options, n_in, n_out, stages = STREAMS[protocol]
     with serve(plays=PLAYS, load_ms=1500.0) as fake:
@@ -147,6 +126,28 @@ def test_a_vendors_stream_is_measured_and_its_failures_keep_what_came(protocol: 
     assert result.timings[0] == stages
     assert ("Overloaded" if "anthropic" in protocol else "it broke") in (result.errors[1] or "")
     assert "sk-not-for-the-report" not in "".join(map(str, result.errors))
+
+
+@pytest.mark.parametrize("protocol", STREAMS)
+def test_every_vendors_stream_is_stamped_piece_by_piece_and_counted(protocol: str) -> None:
+    """The same 3 requests without a run around them: whole, failed, cut."""
+    serve, options, n_in, n_out, stages = STREAMS[protocol]
+    with serve(plays=PLAYS, load_ms=1500.0) as fake:
+        answers = ask(fake.url, protocol, 3, **options)
+    for x, entry in zip(answers, fake.log, strict=True):
+        written = np.array(entry.sent_ns)
+        assert (np.array(x.chunk_ns) >= written - EARLY_NS).all()
+        assert (np.array(x.chunk_ns[:-1]) < written[1:]).all()
+        assert x.first_token_ns == x.chunk_ns[0]
+    whole, failed, cut = answers
+    overloaded = "anthropic" in protocol
+    assert [whole.status, failed.status, cut.status] == [
+        Status.OK, Status.REFUSED if overloaded else Status.HTTP, Status.PROTOCOL,
+    ]  # fmt: skip
+    assert [x.n_chunks for x in answers] == [5, 3, 3]
+    assert (whole.n_in, whole.n_out, whole.tokens_from) == (n_in, n_out, TokensFrom.USAGE)
+    assert whole.server_timing == stages
+    assert ("Overloaded" if overloaded else "it broke") in (failed.error or "")
 
 
 @pytest.mark.parametrize("protocol", STREAMS)
@@ -186,43 +187,62 @@ def test_the_stages_and_counts_of_an_answer_in_one_piece_come_from_its_headers()
 
 # -- the bundled server's routes -----------------------------------------------------------------------------------
 
-BUNDLED = ("--model", "scripted", "--ttft", "20ms", "--itl", "5ms")
+BUNDLED = ("--model", "scripted", "--ttft", "20ms", "--itl", "10ms")
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Iterator[Server]:
+    with server(*BUNDLED) as running:
+        yield running
 
 
 STREAMED = ("openai-responses", "ollama-generate", "ollama-chat", "triton-generate")
 
 
-@pytest.mark.parametrize("protocol", STREAMED)
-def test_the_bundled_servers_streams_are_measured_against_its_own_log(protocol: str, tmp_path: Path) -> None:
-    """3 requests, 6 tokens 5 ms apart."""
-    with server(*BUNDLED) as target:
-        result = run(tmp_path, target.url, protocol, 3, "--model", "scripted", "--output-tokens", "6")
-        truth = target.truth()
+def check_against_truth(arrived: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
+    """6 tokens, each stamped after the server wrote it and before it wrote the next one."""
+    written = np.array(tokens)[:, 0]
+    assert len(arrived) == 6
+    assert (np.array(arrived) >= written - EARLY_NS).all()
+    assert (np.array(arrived[:-1]) < written[1:]).all()
+
+
+@pytest.mark.parametrize("protocol", ["openai-responses", "ollama-chat"])
+def test_a_run_against_the_bundled_server_agrees_with_its_log(protocol: str, bundled: Server, tmp_path: Path) -> None:
+    """3 requests, 6 tokens 10 ms apart."""
+    result = run(tmp_path, bundled.url, protocol, 3, "--model", "scripted", "--output-tokens", "6")
+    truth = bundled.truth()
     assert result.statuses() == [Status.OK] * 3
-    counted = TokensFrom.CHUNKS if protocol == "triton-generate" else TokensFrom.USAGE
     assert result.records["n_out"].tolist() == [6] * 3
-    assert result.records["tokens_from"].tolist() == [counted] * 3
+    assert result.records["tokens_from"].tolist() == [TokensFrom.USAGE] * 3
     for row, request_id in enumerate(result.ids):
-        written = np.array(truth[request_id]["tokens"])[:, 0]
-        arrived = result.arrivals(row)
-        assert len(arrived) == 6
-        assert (arrived >= written - EARLY_NS).all()
-        assert (arrived[:-1] < written[1:]).all()
+        check_against_truth(result.arrivals(row).tolist(), truth[request_id]["tokens"])
     assert all("decode;dur=" in (timing or "") for timing in result.timings)
 
 
-def test_the_bundled_servers_failures_keep_what_came_and_whole_answers_have_no_chunks() -> None:
+@pytest.mark.parametrize("protocol", STREAMED)
+def test_the_bundled_servers_streams_are_stamped_as_its_log_says(protocol: str, bundled: Server) -> None:
+    """2 requests, 6 tokens 10 ms apart."""
+    answers = ask(bundled.url, protocol, 2, n_tokens=6)
+    truth = bundled.truth()
+    counted = TokensFrom.CHUNKS if protocol == "triton-generate" else TokensFrom.USAGE
+    for number, x in enumerate(answers):
+        assert (x.status, x.n_out, x.tokens_from) == (Status.OK, 6, counted)
+        check_against_truth(x.chunk_ns, truth[f"{protocol}-{number}"]["tokens"])
+        assert "decode;dur=" in (x.server_timing or "")
+
+
+def test_the_bundled_servers_failures_keep_what_came_and_whole_answers_have_no_chunks(bundled: Server) -> None:
     """3 requests to each of four routes: one fails, one breaks, one comes in one piece."""
-    with server(*BUNDLED) as target:
-        for protocol in STREAMED:
-            (error,) = ask(target.url, protocol, 1, extra_body={"plimsoll": {"error_at": 3}})
-            assert (error.status, error.n_chunks) == (Status.HTTP, 3), protocol
-            assert error.error
-            (cut,) = ask(target.url, protocol, 1, extra_body={"plimsoll": {"cut_at": 3}})
-            assert (cut.status, cut.n_chunks) == (Status.PROTOCOL, 3), protocol
-            (whole,) = ask(target.url, protocol, 1, stream=False)
-            counted = -1 if protocol == "triton-generate" else 5
-            assert (whole.status, whole.n_chunks, whole.n_out) == (Status.OK, 0, counted), protocol
+    for protocol in STREAMED:
+        (error,) = ask(bundled.url, protocol, 1, extra_body={"plimsoll": {"error_at": 3}})
+        assert (error.status, error.n_chunks) == (Status.HTTP, 3), protocol
+        assert error.error
+        (cut,) = ask(bundled.url, protocol, 1, extra_body={"plimsoll": {"cut_at": 3}})
+        assert (cut.status, cut.n_chunks) == (Status.PROTOCOL, 3), protocol
+        (whole,) = ask(bundled.url, protocol, 1, stream=False)
+        counted = -1 if protocol == "triton-generate" else 5
+        assert (whole.status, whole.n_chunks, whole.n_out) == (Status.OK, 0, counted), protocol
 
 
 # -- servers that compute tensors, or that have no protocol --------------------------------------------------------
@@ -281,18 +301,16 @@ PLAYS_OF_PLAIN: tuple[dict[str, Any], ...] = ({}, {"cut_at": 3}, {"status": 503}
 BODY = '{"prompt": {{ prompt | tojson }}}'
 
 
-@pytest.mark.parametrize("framing", ["chunks", "typed"])
-def test_a_server_without_a_protocol_is_described_by_options_alone(framing: str, tmp_path: Path) -> None:
+def test_a_server_without_a_protocol_is_described_by_options_alone(tmp_path: Path) -> None:
     """3 requests: whole, cut, and shed as Ray Serve and BentoML do when they are full."""
     with plain_http.serve(plays=PLAYS_OF_PLAIN) as fake:
-        result = run(tmp_path, f"{fake.url}/{framing}", "http", 3, body=BODY, **PLAIN[framing])
+        result = run(tmp_path, f"{fake.url}/typed", "http", 3, body=BODY, **PLAIN["typed"])
     assert result.statuses() == [Status.OK, Status.PROTOCOL, Status.REFUSED]
     for row in (0, 1):
         check_stamps(result, row, fake.log[row])
     assert "backpressure" in (result.errors[2] or "")
     assert result.records["n_chunks"].tolist() == [5, 3, 0]
-    if framing == "typed":
-        assert (result.records["n_in"][0], result.records["n_out"][0]) == (3, 5)
+    assert (result.records["n_in"][0], result.records["n_out"][0]) == (3, 5)
 
 
 @pytest.mark.parametrize("framing", PLAIN)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import urllib.request
 import wave
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,6 +91,9 @@ VARIANTS = (
     Case("azure_speech", "azure-stt", {"format": "simple", "mode": "dictation", "sample_rate": 8000}),
     Case("azure_speech", "azure-tts", {"output_format": "raw-16khz-16bit-mono-pcm"}),
 )
+#: One for each way of writing messages (JSON, MessagePack, a vendor's own) and one that speaks: between their records and those of the
+#: others lies only ``settle``, which sessions in this process show.
+RUNS = ("elevenlabs-scribe", "kyutai-stt", "azure-stt", "cartesia-tts")
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.protocol)
 each_variant = pytest.mark.parametrize(
     "case", [*CASES, *VARIANTS], ids=lambda case: f"{case.protocol} {dict(case.options)}"
@@ -171,7 +174,7 @@ def check_close(stamped_ns: int, true_ns: int) -> None:
     assert -EARLY_NS <= stamped_ns - true_ns <= LATE_NS, f"{(stamped_ns - true_ns) / 1e6} ms off"
 
 
-@each
+@pytest.mark.parametrize("case", [case for case in CASES if case.protocol in RUNS], ids=lambda case: case.protocol)
 def test_a_run_of_several_sessions_agrees_with_the_servers_own_log(case: Case, tmp_path: Path) -> None:
     with served(case.fake) as url:
         path = scenario(tmp_path, case, url)
@@ -188,42 +191,47 @@ def test_a_run_of_several_sessions_agrees_with_the_servers_own_log(case: Case, t
     for row, request_id in enumerate(request_ids(run)):
         entries = log[request_id]
         assert not [entry for entry in entries if entry["kind"] == "violation"]
-        (check_speech if case.synthesis else check_text)(case, records, row, t0_ns, entries)
+        stamps = {name: int(records[name][row]) for name in (*_INSTANTS, *_COUNTS)}
+        stamps |= {name: stamps[name] + t0_ns for name in _INSTANTS if stamps[name] >= 0}
+        if case.synthesis:
+            arrived = records.chunk_ns[records.chunk_offsets[row] : records.chunk_offsets[row + 1]] + t0_ns
+            check_speech(stamps, arrived.tolist(), ragged(records, "chunk_audio_ns", row), entries)
+        else:
+            check_text(case, stamps, ragged(records, "word_lag_ns", row), entries)
 
 
-def check_text(case: Case, records: Records, row: int, t0_ns: int, entries: list[dict[str, Any]]) -> None:
-    at = {name: int(records[name][row]) for name in _TEXT_COLUMNS}
+def ragged(records: Records, name: str, row: int) -> list[int]:
+    values, offsets = records.ragged(name)
+    return list(values[offsets[row] : offsets[row + 1]].tolist())
+
+
+def check_text(case: Case, at: Mapping[str, int], lags: Sequence[int], entries: list[dict[str, Any]]) -> None:
     first = next(entry["t_ns"] for entry in entries if entry["kind"] in ("partial", "word"))
-    check_close(at["first_partial_ns"] + t0_ns, first)
-    check_close(at["final_ns"] + t0_ns, instant(entries, case.final, -1))
+    check_close(at["first_partial_ns"], first)
+    check_close(at["final_ns"], instant(entries, case.final, -1))
     assert (at["words"], at["word_errors"], at["pace"], at["false_endpoints"]) == (3, 0, 1, 0)
     assert at["speech_end_ns"] == at["media_start_ns"] + round(KNOBS.speech_end_ms * MS)
     assert 0 <= at["open_ns"] <= at["media_start_ns"] < at["first_partial_ns"]
-    values, offsets = records.ragged("word_lag_ns")
-    lags = values[offsets[row] : offsets[row + 1]]
     assert len(lags) == 3
     # A word can't be known before the frame that holds its end was sent; scripted delays are below 350 ms.
-    assert 0 < lags.min() < lags.max() < 500 * MS
+    assert 0 < min(lags) < max(lags) < 500 * MS
 
 
-_TEXT_COLUMNS = (
-    "open_ns", "media_start_ns", "speech_end_ns", "first_partial_ns", "final_ns", "words", "word_errors", "pace",
-    "false_endpoints",
-)  # fmt: skip
+_INSTANTS = ("open_ns", "media_start_ns", "speech_end_ns", "first_partial_ns", "final_ns", "first_audio_ns")
+_COUNTS = ("words", "word_errors", "pace", "false_endpoints", "media_out_ns", "leading_silence_ns")
 
 
-def check_speech(case: Case, records: Records, row: int, t0_ns: int, entries: list[dict[str, Any]]) -> None:
-    check_close(int(records["first_audio_ns"][row]) + t0_ns, instant(entries, "audio"))
-    assert int(records["media_out_ns"][row]) == round(3 * KNOBS.audio_per_word_ms * MS)
+def check_speech(
+    at: Mapping[str, int], arrived: Sequence[int], lasts: Sequence[int], entries: list[dict[str, Any]]
+) -> None:
+    check_close(at["first_audio_ns"], instant(entries, "audio"))
+    assert at["media_out_ns"] == round(3 * KNOBS.audio_per_word_ms * MS)
     # The window of 10 ms that first is audible begins up to 10 ms before the tone does.
-    silence_ms = int(records["leading_silence_ns"][row]) / MS
-    assert KNOBS.leading_silence_ms - 10 <= silence_ms <= KNOBS.leading_silence_ms
-    values, offsets = records.ragged("chunk_audio_ns")
-    sent = [entry for entry in entries if entry["kind"] == "audio"]
-    assert values[offsets[row] : offsets[row + 1]].tolist() == [50 * MS] * len(sent)
-    chunk_ns, chunk_offsets = records.chunk_ns, records.chunk_offsets
-    for stamped_ns, entry in zip(chunk_ns[chunk_offsets[row] : chunk_offsets[row + 1]], sent, strict=True):
-        check_close(int(stamped_ns) + t0_ns, entry["t_ns"])
+    assert KNOBS.leading_silence_ms - 10 <= at["leading_silence_ns"] / MS <= KNOBS.leading_silence_ms
+    sent = [entry["t_ns"] for entry in entries if entry["kind"] == "audio"]
+    assert list(lasts) == [50 * MS] * len(sent)
+    for stamped_ns, true_ns in zip(arrived, sent, strict=True):
+        check_close(stamped_ns, true_ns)
 
 
 # -- every dialect --------------------------------------------------------------------------------------------------
@@ -251,13 +259,19 @@ def test_a_session_says_what_the_server_wants_and_its_stamps_are_the_servers(cas
     assert (exchange.status, exchange.error) == (Status.OK, None)
     assert not [entry for entry in log if entry["kind"] == "violation"]
     if case.synthesis:
-        check_close(stamps.first_audio_ns, instant(log, "audio"))
-        assert stamps.media_out_ns == round(3 * KNOBS.audio_per_word_ms * MS)
         said = "".join(entry["text"] for entry in log if entry["kind"] == "text")
         assert said.replace(" ", "") == TEXT.replace(" ", "")
+        check_close(stamps.first_audio_ns, instant(log, "audio"))
+        assert stamps.media_out_ns == round(3 * KNOBS.audio_per_word_ms * MS)
     else:
         check_close(stamps.final_ns, instant(log, case.final, -1))
         assert (stamps.words, stamps.word_errors, stamps.n_revised) == (3, 0, 0)
+    if case in CASES:
+        at = {name: getattr(stamps, name) for name in (*_INSTANTS, *_COUNTS)}
+        if case.synthesis:
+            check_speech(at, exchange.chunk_ns, stamps.chunk_audio_ns, log)
+        else:
+            check_text(case, at, stamps.word_lag_ns, log)
 
 
 def test_text_is_fed_at_the_speed_that_was_asked_for() -> None:
@@ -303,8 +317,13 @@ async def all_faults(case: Case) -> dict[str, Exchange]:
         await fake.start()
         try:
             headers = (("Authorization", f"Bearer {KEY}"),)
-            target = {"headers": headers, "timeout_ns": 1200 * MS}
-            exchange = await session(fake.url, case.protocol, case.payload(knobs), case.options, **target)
+            target = {"headers": headers, "timeout_ns": 800 * MS}
+            options = dict(case.options)
+            if (
+                fault == "hang" and not case.synthesis
+            ):  # the time-out begins when all silence is out: some send 15 s of it
+                options["audio"] = {**options.get("audio", {}), "trailing_silence": "300ms"}
+            exchange = await session(fake.url, case.protocol, case.payload(knobs), options, **target)
             assert fake.open_now == 0 or fault == "hang"
             return exchange
         finally:

@@ -435,6 +435,29 @@ def test_a_server_that_never_finishes_is_a_time_out_that_keeps_what_was_heard_an
     assert peer.closed_with == 1000
 
 
+def test_a_handshake_that_is_never_answered_has_the_plain_time_out_however_long_the_script() -> None:
+    script = Script("/h", frames=(Message(b"x"),), due_ns=(0,), closing_ns=5_000 * MS, frame_ns=20 * MS)
+
+    async def raw(peer: Peer, head: bytes) -> None:
+        await asyncio.sleep(1)
+
+    exchange, _ = one(script, answer_and_finish, raw=raw, timeout_ns=200 * MS)
+    assert exchange.status == Status.TIMEOUT
+    assert 200 * MS <= exchange.done_ns - exchange.ready_ns < 900 * MS
+
+
+def test_what_a_script_takes_to_say_is_added_to_the_time_out() -> None:
+    script = Script("/l", frames=(Message(b"x"),), due_ns=(400 * MS,), closing_ns=400 * MS, frame_ns=400 * MS)
+
+    async def serve(peer: Peer) -> None:
+        await peer.until()
+        await peer.text(b"done")
+        await peer.until_closed()
+
+    exchange, _ = one(script, serve, timeout_ns=300 * MS)
+    assert (exchange.status, exchange.error) == (Status.OK, None)
+
+
 def test_a_cancelled_session_leaves_nothing_open() -> None:
     async def serve(peer: Peer) -> None:
         await peer.until()

@@ -2,6 +2,8 @@
 
 It insists on what vLLM insists on: the model before the first commit, a commit before there is any text, base64 audio, known events.
 
+OpenAI's SDK knows no such events: it follows vLLM's sources of the route and vLLM's example client.
+
 python -m tests.fakes.openai_realtime_vllm --port 0
 """
 

@@ -1,4 +1,7 @@
-"""A fake of TensorFlow Serving's REST port: predict by rows and by columns, classify, model status; NaN in its JSON."""
+"""A fake of TensorFlow Serving's REST port: predict by rows and by columns, classify, model status; NaN in its JSON.
+
+No small SDK speaks to it: it follows the documented REST API; the messages of the gRPC port are TensorFlow's own.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 String inputs come back as they are. It refuses what the server refuses: another model, an unknown input, elements that don't
 fit their shape.
+
+Its client package needs all of TensorFlow: messages are of TensorFlow Serving's own descriptors.
 """
 
 from __future__ import annotations

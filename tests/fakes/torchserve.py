@@ -1,4 +1,7 @@
-"""A fake of TorchServe's inference port: a handler's answer in one piece or in bare chunks, and its two kinds of 503."""
+"""A fake of TorchServe's inference port: a handler's answer in one piece or in bare chunks, and its two kinds of 503.
+
+No SDK speaks to it: it follows TorchServe's documented inference API and its sources.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Vosk's gRPC server: streaming recognition, as far as a client meets it."""
+"""Vosk's gRPC server: streaming recognition, as far as a client meets it.
+
+No SDK speaks to it: messages are of the descriptor in the vosk-server repository, behaviour of its stt_server.py.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The last segment is completed after its words were the same for ``endpoint_ms`` of audio; what is not completed when
 ``END_OF_AUDIO`` comes is never said, and the server closes.
+
+Its own client needs a sound card: this follows the server's and client's sources in the WhisperLive repository.
 """
 
 from __future__ import annotations

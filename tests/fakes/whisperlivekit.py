@@ -1,4 +1,7 @@
-"""WhisperLiveKit's ``/asr`` as seen from a client, with ``mode=full`` and ``mode=diff``."""
+"""WhisperLiveKit's ``/asr`` as seen from a client, with ``mode=full`` and ``mode=diff``.
+
+No SDK speaks to it: it follows the server's sources in the WhisperLiveKit package.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def scenario(protocol: str, tokens: int = 12) -> dict[str, Any]:
     source = {"kind": "synthetic_text", "count": 4, "prompt_tokens": 8, "output_tokens": tokens}
-    return {"source": source, "target": {"protocol": protocol, "model": "tiny"}}
+    return {"source": source, "target": {"protocol": protocol, "model": "tiny", "options": {"request_id": False}}}
 
 
 @pytest.mark.parametrize("protocol", ["openai-completions", "openai-chat"])

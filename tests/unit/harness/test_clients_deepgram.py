@@ -156,13 +156,26 @@ def test_while_it_is_on_only_an_endpoint_after_the_speech_stops_the_silence() ->
     messages: list[At] = [
         (300, results("one", final=True, speech_final=True)),
         (950, results("two")),
-        (1000, results("two", final=True, speech_final=True)),
+        (1000, results("two", final=True, speech_final=True, start=0.5, duration=0.45)),
         (1300, '{"channel":[0,1],"last_word_end":0.9,"type":"UtteranceEnd"}'),
         (1400, {"type": "Metadata"}),
         (1500, {"type": "Error", "description": "x"}),
     ]
     _, answers = hear(talk, talk.encode(AUDIO), messages)
     assert answers == [NOTHING, NOTHING, ENDPOINT, ENDPOINT, NOTHING, DONE]
+
+
+def test_an_endpoint_inside_speech_is_false_however_late_a_slow_server_tells_it() -> None:
+    talk = listen()
+    messages: list[At] = [
+        (1100, results("one", final=True, speech_final=True, start=0.0, duration=0.5)),
+        (1400, results("two", final=True, speech_final=True, start=0.5, duration=0.7)),
+    ]
+    _, answers = hear(talk, talk.encode(AUDIO), messages)
+    assert answers == [NOTHING, ENDPOINT]  # the first one must not end the silence that the second one needs
+    exchange = settled(talk, AUDIO, messages)
+    assert exchange.session is not None
+    assert (exchange.session.endpoint_ns, exchange.session.false_endpoints) == (1400 * MS, 1)
 
 
 def test_the_servers_own_error_explains_a_close_and_what_came_before_is_kept() -> None:
@@ -265,7 +278,7 @@ def test_a_turn_of_flux_grows_and_ends_once() -> None:
     exchange = settled(talk, AUDIO, messages)
     assert exchange.session is not None
     assert (exchange.session.word_errors, exchange.session.n_revised) == (0, 0)
-    assert exchange.session.endpoint_ns == 950 * MS
+    assert (exchange.session.endpoint_ns, exchange.session.false_endpoints) == (1200 * MS, 1)
     assert [at // MS for at in exchange.session.chunk_cursor_ns] == [300, 500, 600, 600, 950, 1100]
     assert (exchange.session.first_final_ns, exchange.session.final_ns) == (950 * MS, 1200 * MS)
 

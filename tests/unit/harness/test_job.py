@@ -91,7 +91,9 @@ def test_without_a_url_the_bundled_server_is_meant_except_for_protocols_that_nee
 
 def test_what_the_bundled_server_does_not_speak_needs_a_url_and_the_error_names_what_it_does() -> None:
     said = faults(None, queries=3, protocol="vosk", options={"nope": 1})
-    assert "does not speak vosk. Give the URL" in said and "deepgram-listen" in said and "openai-chat" not in said
+    assert "does not speak vosk. Give the URL" in said
+    assert "deepgram-listen" in said
+    assert "openai-chat" not in said
     assert "nope" in said  # with everything else that is wrong
     assert prepare(None, {"protocol": "vosk", "url": "ws://127.0.0.1:1"}, [], [], Path("a")).job.bundled is None
 
@@ -101,6 +103,14 @@ def test_without_a_url_a_protocol_of_any_route_needs_the_route(protocol: str) ->
     assert "no URL and no route" in faults(None, queries=3, protocol=protocol)
     flags = {"queries": 3, "protocol": protocol, "options": {"path": "/v1/listen"}}
     assert prepare(None, flags, [], [], Path("a")).job.bundled is not None  # type: ignore[arg-type]
+
+
+def test_a_bad_flag_hides_no_bad_option_nor_a_bad_protocol() -> None:
+    said = faults(None, rate=-1.0, protocol="deepgram-listen", options={"nope": 1, "audio": {"pace": "fast"}})
+    assert "--rate" in said
+    assert "target.options.nope" in said
+    assert "target.options.audio.pace" in said
+    assert "Did you mean deepgram-listen" in faults(None, rate=-1.0, protocol="deepgramm-listen")
 
 
 def test_credentials_in_a_urls_query_and_in_option_flags_are_written_nowhere() -> None:

@@ -87,6 +87,28 @@ def test_a_cut_ends_the_unneeded_frames_at_once_but_never_the_needed_ones() -> N
     assert player.ended_ns == start + 130 * MS
 
 
+def test_the_backlog_of_one_session_lets_the_others_have_their_turn() -> None:
+    clock = VirtualClock()
+    cost = 10_000  # ns a frame
+
+    class Slow(Wire):
+        def write(self, data: bytes) -> int:
+            clock.spend(cost)
+            return super().write(data)
+
+    wire, other = Slow(clock), Slow(clock)
+    start = clock.now_ns()
+    burst = Player(clock, [b"x"] * 20_000, [0] * 20_000, 20_000, b"end", 0, wire.write, wire.unsent)
+    live = Player(clock, [b"f"] * 5, [20 * MS * (i + 1) for i in range(5)], 5, b"", 100 * MS, other.write, other.unsent)
+    burst.start(start)
+    live.start(start)
+    clock.run()
+    assert len(wire.said) == 20_001
+    assert burst.finished
+    assert live.finished
+    assert max(live.lag_ns) < MS
+
+
 def test_a_stopped_player_says_nothing_more() -> None:
     clock, wire, player = played(10)
     start = clock.now_ns()

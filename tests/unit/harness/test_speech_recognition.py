@@ -69,6 +69,29 @@ def test_words_taken_back_are_revised_words() -> None:
     assert stamps.n_revised == 2
 
 
+def test_a_word_put_in_front_of_others_leaves_them_standing() -> None:
+    _, stamps, _ = heard(said(650, "two"), said(850, "two three"), said(950, "one two three", True))
+    assert stamps.n_revised == 0
+    assert stamps.word_lag_ns.tolist() == [550 * MS, 50 * MS, 50 * MS]
+
+
+def test_a_word_is_matched_with_itself_and_not_with_its_like_behind_a_misheard_one() -> None:
+    texts = ("she", "ran", "home")
+    words = tuple(Word(text, i * 100 * MS, (i + 1) * 100 * MS) for i, text in enumerate(texts))
+    clip = Clip(np.zeros(16_000, np.int16), 16_000, 0, 300 * MS, " ".join(texts), words)
+    _, stamps, _ = heard(said(250, "she home"), said(400, "she home home", True), clip=clip)
+    assert stamps.word_errors == 1
+    assert stamps.word_lag_ns.tolist() == [150 * MS, 100 * MS]
+
+
+def test_an_endpoint_with_a_position_inside_speech_is_false_whenever_it_comes() -> None:
+    at = {"late": (1100, 500), "faded": (1200, 700), "true": (1300, 1000)}
+    ends = {name: Endpoint(START + t * MS, cursor * MS) for name, (t, cursor) in at.items()}
+    assert [heard(end)[1].false_endpoints for end in ends.values()] == [1, 0, 0]
+    _, stamps, _ = heard(ends["late"], ends["true"])
+    assert (stamps.false_endpoints, stamps.endpoint_ns) == (1, START + 1300 * MS)
+
+
 def test_a_word_that_was_never_heard_has_no_lag_and_is_an_error() -> None:
     _, stamps, _ = heard(said(900, "one three", True))
     assert (stamps.words, stamps.word_errors) == (3, 1)

@@ -1,0 +1,161 @@
+"""Servers that would take our memory or our processor with them: the row is kept, it says why, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import harness.live.session
+import harness.rpc.stream
+import harness.wire.grpc_messages
+from harness.live.dialogue import Message, Script
+from harness.wire.hpack_blocks import literal
+from harness.wire.http2_frames import DATA, END_HEADERS, HEADERS, PING, frame, settings_frame
+from slo.records import Status
+from tests.e2e.grpc_bench import GrpcBench, messages, stream, unary
+from tests.e2e.test_grpc_misfortune import ANSWER, GOOD, goaway, greet, says
+from tests.e2e.test_grpc_misfortune import play as call_against
+from tests.e2e.test_websocket_transport import Bench, Peer, answer_and_finish, one
+from tests.e2e.test_websocket_transport import play as talk_to
+
+pytestmark = pytest.mark.e2e
+ASK = Script("/talk", frames=(Message(b"hello", True),), due_ns=(0,))
+MS = 1_000_000
+
+
+# -- WebSocket ----------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_would_never_end_is_refused_by_its_announced_length() -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.until()
+        await peer.text(b"half")
+        peer.writer.write(b"\x82\x7f" + (1 << 40).to_bytes(8, "big") + bytes(1000))
+        await peer.writer.drain()
+        await peer.more()
+
+    exchange, _ = one(ASK, serve, timeout_ns=2000 * MS)
+    assert exchange.status == Status.PROTOCOL
+    assert "1099511627776 bytes" in str(exchange.error)
+    assert exchange.body == b"half"
+
+
+def test_more_messages_than_a_session_may_have_end_it_and_those_before_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(harness.live.session, "MAX_MESSAGES", 1000)
+
+    async def serve(peer: Peer) -> None:
+        await peer.until()
+        peer.writer.write(b"\x82\x00" * 5000)  # empty ones: two bytes each
+        await peer.writer.drain()
+        await peer.more()
+
+    exchange, _ = one(ASK, serve, timeout_ns=2000 * MS)
+    assert (exchange.status, len(exchange.mark_ns)) == (Status.PROTOCOL, 1001)
+    assert "or 1000 messages in one session" in str(exchange.error)
+
+
+def test_a_server_that_pings_and_never_reads_fills_no_memory() -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.until()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        while not peer.writer.is_closing():
+            peer.writer.write((b"\x89\x7d" + bytes(125)) * 2000)
+            await peer.writer.drain()
+
+    exchange, _ = one(ASK, serve, timeout_ns=8000 * MS)
+    assert exchange.status == Status.PROTOCOL
+    assert "sends pings and does not read the answers" in str(exchange.error)
+
+
+def test_sessions_leave_nothing_behind_while_the_collector_is_off() -> None:
+    async def refuses(peer: Peer, head: bytes) -> None:
+        peer.writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
+        await peer.writer.drain()
+
+    async def silent(peer: Peer) -> None:
+        await peer.until_closed()
+
+    async def body(bench: Bench) -> None:
+        await bench.talk()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                await bench.talk()
+            await asyncio.sleep(0.06)  # the connect timeouts are over: nobody waits for these sessions
+            kinds = Counter(type(thing).__name__ for thing in gc.get_objects())
+        finally:
+            gc.enable()
+        for kind in ("Session", "Stream", "Player", "ClientProtocol", "Response"):
+            assert kinds[kind] <= 1, (kind, kinds[kind])
+
+    quick = {"connect_timeout_ns": 50 * MS, "timeout_ns": 10 * MS}
+    talk_to(ASK, answer_and_finish, body, connect_timeout_ns=50 * MS)
+    talk_to(ASK, answer_and_finish, body, connect_timeout_ns=50 * MS, raw=refuses)
+    talk_to(ASK, silent, body, **quick)
+
+
+# -- gRPC ---------------------------------------------------------------------------------------------------------
+
+
+def test_more_messages_than_a_call_may_have_end_it_and_those_before_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness.wire.grpc_messages, "MAX_MESSAGES", 1000)
+
+    async def body(bench: GrpcBench) -> None:
+        exchange = await bench.call(stream())
+        assert exchange.status == Status.PROTOCOL
+        assert exchange.error == "one call has more than 1000 messages"
+        assert len(messages(exchange)) > 1000
+
+    call_against(body, says(ANSWER, frame(DATA, 0, 1, bytes(5 * 3000))), timeout_ns=2000 * MS)
+
+
+def test_header_blocks_without_end_are_not_kept_without_end() -> None:
+    async def body(bench: GrpcBench) -> None:
+        exchange = await bench.call(unary())
+        assert exchange.status == Status.PROTOCOL
+        assert exchange.error == f"the server sent more than {harness.rpc.stream.MAX_BLOCKS} header blocks for one call"
+
+    interim = frame(HEADERS, END_HEADERS, 1, b"\x08\x03103" + literal("link", bytes(1000)))
+    call_against(body, says(interim * 500), timeout_ns=2000 * MS)
+
+
+@pytest.mark.parametrize("flood", [frame(PING, 0, 0, bytes(8)), settings_frame((4, 65_535))], ids=["ping", "settings"])
+def test_a_flood_that_wants_answers_and_gives_none_ends_the_connection(flood: bytes) -> None:
+    async def body(bench: GrpcBench) -> None:
+        exchange = await bench.call(unary())
+        assert exchange.status == Status.PROTOCOL
+        assert "pings and settings with nothing for a call" in str(exchange.error)
+
+    call_against(body, says(flood * 20_000), timeout_ns=5000 * MS)
+
+
+def test_pings_between_messages_are_no_flood() -> None:
+    async def body(bench: GrpcBench) -> None:
+        exchange = await bench.call(unary())
+        assert (exchange.error, messages(exchange)) == (None, [b"ok"])
+
+    pings = frame(PING, 0, 0, bytes(8)) * 6000
+    call_against(body, says(pings, GOOD[: len(ANSWER)], pings, GOOD[len(ANSWER) :]), timeout_ns=5000 * MS)
+
+
+def test_a_server_that_takes_no_call_and_says_goodbye_is_not_connected_to_for_ever() -> None:
+    async def script(reader: Any, writer: Any, number: int) -> None:
+        await greet(reader, writer, settings_frame((3, 0)))
+        await asyncio.sleep(0.005)
+        writer.write(goaway(0, 0))
+        await asyncio.sleep(5)
+
+    async def body(bench: GrpcBench) -> None:
+        exchange = await bench.call(unary())
+        assert exchange.status == Status.CONNECT
+        assert "the server refused the call on two connections" in str(exchange.error)
+        assert bench.client.stats()["connections_opened"] <= 3
+
+    call_against(body, script, timeout_ns=1000 * MS)
