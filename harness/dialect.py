@@ -104,6 +104,14 @@ def header_error(name: str, value: str) -> str | None:
     return None
 
 
+def checked_headers(value: dict[str, str]) -> dict[str, str]:
+    """An option that is headers, for a model's validator. Raises ValueError with every one that can't be sent."""
+    errors = [error for name, text in value.items() if (error := header_error(name, text))]
+    if errors:
+        raise ValueError("; ".join(errors))
+    return value
+
+
 def build_head(method: str, path: str, defaults: Mapping[str, str], extra: tuple[tuple[str, str], ...]) -> bytes:
     """The request line and headers; ``extra`` replaces a default of the same name, whatever its case.
 

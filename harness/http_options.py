@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness.body_template import BodyTemplate
-from harness.dialect import header_error
+from harness.dialect import checked_headers, header_error
 from harness.multipart_form import MultipartForm
 from harness.options import STRICT
 from harness.wire import pointer
@@ -82,13 +82,7 @@ class HttpOptions(BaseModel):
             pointer.parse_conditions(value)
         return value
 
-    @field_validator("headers")
-    @classmethod
-    def _headers(cls, value: dict[str, str]) -> dict[str, str]:
-        errors = [error for name, text in value.items() if (error := header_error(name, text))]
-        if errors:
-            raise ValueError("; ".join(errors))
-        return value
+    _headers = field_validator("headers")(checked_headers)
 
     @field_validator("content_type")
     @classmethod

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from harness.dialect import header_error
 
@@ -20,7 +21,7 @@ IMPLICIT_KEY = "PLIMSOLL_API_KEY"
 MASK = "[redacted]"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: A literal value of such a header is taken for a secret even when the file holds it in the clear.
-_SENSITIVE = re.compile(r"authorization|cookie|token|secret|password|api-?key|-key$", re.IGNORECASE)
+_SENSITIVE = re.compile(r"authorization|cookie|token|secret|password|api[-_]?key|(?:^|[-_])key$", re.IGNORECASE)
 _SCHEME = re.compile(r"^(?:bearer|basic|token|key)\s+", re.IGNORECASE)
 #: Shorter strings are words ("on", "eu"): replacing them would only garble messages.
 _SHORTEST = 6
@@ -100,6 +101,11 @@ def sensitive_values(headers: Iterable[tuple[str, str]]) -> frozenset[str]:
         if _SENSITIVE.search(name):
             values |= {value, _SCHEME.sub("", value)}
     return frozenset(value for value in values if len(value) >= _SHORTEST)
+
+
+def url_secrets(url: str) -> frozenset[str]:
+    """Credentials in a URL's query, such as ``?token=...``: by the names that would say credential of a header."""
+    return sensitive_values(parse_qsl(urlsplit(url).query))
 
 
 def _written(target: Mapping[str, Any], errors: list[str]) -> Iterator[tuple[str, str, str]]:

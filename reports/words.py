@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from reports import units
 from reports.accuracy import Accuracy
+from reports.measures import LIVE
 from reports.parts import Metric, Number, ObjectiveResult, Validity
 from reports.report import Report
 
@@ -119,6 +120,10 @@ _SPEECH = frozenset(
 )
 
 
+#: Times of a whole session.
+_WHOLE = frozenset({"e2e", "latency", "service_time", "ttfb"})
+
+
 def shown(report: Report, brief: bool = False) -> dict[str, Metric]:
     """The metrics a person wants in a table; ``brief``: in a terminal.
 
@@ -132,7 +137,12 @@ def shown(report: Report, brief: bool = False) -> dict[str, Metric]:
         asked = {part.indicator for part in report.verdict.objectives}
         asked |= {part.indicator for part in report.verdict.request_objectives}
         hidden |= (_READER | _SPEECH) - asked
-    return {name: metric for name, metric in report.metrics.items() if name not in hidden}
+    names = [name for name in report.metrics if name not in hidden]
+    if any(
+        name in report.metrics for name in LIVE
+    ):  # of a live session a latency is mostly the time that somebody spoke
+        names.sort(key=lambda name: name in _WHOLE)
+    return {name: report.metrics[name] for name in names}
 
 
 def observed(result: ObjectiveResult) -> str:

@@ -25,7 +25,7 @@ SESSION_TIMES = (
     "input_end_ns",  # the input's true end: the last frame's due time; for text and uploads the last write
     "first_partial_ns",  # first non-empty transcript of any kind
     "first_final_ns",  # first final transcript that is not empty
-    "final_ns",  # last message that made part of the transcript final
+    "final_ns",  # last message that made part of the transcript final; none where some of it never became so
     "endpoint_ns",  # the server said that the speaker had finished: first such event from the true speech end on
     "first_audio_ns",  # arrival of the first decoded audio sample
     "audible_ns",  # arrival of the chunk that holds the first audible sample

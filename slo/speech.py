@@ -67,11 +67,18 @@ def no_live_speech(records: Records) -> BoolArray:
 def heard_ns(records: Records) -> IntArray:
     """int64[n]: when the first audible sample is heard by someone who plays audio as it comes; -1 for an answer of silence.
 
-    Silence at the head of the answer is played before it; and it can't be heard before it is there.
+    Silence at the head of the answer is played before it; and it can't be heard before it is there. Where that silence came in
+    pieces with gaps, what is left of it behind a gap is played after the gap.
     """
-    first, silence, there = records["first_audio_ns"], records["leading_silence_ns"], records["audible_ns"]
+    first, there = records["first_audio_ns"], records["audible_ns"]
+    silence = np.maximum(records["leading_silence_ns"], 0)
     known = (first != -1) & (there != -1)
-    return np.where(known, np.maximum(first + np.maximum(silence, 0), there), -1)
+    audio, offsets = _beside_chunks(records, "chunk_audio_ns", 0)
+    row = np.repeat(np.arange(len(records)), np.diff(offsets))
+    running = np.concatenate(([0], np.cumsum(audio)))
+    left = silence[row] - (running[:-1] - running[offsets[:-1]][row])  # of the silence, when this chunk begins to play
+    played = _over_rows(np.maximum, np.where((audio > 0) & (left >= 0), records.chunk_ns + left, -1), offsets, -1)
+    return np.where(known, np.maximum(np.maximum(first + silence, there), played), -1)
 
 
 def playback(records: Records, prebuffer_ns: int = 0) -> Playback:

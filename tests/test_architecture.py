@@ -178,6 +178,30 @@ HOT = (
 )
 COLD_LIBRARIES = {"json", "orjson", "logging", "pydantic", "re", "rich", "yaml"}
 
+#: Rooms in which the same arguments give the same answer: no loop, no thread, no clock, no socket. What arrived and when is handed to them.
+PURE_ROOMS = ("scenarios/picture", "scenarios/sound", "scenarios/sources", "harness/speech", "harness/wire")
+#: room of the harness -> rooms and root modules that it may import. None knows a protocol (``clients``) or a command.
+HARNESS_ROOMS = {
+    "wire": {"wire", "exchange"},
+    "speech": {"speech", "dialect", "errors", "exchange", "live", "options", "outcome", "wire"},
+    "live": {
+        "live", "client", "clock", "dialect", "endpoint", "errors", "exchange", "options", "origin", "outcome", "secrets",
+        "speech", "stream", "wire",
+    },
+    "protos": {"protos", "body_template", "client", "errors", "exchange", "exit_codes", "rpc", "wire"},
+    "rpc": {
+        "rpc", "client", "clock", "endpoint", "errors", "exchange", "live", "options", "origin", "outcome", "protos",
+        "secrets", "speech", "stream", "vitals", "wire",
+    },
+}  # fmt: skip
+#: transport -> who may import it: a protocol asks for a client, and listing protocols loads no transport.
+TRANSPORTS = {
+    "harness.live.websocket": {"harness/live/client.py"},
+    "harness.live.session": {"harness/live/websocket.py"},
+    "harness.rpc.pool": {"harness/rpc/options.py"},
+    "harness.rpc.official": {"harness/rpc/options.py"},
+}
+
 JUNK_DRAWERS = {"utils", "util", "common", "core", "base", "helpers", "helper", "manager", "misc"}
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
@@ -252,6 +276,33 @@ def test_the_hot_path_parses_and_logs_nothing(module: str) -> None:
 def test_what_decides_in_the_reference_server_knows_no_loop_no_thread_and_no_clock(module: str) -> None:
     tops = {name.split(".")[0] for name in imports(ROOT / "reference_server" / f"{module}.py")}
     assert not tops & IMPURE_LIBRARIES
+
+
+@pytest.mark.parametrize("room", PURE_ROOMS)
+def test_what_reads_formats_and_sounds_knows_no_loop_no_thread_and_no_clock(room: str) -> None:
+    paths = [path for path in files() if path.relative_to(ROOT).as_posix().startswith(f"{room}/")]
+    assert paths
+    for path in paths:
+        tops = {name.split(".")[0] for name in imports(path)}
+        assert not tops & IMPURE_LIBRARIES, f"{path.relative_to(ROOT)} imports {sorted(tops & IMPURE_LIBRARIES)}"
+
+
+@pytest.mark.parametrize("room", sorted(HARNESS_ROOMS))
+def test_a_room_of_the_harness_knows_only_what_is_below_it(room: str) -> None:
+    modules = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in files()}
+    paths = sorted((ROOT / "harness" / room).rglob("*.py"))
+    assert paths
+    for path in paths:
+        known = {name.split(".")[1] for name in imports(path) & modules if name.startswith("harness.")}
+        assert known <= HARNESS_ROOMS[room], f"{path.relative_to(ROOT)} imports {sorted(known - HARNESS_ROOMS[room])}"
+
+
+@pytest.mark.parametrize("transport", sorted(TRANSPORTS))
+def test_a_transport_is_known_to_nobody_but_who_makes_its_client(transport: str) -> None:
+    assert (ROOT / (transport.replace(".", "/") + ".py")).is_file()
+    found = {path.relative_to(ROOT).as_posix() for path in files() if transport in imports(path)}
+    assert found
+    assert found <= TRANSPORTS[transport]
 
 
 def server_imports(folder: str) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,6 @@ its queue, and their latencies would be each other's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
@@ -21,7 +20,7 @@ from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import after_speech, fault_in, kind_of, ns_of, text_at
-from harness.options import STRICT, accept, problems
+from harness.options import STRICT, accept, checked, problems
 from harness.secrets import sensitive_values
 from harness.speech.account import Account, objects_in, recognised, synthesised, value_of
 from harness.speech.codecs import decoder
@@ -79,7 +78,7 @@ class TurnOptions(BaseModel):
 class SpeechOptions(BaseModel):
     """Options of ``cartesia-tts``. The model is ``target.model``, ``sonic-3`` if none is given.
 
-    ``words_per_s``: null feeds the text at once, a number word by word, as a language model would write it.
+    ``words_per_second``: null feeds the text at once, a number word by word, as a language model would write it.
     """
 
     model_config = STRICT
@@ -87,7 +86,7 @@ class SpeechOptions(BaseModel):
     encoding: Encoding = "pcm_s16le"
     sample_rate: int = Field(default=24_000, ge=8000, le=48_000)
     language: str | None = "en"
-    words_per_s: float | None = Field(default=None, gt=0, le=1000)
+    words_per_second: float | None = Field(default=None, gt=0, le=1000)
     max_buffer_delay_ms: int | None = Field(default=None, ge=0, le=5000)
     add_timestamps: bool = False
     generation: dict[str, Any] = Field(default={}, description="further members of each request")
@@ -238,7 +237,7 @@ class SpeechDialogue:
 
     def encode(self, payload: Payload) -> Script:
         text = text_of(payload, "cartesia-tts")
-        pieces = feed(text, self._options.words_per_s, _MOST_CHARACTERS)
+        pieces = feed(text, self._options.words_per_second, _MOST_CHARACTERS)
         context = str(uuid5(NAMESPACE_URL, text))
         fed = len(pieces) > 1
         frames = [self._piece(context, piece, goes_on=fed) for _, piece in pieces]
@@ -273,15 +272,8 @@ class SpeechDialogue:
         synthesised(exchange, tell, self._secrets)
 
 
-def _checked(model: type[RecognitionOptions] | type[TurnOptions]) -> Callable[[Mapping[str, Any]], list[str]]:
-    def check(options: Mapping[str, Any]) -> list[str]:
-        found = problems(model, options)
-        if found:
-            return found
-        given = accept(model, options)
-        return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate)
-
-    return check
+def _mistakes(given: RecognitionOptions | TurnOptions) -> list[str]:
+    return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate)
 
 
 PROTOCOLS = (
@@ -289,7 +281,7 @@ PROTOCOLS = (
         "cartesia-stt",
         "Cartesia speech to text, finalized by the client",
         websocket_built(RecognitionDialogue),
-        _checked(RecognitionOptions),
+        checked(RecognitionOptions, _mistakes),
         streaming=True,
         source="audio",
         options=RecognitionOptions,
@@ -298,7 +290,7 @@ PROTOCOLS = (
         "cartesia-turns",
         "Cartesia speech to text that detects turns",
         websocket_built(TurnDialogue),
-        _checked(TurnOptions),
+        checked(TurnOptions, _mistakes),
         streaming=True,
         source="audio",
         options=TurnOptions,

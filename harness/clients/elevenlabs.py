@@ -162,14 +162,14 @@ class ScribeDialogue:
 class SpeechOptions(BaseModel):
     """Options of ``elevenlabs-tts``. The model is ``target.model``, ``eleven_flash_v2_5`` if none is given.
 
-    ``words_per_s``: null feeds the text at once, a number word by word, as a language model would write it.
+    ``words_per_second``: null feeds the text at once, a number word by word, as a language model would write it.
     ``chunk_length_schedule``: how many characters the service waits for before each piece of speech; null leaves its own.
     """
 
     model_config = STRICT
     voice: str = Field(default="21m00Tcm4TlvDq8ikWAM", min_length=1)
     output_format: str = Field(default="pcm_24000", pattern=r"^(pcm|ulaw|alaw|mp3)_\d+(_\d+)?$")
-    words_per_s: float | None = Field(default=None, gt=0, le=1000)
+    words_per_second: float | None = Field(default=None, gt=0, le=1000)
     auto_mode: bool | None = None
     inactivity_timeout: int | None = Field(default=None, ge=1, le=180)
     sync_alignment: bool | None = None
@@ -216,7 +216,7 @@ class SpeechDialogue:
 
     def encode(self, payload: Payload) -> Script:
         options = self._options
-        pieces = feed(text_of(payload, "elevenlabs-tts"), options.words_per_s, _MOST_CHARACTERS)
+        pieces = feed(text_of(payload, "elevenlabs-tts"), options.words_per_second, _MOST_CHARACTERS)
         closing_ns = pieces[-1][0]
         return Script(
             self._path,

@@ -60,13 +60,13 @@ class RecognitionOptions(BaseModel):
 class SpeechOptions(BaseModel):
     """Options of ``kyutai-tts``.
 
-    The text goes out in single words, as the server takes it. ``words_per_s``: null sends all at once, a number word by word, as a language
+    The text goes out in single words, as the server takes it. ``words_per_second``: null sends all at once, a number word by word, as a language
     model would write them. ``voice`` null leaves the server's own.
     """
 
     model_config = STRICT
     voice: str | None = None
-    words_per_s: float | None = Field(default=None, gt=0, le=1000)
+    words_per_second: float | None = Field(default=None, gt=0, le=1000)
     query: dict[str, str | int | float | bool] = {}
     path: str | None = Field(default=None, pattern=r"^/")
 
@@ -193,7 +193,7 @@ class SpeechDialogue:
         self._path = request_target(target.url, "/api/tts_streaming", options.path, query)
 
     def encode(self, payload: Payload) -> Script:
-        text, speed = text_of(payload, "kyutai-tts"), self._options.words_per_s
+        text, speed = text_of(payload, "kyutai-tts"), self._options.words_per_second
         # Always cut into words; without a speed they are all due at once.
         pieces = [(due_ns if speed else 0, word) for due_ns, word in feed(text, speed or 1.0, _LONGEST_WORD)]
         return Script(

@@ -20,6 +20,7 @@ from harness.client import Client, ProtocolSpec, Target
 from harness.dialect import HttpRequest, build_head, join_path, split_url
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.json_stream import checked_extra
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.wire import fold, sse, tokens
@@ -32,14 +33,7 @@ _ERROR_LINE = re.compile(rb"(?:^|[\r\n])error: ?([^\r\n]+)")
 
 
 def _checked_extra(extra: dict[str, Any]) -> dict[str, Any]:
-    own = sorted(_OWN_FIELDS & extra.keys())
-    if own:
-        raise ValueError(f"it may not set {', '.join(own)}. Use the options, target.model or the payload source")
-    try:
-        orjson.dumps(extra)
-    except TypeError as error:
-        raise ValueError(f"it can't be written as JSON ({error}). Use strings, numbers, lists and mappings") from None
-    return extra
+    return checked_extra(extra, _OWN_FIELDS)
 
 
 class GenerationOptions(BaseModel):

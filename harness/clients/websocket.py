@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from harness import outcome
 from harness.body_template import BodyTemplate
 from harness.client import ProtocolSpec, Target
-from harness.dialect import header_error, split_url
+from harness.dialect import checked_headers, split_url
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.live.client import websocket_built
@@ -106,13 +106,7 @@ class WebSocketOptions(BaseModel):
             BodyTemplate(text)
         return value
 
-    @field_validator("headers")
-    @classmethod
-    def _headers(cls, value: dict[str, str]) -> dict[str, str]:
-        errors = [error for name, text in value.items() if (error := header_error(name, text))]
-        if errors:
-            raise ValueError("; ".join(errors))
-        return value
+    _headers = field_validator("headers")(checked_headers)
 
     @model_validator(mode="after")
     def _together(self) -> WebSocketOptions:

@@ -204,7 +204,7 @@ class Session:
         exchange.headers_ns = t_ns
         exchange.headers = [(name.lower().encode(), value.encode()) for name, value in event.headers.raw_items()]
         failure = self._protocol.handshake_exc
-        if failure is not None or self._protocol.state is not OPEN:
+        if failure is not None:  # the state says less: a close may have come in the same read
             self._refused(event, failure, t_ns)
             return
         self.upgraded = True
@@ -357,7 +357,7 @@ class Session:
         # The library's parser and the errors that it keeps hold their protocol, and the collector is off during a run.
         failure: BaseException | None = self._protocol.handshake_exc or self._protocol.parser_exc
         while failure is not None:
-            failure.__traceback__ = None
+            failure.__traceback__, failure.args = None, ()
             vars(failure).clear()
             failure = failure.__cause__
         vars(self._protocol).clear()

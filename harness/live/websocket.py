@@ -24,6 +24,7 @@ from harness.live.dialogue import Dialogue, Script
 from harness.live.flights import Flights
 from harness.live.session import MAX_BODY, Prepared, Session, frame_of
 from harness.origin import locate, origin_of
+from harness.secrets import redact, sensitive_values, url_secrets
 from harness.stream import Readers
 from scenarios.payload import Payload
 
@@ -39,6 +40,7 @@ class WebSocketClient:
         self.clock = clock
         self.dialogue = dialogue
         self._origin = origin_of(target.url)
+        self._secrets = sensitive_values(target.headers) | url_secrets(target.url)
         self._flights = Flights(clock, self.cancel)
         self._sessions: set[Session] = set()
         self._waiting: deque[Exchange] = deque()
@@ -124,6 +126,8 @@ class WebSocketClient:
 
     def settle(self, exchange: Exchange) -> None:
         self.dialogue.settle(exchange)
+        if exchange.error:  # a server may say back what it was given, in a refusal or as it closes
+            exchange.error = redact(exchange.error, self._secrets)
 
     def cancel(self, exchange: Exchange, status: int, error: str) -> None:
         if not exchange.on_wire:

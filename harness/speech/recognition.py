@@ -52,6 +52,7 @@ def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Even
     stamps = exchange.session if exchange.session is not None else SessionStamps()
     exchange.session = stamps
     segments: dict[int, str] = {}
+    final: set[int] = set()
     running = _Running()
     chunks, cursors = array("q"), array("q")
     stamps.n_partials = 0
@@ -67,10 +68,13 @@ def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Even
         if stamps.first_partial_ns < 0:
             stamps.first_partial_ns = event.t_ns
         if event.final:
+            final.add(event.segment)
             stamps.final_ns = event.t_ns
             stamps.first_final_ns = stamps.first_final_ns if stamps.first_final_ns >= 0 else event.t_ns
         else:
             stamps.n_partials += 1
+    if any(text and key not in final for key, text in segments.items()):
+        stamps.final_ns = -1  # the end of the text was never made final: no earlier final covers it
     exchange.chunk_ns, exchange.n_chunks, stamps.chunk_cursor_ns = chunks, len(chunks), cursors
     stamps.n_revised = running.revised
     _put_endpoints(stamps, [event for event in events if isinstance(event, Endpoint)])

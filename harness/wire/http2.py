@@ -169,7 +169,6 @@ class Session:
         return self._next_id > _LAST_ID
 
     def open(self) -> None:
-        """Write the client's preface."""
         self._write(OPENING)
 
     def close(self) -> None:
@@ -367,9 +366,8 @@ class Session:
     def _answer(self, text: bytes) -> None:
         self.answers += 1
         if self.answers > MAX_ANSWERS:
-            raise WireError(
-                f"the server sent {MAX_ANSWERS} pings and settings with nothing for a call", ENHANCE_YOUR_CALM
-            )
+            what = f"{MAX_ANSWERS} pings and settings with nothing for a call"
+            raise WireError(f"the server sent {what}", ENHANCE_YOUR_CALM)
         self._write(text)
 
     def on_goaway(self, last: int, code: int, text: str, t_ns: int) -> None:

@@ -172,9 +172,8 @@ def _asked(base: Arm, quantities: Sequence[Quantity] | None, policy: _Policy) ->
     """By the base alone: what the candidate failed to measure must not change how the rest is judged."""
     if quantities is not None:
         return list(quantities)
-    streamed = any("p50(ttft)" in run.readings and run.readings["p50(ttft)"].n for run in base.runs)
     found = []
-    for quantity in usual(streamed):
+    for quantity in usual(lambda key: any(key in run.readings and run.readings[key].n for run in base.runs)):
         known = not np.isnan(base.values(quantity)).all()
         testable = quantity.quantile is not None or quantity.statistic == "ratio"
         if known and (testable or not policy.single_run):

@@ -8,7 +8,7 @@ compared here, and nothing is promised.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -22,6 +22,16 @@ _SHAPE = re.compile(r"\s*([a-z]+[0-9.]*)\s*\(\s*(\w+)\s*\)\s*(?:(?:±|\+-)?\s*([
 #: Compared when nobody says what: six at most, so that five runs an arm can still decide (see ``slo.comparison.ranks``).
 STREAMED = ("p50(ttft)", "p99(ttft)", "p99(tpot)", "p99(latency)", "rate(output_tokens)", "ratio(error)")
 WHOLE = ("p50(latency)", "p99(latency)", "rate(ok)", "ratio(error)")
+#: Of live speech and of speech that is made: a latency is mostly playing time there.
+SPOKEN = (
+    "p50(first_partial)",
+    "p99(first_partial)",
+    "p50(finalization)",
+    "p99(finalization)",
+    "mean(wer)",
+    "ratio(error)",
+)
+HEARD = ("p50(first_audio_perceived)", "p99(first_audio_perceived)", "mean(stall_ratio)", "rate(ok)", "ratio(error)")
 
 
 class QuantityError(ValueError):
@@ -73,6 +83,8 @@ def parse(text: str) -> Quantity:
             raise QuantityError([f"{text!r}: {statistic}({name}) is not known; {statistic} is of {', '.join(known)}"])
         unit = "ratio" if statistic == "ratio" else "per_s"
         return Quantity(statistic, name, None, "lower" if name in BAD_RATIOS else "higher", unit, tolerance)
+    if statistic == "accuracy":
+        raise QuantityError([f"{text!r}: accuracy is judged run by run. Of words compare mean(wer)"])
     indicators = catalogue()
     if name not in indicators or name == "error":
         allowed = ", ".join(known for known in indicators if known != "error")
@@ -111,11 +123,13 @@ def parse_all(texts: Sequence[str]) -> tuple[Quantity, ...]:
     return tuple(quantities)
 
 
-def usual(streamed: bool) -> tuple[Quantity, ...]:
-    """What is compared when nobody says what: of answers that stream, or of answers that come whole."""
-    return parse_all(STREAMED if streamed else WHOLE)
+def usual(has: Callable[[str], bool]) -> tuple[Quantity, ...]:
+    """What is compared when nobody says what: of speech, of answers that stream, or of answers that come whole, whichever the
+    first quantity says that there is.
+    """
+    return parse_all(next((texts for texts in (SPOKEN, HEARD, STREAMED) if has(texts[0])), WHOLE))
 
 
 def every_usual() -> tuple[Quantity, ...]:
     """All that ``usual`` may ask for: what a sample of a run should hold."""
-    return parse_all(tuple(dict.fromkeys(STREAMED + WHOLE)))
+    return parse_all(tuple(dict.fromkeys(SPOKEN + HEARD + STREAMED + WHOLE)))

@@ -4,8 +4,8 @@ stopped.
 The end of speech comes from the clip's labels. What the endpointer waits to be sure is in it, unless the protocol
 commits the audio by itself at the end: which of the two is a setting of the target, so compare only like with like.
 Only for audio sent at 1x. A negative value: the text was final before the labelled end. A success without a final
-transcript ranks as +inf where others have one, and so does a failed request. Source: Pipecat (TTFS, last segment),
-Coval (TTFS).
+transcript, or with one that leaves words open, ranks as +inf where others have one, and so does a failed request.
+Source: Pipecat (TTFS, last segment), Coval (TTFS).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """first_audio_perceived = first audible sample heard - due, in ns: when a listener hears a voice.
 
 First arrival plus the silence before the first audible sample (10 ms of more than 1 % of full scale), since a player
-has to play it; not before that sample has arrived. A player's own buffer is not in it. An answer of silence ranks as
+has to play it, gaps in it included; not before that sample has arrived. A player's own buffer is not in it. An answer of silence ranks as
 +inf where others were heard, and so does a failed request. Source: Coval (TTFA with leading silence).
 """
 
@@ -28,8 +28,16 @@ INDICATOR = Indicator(
     unit="ns",
     better="lower",
     scope="request",
-    needs=("due_ns", "first_audio_ns", "leading_silence_ns", "audible_ns", "media_out_ns"),
-    formula="max(first_audio + leading_silence, audible) - due",
+    needs=(
+        "due_ns",
+        "first_audio_ns",
+        "leading_silence_ns",
+        "audible_ns",
+        "chunk_ns",
+        "chunk_audio_ns",
+        "media_out_ns",
+    ),
+    formula="max(chunk[i] + leading_silence left before chunk i, audible) - due",
     source="Coval (TTFA with leading silence)",
     summary="from when the request was due until a voice is heard, leading silence included",
     compute=_compute,

@@ -64,10 +64,10 @@ class Case:
 
 CASES = (
     Case("elevenlabs", "elevenlabs-scribe"),
-    Case("elevenlabs", "elevenlabs-tts", {"words_per_s": 50.0}),
+    Case("elevenlabs", "elevenlabs-tts", {"words_per_second": 50.0}),
     Case("cartesia", "cartesia-stt"),
     Case("cartesia", "cartesia-turns"),
-    Case("cartesia", "cartesia-tts", {"words_per_s": 50.0}, faults_after=3),
+    Case("cartesia", "cartesia-tts", {"words_per_second": 50.0}, faults_after=3),
     Case("vosk", "vosk"),
     Case("sherpa", "sherpa-onnx"),
     Case("whisperlive", "whisperlive", {"audio": {"frame": "64ms"}}, faults_after=6),
@@ -276,7 +276,7 @@ def test_a_session_says_what_the_server_wants_and_its_stamps_are_the_servers(cas
 
 def test_text_is_fed_at_the_speed_that_was_asked_for() -> None:
     for fake, protocol in (("elevenlabs", "elevenlabs-tts"), ("cartesia", "cartesia-tts"), ("kyutai", "kyutai-tts")):
-        _, log = one(Case(fake, protocol, {"words_per_s": 20.0}))
+        _, log = one(Case(fake, protocol, {"words_per_second": 20.0}))
         at = [entry["t_ns"] for entry in log if entry["kind"] == "text" and entry["text"].strip()]
         assert len(at) == 3
         assert all(35 * MS < gap < 90 * MS for gap in np.diff(at).tolist())

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import uvloop
 
 import harness.live.session
 import harness.rpc.stream
@@ -21,6 +22,7 @@ from tests.e2e.test_grpc_misfortune import ANSWER, GOOD, goaway, greet, says
 from tests.e2e.test_grpc_misfortune import play as call_against
 from tests.e2e.test_websocket_transport import Bench, Peer, answer_and_finish, one
 from tests.e2e.test_websocket_transport import play as talk_to
+from tests.raw_server import raw_server
 
 pytestmark = pytest.mark.e2e
 ASK = Script("/talk", frames=(Message(b"hello", True),), due_ns=(0,))
@@ -159,3 +161,37 @@ def test_a_server_that_takes_no_call_and_says_goodbye_is_not_connected_to_for_ev
         assert bench.client.stats()["connections_opened"] <= 3
 
     call_against(body, script, timeout_ns=1000 * MS)
+
+
+# -- secrets ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["refusal", "close"])
+def test_a_key_in_the_url_or_a_header_that_the_server_says_back_is_not_in_the_error(how: str) -> None:
+    said = b"bad key: query-secret-1 header-secret-2"
+
+    async def raw(peer: Peer, head: bytes) -> None:
+        if how == "refusal":
+            peer.writer.write(b"HTTP/1.1 401 No\r\ncontent-length: %d\r\n\r\n%b" % (len(said), said))
+            return
+        await peer.accept(head)
+        peer.protocol.send_close(1008, said.decode())
+        await peer.flush()
+
+    async def main() -> str:
+        async def serve(head: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+            await raw(Peer(reader, writer), head)
+
+        async with raw_server(serve) as url:
+            bench = Bench(f"{url}/?api_key=query-secret-1", ASK, headers=(("x-api-key", "header-secret-2"),))
+            await bench.client.open(0)
+            try:
+                exchange = await bench.talk()
+                bench.client.settle(exchange)
+            finally:
+                await bench.client.close()
+                bench.clock.close()
+        return str(exchange.error)
+
+    error = uvloop.run(main())
+    assert "bad key: [redacted] [redacted]" in error

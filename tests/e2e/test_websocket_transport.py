@@ -6,6 +6,8 @@ Real sockets, real time; each test is over in well under two seconds.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import socket
 import ssl
 import struct
 import time
@@ -503,6 +505,37 @@ def test_a_peer_that_stops_reading_shows_in_the_unsent_bytes() -> None:
     assert exchange.status == Status.TIMEOUT
     assert exchange.session is not None
     assert exchange.session.unsent_bytes > 1_000_000
+
+
+def test_nothing_that_a_server_said_unasked_is_older_than_the_handshake() -> None:
+    """As a gRPC server does, whose port was given by mistake: its first bytes come with the connection."""
+    found: list[Exchange] = []
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def greet() -> None:
+                for _ in range(20):
+                    with listening.accept()[0] as connection:
+                        connection.sendall(b"220 mail.example\r\n")
+                        connection.settimeout(2)
+                        while connection.recv(4096):
+                            """Until the client has gone."""
+
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                greeting = pool.submit(greet)
+                bench = Bench(f"http://127.0.0.1:{listening.getsockname()[1]}", ASK)
+                await bench.client.open(0)
+                try:
+                    found.extend([await bench.talk() for _ in range(20)])
+                finally:
+                    await bench.client.close()
+                    bench.clock.close()
+                greeting.result()
+
+    uvloop.run(main())
+    assert {exchange.status for exchange in found} == {Status.PROTOCOL}
+    assert all(exchange.sent_ns <= exchange.first_byte_ns <= exchange.done_ns for exchange in found)
 
 
 def test_tls_sessions_work_and_are_stamped_by_the_kernel(tmp_path: Any) -> None:

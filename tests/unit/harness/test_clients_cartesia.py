@@ -93,9 +93,9 @@ def test_a_turn_that_ends_after_speech_is_the_endpoint_and_an_eager_end_is_none(
 
 
 def test_one_context_is_fed_until_it_does_not_continue() -> None:
-    fed = [json.loads(one.data) for one in speech(words_per_s=2.0).encode(TEXT).frames]
+    fed = [json.loads(one.data) for one in speech(words_per_second=2.0).encode(TEXT).frames]
     assert [(one["transcript"], one["continue"]) for one in fed] == [("mind ", True), ("the ", True), ("gap", True)]
-    (last,) = speech(words_per_s=2.0).encode(TEXT).closing
+    (last,) = speech(words_per_second=2.0).encode(TEXT).closing
     assert (json.loads(last.data)["transcript"], json.loads(last.data)["continue"]) == ("", False)
     assert len({one["context_id"] for one in [*fed, json.loads(last.data)]}) == 1
     assert (fed[0]["model_id"], fed[0]["voice"]["mode"], fed[0]["output_format"]["container"]) == (
@@ -136,7 +136,7 @@ def test_errors_have_their_status_and_their_words() -> None:
 def test_wrong_options_are_all_named() -> None:
     stt, _, tts = cartesia.PROTOCOLS
     assert len(stt.check({"encoding": "opus", "finish": []})) == 2
-    assert len(tts.check({"words_per_s": 0.0, "sampl_rate": 1})) == 2
+    assert len(tts.check({"words_per_second": 0.0, "sampl_rate": 1})) == 2
 
 
 KINDS = ["transcript", "turn.update", "turn.end", "chunk", "done", "error", "connected"]

@@ -137,7 +137,7 @@ def test_voice_activity_wants_real_time() -> None:
 
 
 def test_text_is_opened_with_a_space_fed_and_ended_with_nothing() -> None:
-    talk = speech(words_per_s=4.0, chunk_length_schedule=[50], voice="v/1", try_trigger_generation=True)
+    talk = speech(words_per_second=4.0, chunk_length_schedule=[50], voice="v/1", try_trigger_generation=True)
     script = talk.encode(TEXT)
     assert script.path.startswith("/v1/text-to-speech/v%2F1/stream-input?model_id=eleven_flash_v2_5")
     assert json.loads(script.opening[0].data) == {"text": " ", "generation_config": {"chunk_length_schedule": [50]}}

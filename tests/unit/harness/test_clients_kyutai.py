@@ -81,7 +81,7 @@ def test_words_only_come_on_and_the_marker_says_that_none_is_missing() -> None:
 
 
 def test_text_goes_out_in_words_and_sound_comes_back() -> None:
-    script = speech(words_per_s=2.0, voice="x/y").encode(TEXT)
+    script = speech(words_per_second=2.0, voice="x/y").encode(TEXT)
     assert script.path == "/api/tts_streaming?voice=x%2Fy&format=PcmMessagePack"
     assert [msgpack.unpackb(frame.data)["text"] for frame in script.frames] == ["mind", "the", "gap"]
     assert list(script.due_ns) == [0, 500 * MS, 1000 * MS]

@@ -109,7 +109,8 @@ def test_texts_by_path_are_transcripts_with_finals_segments_and_cursors() -> Non
     stamps = exchange.session
     assert stamps is not None
     assert exchange.status == Status.OK
-    assert (stamps.first_partial_ns, stamps.final_ns, stamps.n_partials) == (2 * MS, 3 * MS, 2)
+    assert (stamps.first_partial_ns, stamps.first_final_ns, stamps.n_partials) == (2 * MS, 3 * MS, 2)
+    assert stamps.final_ns == -1  # "two" was still open
     assert (stamps.words, stamps.word_errors) == (2, 0)
     assert stamps.chunk_cursor_ns.tolist() == [500 * MS, 750 * MS, -1]
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import recorder, segments
-from harness.exchange import Exchange
-from harness.recorder import Recorder, spread, spread_quantile
+from harness.exchange import Exchange, SessionStamps
+from harness.recorder import FRESH, Fresh, Recorder, spread, spread_quantile
 from harness.segments import SegmentWriter, read_segment, read_segments, write_segment
 from slo.contradictions import find
 from slo.records import Records, Status, concat
+from slo.session_columns import PACE_CAPTURE, PACE_FILE
 from tests.virtual_time import VirtualClock
 
 MS = 1_000_000
@@ -221,3 +222,28 @@ def test_the_live_histogram_is_within_its_bin_of_the_exact_quantile(values: list
     exact = sorted(values)[max(0, -int(-p * len(values) // 1) - 1)]
     live = spread_quantile(spread(values), p)
     assert exact / 1.05 <= live <= exact * 1.05
+
+
+def spoken(pace: int) -> Exchange:
+    exchange = finished(0, 0)
+    stamps = exchange.session = SessionStamps()
+    stamps.pace, stamps.speech_start_ns, stamps.speech_end_ns = pace, 2 * MS, 5 * MS
+    stamps.first_partial_ns, stamps.final_ns, stamps.first_audio_ns, stamps.audible_ns = 3 * MS, 7 * MS, 8 * MS, 9 * MS
+    return exchange
+
+
+def test_of_live_speech_the_display_gets_what_is_waited_for_and_not_the_time_that_somebody_spoke() -> None:
+    fresh = Fresh()
+    fresh.add(spoken(PACE_CAPTURE))
+    assert {name: list(getattr(fresh, name)) for name in FRESH if len(getattr(fresh, name))} == {
+        "first_partial": [MS],
+        "finalization": [2 * MS],
+        "voice_to_voice": [4 * MS],
+    }
+
+
+def test_of_speech_that_nobody_speaks_live_the_display_gets_the_first_audio_and_the_latency() -> None:
+    fresh = Fresh()
+    fresh.add(spoken(PACE_FILE))
+    assert (list(fresh.first_audio), list(fresh.latency)) == ([8 * MS], [9 * MS])
+    assert not len(fresh.first_partial)

@@ -69,6 +69,15 @@ def test_words_taken_back_are_revised_words() -> None:
     assert stamps.n_revised == 2
 
 
+def test_a_final_that_leaves_words_open_is_not_the_last_one() -> None:
+    opened = (said(450, "one", final=True), said(950, "two three", segment=1))
+    _, stamps, transcript = heard(*opened)
+    assert transcript == "one two three"
+    assert (stamps.first_final_ns, stamps.final_ns) == (START + 450 * MS, -1)
+    assert heard(*opened, said(990, "", final=True, segment=1))[1].final_ns == START + 450 * MS  # taken back
+    assert heard(*opened, said(990, "two three", final=True, segment=1))[1].final_ns == START + 990 * MS
+
+
 def test_a_word_put_in_front_of_others_leaves_them_standing() -> None:
     _, stamps, _ = heard(said(650, "two"), said(850, "two three"), said(950, "one two three", True))
     assert stamps.n_revised == 0

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from made_reports import records, report
 
+from reports import words
 from reports.format import formats
+from reports.page.content import content
 from reports.page.speech import speech_panel
 from reports.report import Report, build
 from reports.speech import Speech, facts, tables
@@ -142,6 +144,26 @@ def test_the_metrics_of_speech_stand_in_the_order_of_a_session() -> None:
         "wer",
     ]
     assert [name for name in names if name in wanted] == wanted
+
+
+def test_charts_and_tiles_of_live_speech_are_of_what_is_waited_for_and_not_of_the_time_that_somebody_spoke() -> None:
+    whole = made(sessions())
+    page = content(whole)
+    assert [chart.title for chart in page["curves"]] == ["Live speech by percentile", "First sound by percentile"]
+    assert [tile["name"] for tile in page["tiles"]] == [
+        "Completed", "First partial p99", "Finalization p99", "Voice to voice p99", "First audible p99", "Failed",
+    ]  # fmt: skip
+    assert whole.charts.heatmap is not None
+    assert whole.charts.heatmap.metric == "voice_to_voice"
+    assert whole.charts.timeline is not None
+    assert "latency" not in whole.charts.timeline.bands
+    assert list(words.shown(whole))[:2] == ["session_ready", "first_partial"]
+
+
+def test_charts_of_audio_sent_as_files_are_of_the_latency() -> None:
+    page = content(made(sessions(pace=PACE_FILE, first_audio_ns=-1, audible_ns=-1, media_out_ns=-1)))
+    assert [chart.title for chart in page["curves"]] == ["Latency by percentile"]
+    assert "Latency p99" in [tile["name"] for tile in page["tiles"]]
 
 
 def test_an_objective_on_the_pooled_rate_is_judged_beside_the_others() -> None:

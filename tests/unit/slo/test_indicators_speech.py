@@ -135,8 +135,19 @@ def test_a_session_that_only_listened_awaits_no_audio() -> None:
 
 
 def test_leading_silence_is_heard_before_the_voice_but_a_late_chunk_is_not_heard_early() -> None:
-    assert values("voice_to_voice", listened(leading_silence_ns=400 * MS)) == [600 * MS]
+    assert values("voice_to_voice", listened(leading_silence_ns=90 * MS)) == [290 * MS]
     assert values("voice_to_voice", listened(leading_silence_ns=100 * MS, audible_ns=3900 * MS)) == [1100 * MS]
+
+
+def test_silence_behind_a_gap_is_played_after_the_gap() -> None:
+    # 100 ms of it at 3000, 50 ms more in a chunk that was 50 ms late: the voice begins at 3200 and not at 3150.
+    gap = listened(leading_silence_ns=150 * MS, audible_ns=3150 * MS)
+    assert values("voice_to_voice", concat([gap, listened(chunks=[[]], ragged={}), gap])) == [
+        400 * MS,
+        210 * MS,
+        400 * MS,
+    ]
+    assert values("first_audio_perceived", gap) == [3200 * MS]
 
 
 def test_a_first_final_before_the_end_gives_way_to_the_last_one() -> None:

@@ -52,11 +52,19 @@ def test_all_bad_quantities_are_named_at_once_with_what_to_write() -> None:
 
 
 def test_the_usual_quantities_can_be_decided_by_five_runs() -> None:
-    for streamed in (True, False):
-        keys = [str(q) for q in usual(streamed)]
-        base = arm("b", dict.fromkeys(keys, [0.1] * 5))
-        assert all(not e.runs_needed for e in compare(base, [base], usual(streamed)).candidates[0].effects)
-    assert set(usual(True)) | set(usual(False)) == set(every_usual())
+    kinds = [usual(first.__eq__) for first in ("p50(first_partial)", "p50(first_audio_perceived)", "p50(ttft)", "")]
+    assert len(set(kinds)) == 4
+    for quantities in kinds:
+        base = arm("b", dict.fromkeys(map(str, quantities), [0.1] * 5))
+        assert all(not e.runs_needed for e in compare(base, [base], quantities).candidates[0].effects)
+    assert {quantity for quantities in kinds for quantity in quantities} == set(every_usual())
+
+
+def test_runs_of_live_speech_are_not_compared_by_the_time_that_somebody_spoke() -> None:
+    base = arm("b", {str(q): BASE for q in every_usual()})
+    compared = {str(e.quantity) for e in compare(base, [base]).candidates[0].effects}
+    assert {"p99(first_partial)", "p99(finalization)", "mean(wer)"} <= compared
+    assert not any("latency" in name for name in compared)
 
 
 # -- outcomes -----------------------------------------------------------------------------------------------------
@@ -191,7 +199,7 @@ def test_a_regression_of_one_quantity_is_not_excused_by_losing_an_improvement_of
 def test_the_usual_quantities_are_taken_by_what_was_measured_and_the_rest_is_no_reason_to_stop() -> None:
     whole = arm("a", {"p50(latency)": BASE, "p99(latency)": BASE, "rate(ok)": BASE, "ratio(error)": [0.0] * 5})
     seen = compare(whole, [whole])
-    assert [str(e.quantity) for e in seen.candidates[0].effects] == [str(q) for q in usual(False)]
+    assert [str(e.quantity) for e in seen.candidates[0].effects] == [str(q) for q in usual("".__eq__)]
     assert seen.outcome == "INDISTINGUISHABLE"
 
 
