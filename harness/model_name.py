@@ -11,9 +11,9 @@ import json
 
 from harness.client import Target
 from harness.clock import LoopClock
-from harness.dialect import HttpRequest, build_head, join_path
 from harness.exchange import Exchange
-from harness.http_pool import HttpClient
+from harness.http.dialect import HttpRequest, build_head, join_path
+from harness.http.pool import HttpClient
 from harness.live.handshake import http_url
 from scenarios.payload import Payload
 

@@ -2,8 +2,8 @@
 
 ``harness/engine/*.c`` sends, stamps and frames cleartext HTTP/1.1 in a thread without the interpreter lock; this module
 gives it the load, turns what it hands back into exchanges for the dialect to settle, and names its errors in the words of
-``harness/http_pool.py``. Where the extension is not compiled, or the target is TLS or no HTTP, ``attach`` says None (and
-``why_not`` the reason): the Python engine (``issuer.py``, ``http_pool.py``) does the same work.
+``harness/http/pool.py``. Where the extension is not compiled, or the target is TLS or no HTTP, ``attach`` says None (and
+``why_not`` the reason): the Python engine (``issuer.py``, ``http/pool.py``) does the same work.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.client import Target
 from harness.endpoint import Endpoint, explain
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.http_pool import HttpClient
+from harness.http.pool import HttpClient
 from harness.issuer import CANCELLED, Load, too_many_outstanding
 from harness.origin import origin_of
 from harness.recorder import SEGMENT_NS, SEGMENT_ROWS, Recorder

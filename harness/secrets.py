@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from harness.dialect import header_error
+from harness.http.dialect import header_error
 
 #: Used when the target gives no Authorization header.
 IMPLICIT_KEY = "PLIMSOLL_API_KEY"

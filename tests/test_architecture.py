@@ -165,7 +165,7 @@ HOT = (
     "issuer",
     "live/player",
     "live/flights",
-    "http_pool",
+    "http/pool",
     "live/websocket",
     "live/session",
     "rpc/pool",
@@ -183,9 +183,9 @@ PURE_ROOMS = ("scenarios/picture", "scenarios/sound", "scenarios/sources", "harn
 #: room of the harness -> rooms and root modules that it may import. None knows a protocol (``clients``) or a command.
 HARNESS_ROOMS = {
     "wire": {"wire", "exchange"},
-    "speech": {"speech", "dialect", "errors", "exchange", "live", "options", "outcome", "wire"},
+    "speech": {"speech", "http", "errors", "exchange", "live", "options", "outcome", "wire"},
     "live": {
-        "live", "client", "clock", "dialect", "endpoint", "errors", "exchange", "options", "origin", "outcome", "secrets",
+        "live", "client", "clock", "http", "endpoint", "errors", "exchange", "options", "origin", "outcome", "secrets",
         "speech", "stream", "wire",
     },
     "protos": {"protos", "body_template", "client", "errors", "exchange", "exit_codes", "rpc", "wire"},

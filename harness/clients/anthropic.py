@@ -13,9 +13,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import build_head, header_error, join_path
 from harness.errors import HarnessFault
-from harness.json_stream import (
+from harness.http.dialect import build_head, header_error, join_path
+from harness.http.json_stream import (
     ANSWER,
     NOTHING,
     REASONING,
@@ -191,7 +191,7 @@ def _count(told: Told, usage: Any) -> None:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, messages_dialect(target))
 

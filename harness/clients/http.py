@@ -17,12 +17,12 @@ import orjson
 from harness import outcome
 from harness.body_template import BodyTemplate
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import HttpRequest, PlainSuccess, build_head, split_url
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.http_options import HttpOptions
-from harness.json_stream import ANSWER, NOTHING, REASONING, Told, scan, settle_scan
-from harness.multipart_form import MultipartForm
+from harness.http.dialect import HttpRequest, PlainSuccess, build_head, split_url
+from harness.http.json_stream import ANSWER, NOTHING, REASONING, Told, scan, settle_scan
+from harness.http.multipart_form import MultipartForm
+from harness.http.options import HttpOptions
 from harness.options import accept, problems
 from harness.secrets import sensitive_values
 from harness.wire import framing, pointer, tokens
@@ -288,7 +288,7 @@ class HttpDialect:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, HttpDialect(target))
 

@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import HttpRequest, build_head, join_path
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.kserve_tensors import DTYPES, MAX_DIMENSIONS, Tensor
+from harness.http.dialect import HttpRequest, build_head, join_path
+from harness.kserve.tensors import DTYPES, MAX_DIMENSIONS, Tensor
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.wire.tokens import fault_of
@@ -199,7 +199,7 @@ def _tensor_problem(tensor: Any) -> str | None:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, KserveDialect(target))
 

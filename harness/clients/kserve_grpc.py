@@ -11,8 +11,8 @@ from typing import Any
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
 from harness.exchange import Exchange
-from harness.kserve_call import SERVICE, KserveCallOptions, RequestWriter
-from harness.kserve_tensors import answer_of, response_problem
+from harness.kserve.call import SERVICE, KserveCallOptions, RequestWriter
+from harness.kserve.tensors import answer_of, response_problem
 from harness.rpc.call import GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of
 from harness.rpc.options import grpc_accept, grpc_client, grpc_problems

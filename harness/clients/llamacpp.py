@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel, Field, field_validator
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import build_head
-from harness.json_stream import (
+from harness.http.dialect import build_head
+from harness.http.json_stream import (
     ANSWER,
     NOTHING,
     JsonApi,
@@ -95,7 +95,7 @@ def read_event(told: Told, event: dict[str, Any]) -> int:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, llamacpp_dialect(target))
 

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import build_head
 from harness.errors import HarnessFault
-from harness.json_stream import (
+from harness.http.dialect import build_head
+from harness.http.json_stream import (
     ANSWER,
     NOTHING,
     REASONING,
@@ -126,7 +126,7 @@ def _stages(line: dict[str, Any]) -> str:
 
 def _build(chat: bool) -> Callable[[Target, Any], Client]:
     def build(target: Target, clock: Any) -> Client:
-        from harness.http_pool import HttpClient
+        from harness.http.pool import HttpClient
 
         return HttpClient(target, clock, ollama_dialect(target, chat))
 

@@ -17,10 +17,10 @@ from pydantic import BaseModel, Field, field_validator
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import HttpRequest, build_head, join_path, split_url
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.json_stream import checked_extra
+from harness.http.dialect import HttpRequest, build_head, join_path, split_url
+from harness.http.json_stream import checked_extra
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.wire import fold, sse, tokens
@@ -263,7 +263,7 @@ class EmbeddingDialect:
 
 def _generation(chat: bool) -> Callable[[Target, Any], Client]:
     def build(target: Target, clock: Any) -> Client:
-        from harness.http_pool import HttpClient
+        from harness.http.pool import HttpClient
 
         return HttpClient(target, clock, GenerationDialect(target, chat))
 
@@ -271,7 +271,7 @@ def _generation(chat: bool) -> Callable[[Target, Any], Client]:
 
 
 def _embeddings(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, EmbeddingDialect(target))
 

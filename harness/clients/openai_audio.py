@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field, field_validator
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import Dialect, HttpRequest, build_head, join_path
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
-from harness.json_stream import ANSWER, NOTHING, Told, checked_extra, prompt_of, scan, settle_scan
+from harness.http.dialect import Dialect, HttpRequest, build_head, join_path
+from harness.http.json_stream import ANSWER, NOTHING, Told, checked_extra, prompt_of, scan, settle_scan
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.codecs import BrokenAudio, Decoder, decoder, encode_file
@@ -353,7 +353,7 @@ def _from_reads(exchange: Exchange, play: Decoder, sounds: list[Sound]) -> None:
 
 def _client(make: Callable[[Target], Dialect]) -> Callable[[Target, Any], Client]:
     def build(target: Target, clock: Any) -> Client:
-        from harness.http_pool import HttpClient
+        from harness.http.pool import HttpClient
 
         return HttpClient(target, clock, make(target))
 

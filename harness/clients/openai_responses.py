@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel, Field, field_validator
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import build_head, join_path
-from harness.json_stream import (
+from harness.http.dialect import build_head, join_path
+from harness.http.json_stream import (
     ANSWER,
     NOTHING,
     REASONING,
@@ -175,7 +175,7 @@ def _end(told: Told, response: dict[str, Any]) -> int:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, responses_dialect(target))
 

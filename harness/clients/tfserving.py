@@ -18,10 +18,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import HttpRequest, build_head, join_path
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.json_stream import json_headers
+from harness.http.dialect import HttpRequest, build_head, join_path
+from harness.http.json_stream import json_headers
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.wire.tokens import fault_of
@@ -162,7 +162,7 @@ def _rows(named: Mapping[str, Any]) -> list[Any]:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, TfServingDialect(target))
 

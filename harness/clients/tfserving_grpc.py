@@ -16,7 +16,7 @@ from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.kserve_tensors import DTYPES, MAX_DIMENSIONS, Tensor, tensors
+from harness.kserve.tensors import DTYPES, MAX_DIMENSIONS, Tensor, tensors
 from harness.options import STRICT
 from harness.rpc.call import GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of

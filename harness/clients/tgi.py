@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field, field_validator
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import build_head
 from harness.exchange import Exchange
-from harness.json_stream import (
+from harness.http.dialect import build_head
+from harness.http.json_stream import (
     ANSWER,
     NOTHING,
     JsonApi,
@@ -103,7 +103,7 @@ def read_event(told: Told, event: dict[str, Any]) -> int:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, tgi_dialect(target))
 

@@ -16,10 +16,10 @@ from pydantic import BaseModel, Field, field_validator
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
 from harness.clients.http import HttpDialect, HttpOptions
-from harness.dialect import HttpRequest
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.json_stream import route
+from harness.http.dialect import HttpRequest
+from harness.http.json_stream import route
 from harness.options import STRICT, accept, problems
 from scenarios.payload import Payload
 
@@ -104,7 +104,7 @@ def _plain(target: Target, options: Mapping[str, Any]) -> HttpDialect:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, TorchServeDialect(target))
 

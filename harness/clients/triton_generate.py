@@ -13,9 +13,9 @@ from urllib.parse import quote
 from pydantic import BaseModel, Field, field_validator
 
 from harness.client import Client, ProtocolSpec, Target
-from harness.dialect import build_head, join_path
 from harness.errors import HarnessFault
-from harness.json_stream import ANSWER, NOTHING, JsonApi, JsonDialect, Told, checked_extra, json_headers, prompt_of
+from harness.http.dialect import build_head, join_path
+from harness.http.json_stream import ANSWER, NOTHING, JsonApi, JsonDialect, Told, checked_extra, json_headers, prompt_of
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from scenarios.payload import Payload
@@ -85,7 +85,7 @@ def triton_dialect(target: Target) -> JsonDialect:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    from harness.http_pool import HttpClient
+    from harness.http.pool import HttpClient
 
     return HttpClient(target, clock, triton_dialect(target))
 

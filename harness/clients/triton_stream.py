@@ -15,8 +15,8 @@ import numpy as np
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
 from harness.exchange import Exchange
-from harness.kserve_call import SERVICE, KserveCallOptions, RequestWriter
-from harness.kserve_tensors import answer_of, response_problem, says_something
+from harness.kserve.call import SERVICE, KserveCallOptions, RequestWriter
+from harness.kserve.tensors import answer_of, response_problem, says_something
 from harness.rpc.call import CODES, GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of
 from harness.rpc.options import grpc_accept, grpc_client, grpc_problems

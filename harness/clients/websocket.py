@@ -19,9 +19,9 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from harness import outcome
 from harness.body_template import BodyTemplate
 from harness.client import ProtocolSpec, Target
-from harness.dialect import checked_headers, split_url
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.http.dialect import checked_headers, split_url
 from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
 from harness.options import STRICT, accept, checked

@@ -1,6 +1,6 @@
 /* The native engine: schedule, stamped HTTP/1.1 transport and recording of one worker, in one thread without the GIL.
  *
- * It does what harness/issuer.py, http_pool.py, stream.py and wire/http1.py do, for cleartext HTTP/1.1, and nothing else:
+ * It does what harness/issuer.py, http/pool.py, stream.py and wire/http1.py do, for cleartext HTTP/1.1, and nothing else:
  * it interprets no body. All times are int64 nanoseconds of CLOCK_MONOTONIC; -1 means "did not happen".
  */
 #ifndef PLIMSOLL_ENGINE_H
@@ -24,7 +24,7 @@ typedef int64_t i64;
 #define MAX_HEADERS 256
 #define MAX_BODY (256LL << 20)
 #define MAX_ADDRESSES 16
-#define STALE_NS 5000000LL           /* as harness/http_pool.py */
+#define STALE_NS 5000000LL           /* as harness/http/pool.py */
 #define BACKOFF_NS 10000000LL        /* as harness/issuer.py */
 #define PULSE_NS 10000000LL
 #define STALL_NS 10000000LL

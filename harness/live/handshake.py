@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 from urllib.parse import urlencode
 
-from harness.dialect import header_error, join_path
 from harness.errors import HarnessFault
+from harness.http.dialect import header_error, join_path
 
 Value = str | int | float | bool | list[str] | None
 #: How a vendor takes its key; "bearer" leaves it as target.api_key_env makes it.

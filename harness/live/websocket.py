@@ -16,10 +16,10 @@ from websockets.uri import WebSocketURI
 
 from harness.client import Target
 from harness.clock import Clock, WallMap
-from harness.dialect import header_error
 from harness.endpoint import Endpoint
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
+from harness.http.dialect import header_error
 from harness.live.dialogue import Dialogue, Script
 from harness.live.flights import Flights
 from harness.live.session import MAX_BODY, Prepared, Session, frame_of

@@ -20,7 +20,7 @@ from harness.wire.http2_frames import WireError, error_name
 from slo.records import Status
 
 _CONNECT, _PROTOCOL = int(Status.CONNECT), int(Status.PROTOCOL)
-#: As in ``harness.http_pool``: a connection that lay idle and dies unanswered this soon was closed before it saw the call.
+#: As in ``harness.http.pool``: a connection that lay idle and dies unanswered this soon was closed before it saw the call.
 STALE_NS = 5_000_000
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness import outcome
-from harness.dialect import split_url
 from harness.exchange import Exchange
+from harness.http.dialect import split_url
 from harness.live.messages import OVERLOADED, Said, conclude, read, while_open
 from harness.speech.codecs import Decoder
 from harness.speech.events import Endpoint, Event, Sound, Transcript

@@ -15,7 +15,7 @@ from harness.client import Target
 from harness.clients.null import NullClient
 from harness.clock import LoopClock
 from harness.exchange import Exchange
-from harness.http_pool import HttpClient
+from harness.http.pool import HttpClient
 from harness.issuer import Issuer, Load
 from harness.plugins import protocols
 from harness.recorder import Recorder

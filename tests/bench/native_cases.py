@@ -21,7 +21,7 @@ from harness import native
 from harness.client import Client, Target
 from harness.clock import LoopClock
 from harness.endpoint import Endpoint
-from harness.http_pool import HttpClient
+from harness.http.pool import HttpClient
 from harness.issuer import Load
 from harness.plugins import protocols
 from harness.recorder import Recorder

@@ -17,7 +17,7 @@ import uvloop
 from harness.client import Target
 from harness.clock import LoopClock
 from harness.endpoint import Endpoint
-from harness.http_pool import HttpClient
+from harness.http.pool import HttpClient
 from harness.issuer import Issuer, Load
 from harness.native import NativeRun, attach
 from harness.plugins import protocols

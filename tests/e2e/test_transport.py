@@ -18,12 +18,12 @@ import uvloop
 
 from harness.client import Target
 from harness.clock import LoopClock
-from harness.dialect import HttpRequest
 from harness.endpoint import Endpoint
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.exit_codes import ExitCode
-from harness.http_pool import HttpClient
+from harness.http.dialect import HttpRequest
+from harness.http.pool import HttpClient
 from scenarios.payload import Payload
 from slo.records import Stamp, Status
 from tests.raw_server import answer, raw_server

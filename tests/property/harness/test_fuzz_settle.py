@@ -14,8 +14,8 @@ from harness.client import Target
 from harness.clients.http import HttpDialect
 from harness.clients.kserve import MAX_DIMENSIONS, KserveDialect
 from harness.clients.openai import EmbeddingDialect, GenerationDialect
-from harness.dialect import Dialect
 from harness.exchange import Exchange
+from harness.http.dialect import Dialect
 from slo.records import Status
 from tests.finished import finished
 

@@ -19,8 +19,8 @@ from harness.clients.tfserving import TfServingDialect
 from harness.clients.tgi import tgi_dialect
 from harness.clients.torchserve import TorchServeDialect
 from harness.clients.triton_generate import triton_dialect
-from harness.dialect import Dialect
 from harness.exchange import Exchange
+from harness.http.dialect import Dialect
 from slo.records import Status
 from tests.finished import finished
 

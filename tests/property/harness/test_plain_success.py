@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from harness.client import Target
 from harness.clients.http import HttpDialect
-from harness.dialect import PlainSuccess
 from harness.exchange import Exchange
+from harness.http.dialect import PlainSuccess
 from slo.records import COLUMNS
 from tests.finished import finished
 

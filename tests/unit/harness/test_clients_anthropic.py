@@ -11,7 +11,7 @@ from harness.client import Target
 from harness.clients.anthropic import MessagesOptions, messages_dialect
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.json_stream import JsonDialect
+from harness.http.json_stream import JsonDialect
 from harness.options import problems
 from scenarios.payload import Payload
 from slo.records import Status, TokensFrom

@@ -13,8 +13,8 @@ from harness.client import Client, ProtocolSpec, Target
 from harness.clients.http import HttpDialect
 from harness.clients.kserve import KserveDialect
 from harness.clients.openai import EmbeddingDialect, GenerationDialect
-from harness.dialect import Dialect
 from harness.exchange import Exchange, SessionStamps
+from harness.http.dialect import Dialect
 from harness.plugins import protocols
 from scenarios.clip import Clip
 from scenarios.payload import Payload

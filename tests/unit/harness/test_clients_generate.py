@@ -14,7 +14,7 @@ from harness.clients.tgi import tgi_dialect
 from harness.clients.triton_generate import triton_dialect
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.json_stream import JsonDialect
+from harness.http.json_stream import JsonDialect
 from scenarios.payload import Payload
 from slo.anatomy import parse
 from slo.records import Status, TokensFrom

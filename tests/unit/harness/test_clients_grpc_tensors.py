@@ -17,7 +17,7 @@ from harness.clients.torchserve_grpc import TorchServeGrpcDialect
 from harness.clients.triton_stream import TritonStreamDialect
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.kserve_tensors import CONTENTS, DTYPES, Tensor, says_something, text_of
+from harness.kserve.tensors import CONTENTS, DTYPES, Tensor, says_something, text_of
 from harness.plugins import protocols
 from harness.protos.descriptors import shipped
 from reference_server.frontends.grpc_ import inference_pb2 as pb

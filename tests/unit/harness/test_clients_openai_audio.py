@@ -13,7 +13,7 @@ import pytest
 from harness.client import Target
 from harness.clients.openai_audio import SpeechDialect, SpeechOptions, TranscriptionDialect, TranscriptionOptions
 from harness.exchange import Exchange
-from harness.http_pool import Prepared
+from harness.http.pool import Prepared
 from harness.options import problems
 from scenarios.clip import Clip
 from scenarios.payload import Payload

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from harness.client import Target
 from harness.errors import HarnessFault
-from harness.kserve_tensors import Tensor, put_tensors, tensors
+from harness.kserve.tensors import Tensor, put_tensors, tensors
 from harness.options import STRICT
 from scenarios.durations import Duration
 from scenarios.payload import Payload

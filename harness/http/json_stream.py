@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 
 from harness import outcome
-from harness.dialect import HttpRequest, split_url
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.http.dialect import HttpRequest, split_url
 from harness.wire import framing, tokens
 from harness.wire.framing import Stream
 from scenarios.payload import Payload

@@ -14,9 +14,9 @@ from typing import Any
 
 from harness.client import Target
 from harness.clock import Clock, WallMap
-from harness.dialect import Dialect, PlainSuccess
 from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
+from harness.http.dialect import Dialect, PlainSuccess
 from harness.origin import locate, origin_of
 from harness.secrets import redact, url_secrets
 from harness.stream import Readers, Stream
