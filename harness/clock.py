@@ -25,7 +25,7 @@ _TFD_NONBLOCK = os.O_NONBLOCK
 _TFD_CLOEXEC = os.O_CLOEXEC
 _UNARMED = 1 << 62
 #: At most so long is a deadline waited for awake, whatever arming the timer costs.
-MOST_AWAKE_NS = 50_000
+MOST_AWAKE_NS = 5_000
 #: An offset older than this is sampled again before it is used.
 OFFSET_MAX_AGE_NS = 50_000_000
 #: The wall clock has stepped when the offset moves by more than this between two samples (NTP slews 500 ppm:
