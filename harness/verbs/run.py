@@ -72,6 +72,12 @@ def run(
             help="A protocol option (V is YAML; audio.frame=20ms reaches inside). Repeatable.",
         ),
     ] = None,
+    pace: Annotated[
+        str | None,
+        typer.Option(
+            help="How live audio is sent: capture (as a microphone gives it), eager, burst, or a speed such as 2x."
+        ),
+    ] = None,
     ca_file: Annotated[str | None, typer.Option(metavar="PATH", help="Extra certificate authorities (PEM).")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory (default: runs/NAME-TIME).")] = None,
@@ -91,7 +97,7 @@ def run(
         "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
         "api_key_file": api_key_file, "ca_file": ca_file, "tls_verify": False if insecure else None,
         "headers": pairs(header or [], ":", "--header") or None,
-        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+        "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     if problems := one_on_stdout(format or [], json_):
@@ -130,6 +136,16 @@ def yaml_values(given: dict[str, str]) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise HarnessFault(f"--option: a value is not YAML ({error}). Quote it") from None
     return found
+
+
+def paced(options: dict[str, Any], pace: str | None) -> dict[str, Any]:
+    """The options with ``--pace`` among them. Raises HarnessFault where they say something else already."""
+    if pace is None:
+        return options
+    audio = options.setdefault("audio", {})
+    if not isinstance(audio, dict) or audio.setdefault("pace", pace) != pace:
+        raise HarnessFault("--pace and --option audio.pace differ. Keep one of the two")
+    return options
 
 
 def register(app: typer.Typer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import HarnessFault
-from harness.verbs.run import pairs, yaml_values
+from harness.verbs.run import paced, pairs, yaml_values
 
 
 def test_a_dotted_name_reaches_inside() -> None:
@@ -21,3 +21,10 @@ def test_a_value_and_something_inside_it_do_not_go_together() -> None:
 def test_what_is_no_yaml_is_refused() -> None:
     with pytest.raises(HarnessFault, match="not YAML"):
         yaml_values({"x": "{"})
+
+
+def test_pace_is_the_option_of_live_audio() -> None:
+    assert paced({"audio": {"frame": "20ms"}}, "burst") == {"audio": {"frame": "20ms", "pace": "burst"}}
+    assert paced({}, None) == {}
+    with pytest.raises(HarnessFault, match="Keep one of the two"):
+        paced({"audio": {"pace": "2x"}}, "burst")
