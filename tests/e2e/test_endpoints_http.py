@@ -134,11 +134,16 @@ def test_every_vendors_stream_is_stamped_piece_by_piece_and_counted(protocol: st
     serve, options, n_in, n_out, stages = STREAMS[protocol]
     with serve(plays=PLAYS, load_ms=1500.0) as fake:
         answers = ask(fake.url, protocol, 3, **options)
+    apart = []
     for x, entry in zip(answers, fake.log, strict=True):
-        written = np.array(entry.sent_ns)
-        assert (np.array(x.chunk_ns) >= written - EARLY_NS).all()
-        assert (np.array(x.chunk_ns[:-1]) < written[1:]).all()
+        written, came = np.array(entry.sent_ns), np.array(x.chunk_ns)
+        assert (came >= written - EARLY_NS).all()
+        # A host that stalls for longer than the gap puts two pieces into one read, and they have its one time.
+        merged = came[:-1] == came[1:]
+        assert ((came[:-1] < written[1:]) | merged).all()
+        apart += (~merged).tolist()
         assert x.first_token_ns == x.chunk_ns[0]
+    assert np.mean(apart) > 0.5
     whole, failed, cut = answers
     overloaded = "anthropic" in protocol
     assert [whole.status, failed.status, cut.status] == [
