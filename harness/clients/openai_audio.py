@@ -23,6 +23,7 @@ from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
 from harness.http.dialect import Dialect, HttpRequest, build_head, join_path
 from harness.http.json_stream import ANSWER, NOTHING, Told, checked_extra, prompt_of, scan, settle_scan
+from harness.http.multipart_form import form_part
 from harness.options import STRICT, accept, problems
 from harness.secrets import sensitive_values
 from harness.speech.codecs import BrokenAudio, Decoder, decoder, encode_file
@@ -101,11 +102,6 @@ class SpeechOptions(BaseModel):
         return checked_extra(value, frozenset({"input", "model", "voice", "response_format", "stream_format"}))
 
 
-def _part(name: str, data: bytes, more: str = "") -> bytes:
-    head = f'content-disposition: form-data; name="{name}"{more}'.encode()
-    return b"--%b\r\n%b\r\n\r\n%b\r\n" % (_BOUNDARY, head, data)
-
-
 class TranscriptionDialect:
     """``POST /v1/audio/transcriptions``: multipart out, JSON, text or events back."""
 
@@ -129,8 +125,10 @@ class TranscriptionDialect:
             "temperature": None if options.temperature is None else f"{options.temperature:g}",
             "stream": "true" if options.stream else None, **options.fields,
         }  # fmt: skip
-        parts = [_part(name, text.encode()) for name, text in given.items() if text]
-        parts += [_part("timestamp_granularities[]", text.encode()) for text in options.timestamp_granularities]
+        parts = [form_part(_BOUNDARY, name, text.encode()) for name, text in given.items() if text]
+        parts += [
+            form_part(_BOUNDARY, "timestamp_granularities[]", text.encode()) for text in options.timestamp_granularities
+        ]
         self._fields = b"".join(parts)
 
     def encode(self, payload: Payload) -> HttpRequest:
@@ -139,7 +137,9 @@ class TranscriptionDialect:
         sent = clip if options.rate is None else at_rate(clip, options.rate)
         data = encode_file(options.format, sent.pcm, sent.rate)
         ending = "ogg" if options.format == "ogg-opus" else options.format
-        file = _part("file", data, f'; filename="clip.{ending}"\r\ncontent-type: {_MEDIA[options.format]}')
+        file = form_part(
+            _BOUNDARY, "file", data, f'; filename="clip.{ending}"\r\ncontent-type: {_MEDIA[options.format]}'
+        )
         body = self._fields + file + b"--%b--\r\n" % _BOUNDARY
         return HttpRequest(self._head, body, payload.n_in, clip.duration_ns, clip)
 

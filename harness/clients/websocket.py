@@ -24,6 +24,7 @@ from harness.exchange import Exchange
 from harness.http.dialect import checked_headers, split_url
 from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
+from harness.live.handshake import http_url
 from harness.options import STRICT, accept, checked
 from harness.secrets import sensitive_values
 from harness.speech.codecs import Decoder, decodable, decoder, encodable
@@ -307,7 +308,7 @@ class WebSocketDialogue:
 
 def path_of(url: str, path: str | None, route: str = "") -> str:
     """The request target of a WebSocket handshake: ``path``, else the URL's own path, else ``route``; the URL's query is kept."""
-    base, query = split_url(url.replace("ws://", "http://", 1).replace("wss://", "https://", 1))
+    base, query = split_url(http_url(url))
     chosen = path or base or route or "/"
     return f"{chosen}?{query}" if query and "?" not in chosen else chosen
 

@@ -54,5 +54,10 @@ class MultipartForm:
     def _part(self, name: str, data: bytes, more: str = "") -> bytes:
         if self._boundary in data:
             raise HarnessFault(f"target.options.form: {name} holds the form's own boundary. Rename a field")
-        head = f'content-disposition: form-data; name="{name}"{more}'.encode()
-        return b"--%b\r\n%b\r\n\r\n%b\r\n" % (self._boundary, head, data)
+        return form_part(self._boundary, name, data, more)
+
+
+def form_part(boundary: bytes, name: str, data: bytes, more: str = "") -> bytes:
+    """One part of a form: ``more`` is what else its headers say, from the semicolon after the name on."""
+    head = f'content-disposition: form-data; name="{name}"{more}'.encode()
+    return b"--%b\r\n%b\r\n\r\n%b\r\n" % (boundary, head, data)

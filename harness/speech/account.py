@@ -16,6 +16,7 @@ from typing import Any
 from harness import outcome
 from harness.exchange import Exchange
 from harness.http.dialect import split_url
+from harness.live.handshake import http_url
 from harness.live.messages import OVERLOADED, Said, conclude, read, while_open
 from harness.speech.codecs import Decoder
 from harness.speech.events import Endpoint, Event, Sound, Transcript
@@ -151,8 +152,7 @@ def keyed(headers: Iterable[tuple[str, str]], name: str) -> tuple[tuple[str, str
 
 def path_below(url: str, route: str) -> str:
     """A route of one segment below the URL's path, which may end with it already; the URL's query is left to others."""
-    plain = url.replace("wss://", "https://", 1).replace("ws://", "http://", 1)
-    base, _ = split_url(plain)
+    base, _ = split_url(http_url(url))
     if route == "/" or base.endswith(route):
         return base or "/"
     return base + route
