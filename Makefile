@@ -76,7 +76,7 @@ docs: $(STAMP)  ## regenerate the generated parts of docs/
 	$(BIN)/python -m harness.cli_doc --write
 
 lock: $(STAMP)  ## pin again after pyproject.toml changed
-	$(BIN)/pip-compile --quiet --extra server --extra grpc --extra speech --extra notebook --extra dev --strip-extras --allow-unsafe --no-header --no-emit-index-url \
+	$(BIN)/pip-compile --quiet --extra server --extra grpc --extra speech --extra notebook --extra locust --extra dev --strip-extras --allow-unsafe --no-header --no-emit-index-url \
 	  --no-emit-trusted-host --no-emit-find-links --resolver=backtracking -o requirements.lock pyproject.toml
 	sed -i "s/^torch==\(.*\)+cpu$$/torch==\1/" requirements.lock
 

@@ -241,7 +241,7 @@ class Session:
 async def _finished(job: Job) -> rundir.Sealed:
     """The job's sealed run. Raises HarnessFault, also when the user interrupts it."""
     try:
-        outcome = await Coordinator(job, lambda snapshot: None, lambda text: None).run()
+        outcome = await Coordinator(job, lambda text: None).run()
     except HarnessFault as fault:
         if fault.code != ExitCode.INTERRUPTED:
             raise

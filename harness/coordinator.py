@@ -24,16 +24,17 @@ from harness import bundled as bundled_server
 from harness import limits
 from harness import manifest as manifest_file
 from harness.client import Target
-from harness.crew import Crew, Member
+from harness.crew import Crew
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.model_name import first_model
 from harness.origin import CLEARTEXT, locate
 from harness.outputs import gather
 from harness.plugins import protocols
-from harness.progress import Progress, Snapshot
 from harness.rundir import RunDirectory, Sealed, seal
 from harness.speech.options import stated_normaliser
+from harness.watcher import Beginning, Watcher
+from harness.workforce import Member, Workforce
 from scenarios import cancellation
 from scenarios.plan import Plan
 from scenarios.reference import Expected, references
@@ -42,8 +43,6 @@ from slo.loadgen import QUANTILES
 from slo.records import Status
 from slo.validity import GeneratorFacts
 
-#: From the last "ready" to t0 (or to the first warm-up query): time for the message to reach every worker.
-LEAD_NS = 150_000_000
 #: Each seals what was measured: Ctrl-C, a polite kill, a closed terminal.
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: After Ctrl-C, how long answers in flight are waited for.
@@ -65,17 +64,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run left behind: the sealed directory, and whether the user interrupted it."""
+    """What a run left behind: the sealed directory, whether the user interrupted it, and why a watcher did (None: none did)."""
 
     sealed: Sealed
     interrupted: bool
-
-
-def split_workers(plan: Plan, wanted: int) -> int:
-    """As many workers as the plan can use: a closed loop has no more than its slots."""
-    if plan.cyclic:
-        return max(1, min(wanted, plan.max_in_flight or 1))
-    return max(1, min(wanted, plan.n_samples))
+    enough: str | None = None
 
 
 async def preflight(target: Target) -> None:
@@ -103,13 +96,20 @@ async def preflight(target: Target) -> None:
 
 
 class Coordinator:
-    """Runs one job."""
+    """Runs one job: ``workforce`` sends (processes of this host by default), ``watchers`` look on."""
 
-    def __init__(self, job: Job, progress: Callable[[Snapshot], None], notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        notice: Callable[[str], None],
+        watchers: Sequence[Watcher] = (),
+        workforce: Workforce | None = None,
+    ) -> None:
         self._job = job
         self._notice = notice
-        self._crew = Crew(self._on_status)
-        self._progress = Progress(progress)
+        self._workforce: Workforce = Crew() if workforce is None else workforce
+        self._watchers = tuple(watchers)
+        self._enough: str | None = None
         self._interrupts = 0
         self._t0_ns = 0
         self._task: asyncio.Task[Any] | None = None
@@ -125,6 +125,8 @@ class Coordinator:
             loop.add_signal_handler(number, self._interrupt)
         server = None
         try:
+            for watcher in self._watchers:
+                await watcher.open()
             target = self._job.target
             if self._job.bundled is not None:
                 self._notice("starting the bundled reference server ...")
@@ -139,14 +141,16 @@ class Coordinator:
                 target = replace(target, model=await first_model(target) or "")
             sealed = await self._measure(target, server)
         except asyncio.CancelledError:
-            await self._crew.kill()
+            await self._workforce.kill()
             raise HarnessFault("interrupted before the first query: nothing was sent", ExitCode.INTERRUPTED) from None
         finally:
             if server is not None:
                 await bundled_server.stop(server.process)
+            for watcher in self._watchers:
+                await watcher.close()
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
-        return Outcome(sealed, bool(self._interrupts))
+        return Outcome(sealed, bool(self._interrupts), self._enough)
 
     async def _measure(self, target: Target, server: bundled_server.Bundled | None) -> Sealed:
         job = self._job
@@ -154,17 +158,20 @@ class Coordinator:
         source = scenario.source_object()
         n_samples = len(source)
         plan = scenario.build(n_samples)
-        shards = split_workers(plan, scenario.workers)
+        workforce = self._workforce
+        shards = await workforce.gather(plan, scenario.workers, self._notice)
         run_id = secrets.token_hex(5)
         specs = [self._spec(target, run_id, index, shards) for index in range(shards)]
         with job.directory.worker_log.open("wb") as log:
-            await self._crew.start(specs, log)
-            self._t0_ns = time.monotonic_ns() + LEAD_NS + scenario.warmup_ns
+            await workforce.start(specs, log, self._on_status)
+            self._t0_ns = time.monotonic_ns() + workforce.lead_ns + scenario.warmup_ns
             t0_wall_ns = time.time_ns() + self._t0_ns - time.monotonic_ns()
-            self._progress.begin(plan, scenario, self._t0_ns)
-            self._crew.tell({"type": "go", "t0_ns": self._t0_ns})
-            await self._crew.finished()
-        self._progress.end()
+            workforce.go(self._t0_ns)
+            for watcher in self._watchers:
+                watcher.begin(Beginning(run_id, scenario, plan, self._t0_ns))
+            await workforce.finished()
+        for watcher in self._watchers:
+            watcher.end()
         manifest = manifest_file.build(
             run_id=run_id,
             started_at=datetime.fromtimestamp(t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
@@ -178,13 +185,13 @@ class Coordinator:
             fingerprint=plan.fingerprint(),
             workers=shards,
         )
-        manifest |= {**job.foreseen, "source_samples": n_samples}
+        manifest |= {**job.foreseen, **workforce.facts(), "source_samples": n_samples}
         if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
             manifest["normaliser"] = stated_normaliser(target.options)
         if scenario.mode == "accuracy":
             self._gather_outputs(plan, run_id, references(source, scenario.reference))
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
-        return seal(job.directory, manifest, job.public, plan, self._crew.members, self._facts(plan, shards), chosen)
+        return seal(job.directory, manifest, job.public, plan, workforce.members, self._facts(plan, shards), chosen)
 
     def _gather_outputs(self, plan: Plan, run_id: str, expected: Sequence[Expected] | None) -> None:
         job = self._job
@@ -209,7 +216,12 @@ class Coordinator:
         }
 
     def _on_status(self, member: Member, message: Mapping[str, Any]) -> None:
-        self._progress.update(member.index, message)
+        for watcher in self._watchers:
+            watcher.heard(member.index, message)
+        if self._enough is None and not self._interrupts:
+            self._enough = next((reason for watcher in self._watchers if (reason := watcher.enough())), None)
+            if self._enough is not None:
+                self._workforce.tell({"type": "stop"})
 
     def _interrupt(self) -> None:
         self._interrupts += 1
@@ -222,21 +234,21 @@ class Coordinator:
             self._notice(
                 "interrupted: no more queries; waiting up to 5 s for answers in flight (Ctrl-C again: at once)"
             )
-            self._crew.tell({"type": "stop"})
+            self._workforce.tell({"type": "stop"})
             asyncio.get_running_loop().call_later(GRACE_NS / 1e9, self._drop)
         elif self._interrupts == 2:
             self._drop()
         else:
-            self._crew.kill_unfinished()
+            self._workforce.kill_unfinished()
 
     def _drop(self) -> None:
-        self._crew.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "interrupted by the user"})
+        self._workforce.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "interrupted by the user"})
 
     def _facts(self, plan: Plan, shards: int) -> GeneratorFacts:
-        members = self._crew.members
+        members = self._workforce.members
         done = [member.done for member in members if member.done is not None]
         faults = [f"worker {member.index} {member.death}" for member in members if member.death]
-        faults += [text for report in done for text in report["faults"]]
+        faults += [*self._workforce.faults(), *(text for report in done for text in report["faults"])]
         exhausted: Counter[str] = Counter()
         for report in done:
             exhausted.update(report["client"].get("exhausted", {}))
@@ -251,7 +263,7 @@ class Coordinator:
             min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
             min_duration_ns=stop.min_duration_ns,
             **_vitals(done),
-            aborted=next((report["aborted"] for report in done if report["aborted"]), None),
+            aborted=self._enough or next((report["aborted"] for report in done if report["aborted"]), None),
             worker_faults=tuple(faults),
             interrupted=bool(self._interrupts),
             max_duration_hit=any(report["max_duration_hit"] for report in done),

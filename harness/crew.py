@@ -1,4 +1,4 @@
-"""The worker processes of one run: start them, talk to them, notice when one dies."""
+"""The worker processes of one run on this host: start them, talk to them, notice when one dies."""
 
 from __future__ import annotations
 
@@ -10,59 +10,49 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.segments import load_segment
-from slo.records import Records
+from harness.workforce import Member, OnStatus, unready
+from scenarios.plan import Plan
 
+#: Time for "go" to reach every worker.
+LEAD_NS = 150_000_000
 #: A worker speaks four times a second; at the end it may be busy with its last segments for a while.
 SILENCE_S = 120.0
 #: Status lines are short; a segment that no disk would take comes as one long line.
 LINE_LIMIT = 1 << 30
 
 
-@dataclass(slots=True)
-class Member:
-    """One worker process and what it has said so far."""
-
-    index: int
-    process: asyncio.subprocess.Process
-    fingerprint: str = ""
-    status: dict[str, Any] = field(default_factory=dict)
-    done: dict[str, Any] | None = None
-    death: str | None = None
-    faults: list[str] = field(default_factory=list)
-    fault_code: int = 0
-    segments: list[Records] = field(default_factory=list)
-    heard_s: float = field(default_factory=time.monotonic)
-    died_ns: int | None = None
-
-    def tell(self, message: Mapping[str, Any]) -> None:
-        """Send one message; a dead worker hears nothing, and its death is reported elsewhere."""
-        stdin = self.process.stdin
-        if stdin is not None and self.process.returncode is None:
-            with contextlib.suppress(ConnectionError, RuntimeError):
-                stdin.write(json.dumps(message).encode() + b"\n")
-
-
 class Crew:
-    """All workers of a run. ``on_status(member, message)`` hears each status line."""
+    """All workers of a run, as processes of this host (``harness.workforce.Workforce``)."""
 
-    def __init__(self, on_status: Callable[[Member, dict[str, Any]], None]) -> None:
+    def __init__(self) -> None:
         self.members: list[Member] = []
-        self._on_status = on_status
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._heard_s: list[float] = []
+        self._on_status: OnStatus = lambda member, message: None
         self._readers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
 
-    async def start(self, specs: Sequence[Mapping[str, Any]], stderr: Any) -> None:
+    @property
+    def lead_ns(self) -> int:
+        """Time for one line through each worker's stdin."""
+        return LEAD_NS
+
+    async def gather(self, plan: Plan, wanted: int, notice: Callable[[str], None]) -> int:
+        """As many workers as the plan can use."""
+        return split_workers(plan, wanted)
+
+    async def start(self, specs: Sequence[Mapping[str, Any]], stderr: Any, heard: OnStatus) -> None:
         """Start one process per spec and wait until each is ready.
 
         Raises HarnessFault with everything that went wrong; all workers are gone then.
         """
-        for index, spec in enumerate(specs):
+        self._on_status = heard
+        for spec in specs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -73,35 +63,32 @@ class Crew:
                 limit=LINE_LIMIT,
                 start_new_session=True,  # Ctrl-C is the coordinator's to handle
             )
-            member = Member(index, process)
+            member = Member(int(spec["shard"]))
             self.members.append(member)
-            member.tell(spec)
-            self._readers.append(asyncio.create_task(self._read(member)))
+            self._processes.append(process)
+            self._heard_s.append(time.monotonic())
+            _say(process, spec)
+            self._readers.append(asyncio.create_task(self._read(len(self.members) - 1)))
         while not all(member.fingerprint or member.faults or member.death for member in self.members):
             self._changed.clear()
             await self._changed.wait()
-        faults = [text for member in self.members for text in member.faults]
-        codes = [member.fault_code for member in self.members if member.fault_code]
-        faults += [f"worker {m.index} {m.death} while it prepared" for m in self.members if m.death and not m.faults]
-        prints = {member.fingerprint for member in self.members}
-        if not faults and len(prints) > 1:
-            faults.append("the workers computed different plans: is every process running the same version and files?")
+        faults, code = unready(self.members)
         if faults:
             await self.kill()
-            raise HarnessFault(list(dict.fromkeys(faults)), ExitCode(codes[0]) if codes else ExitCode.USAGE)
+            raise HarnessFault(faults, ExitCode(code or ExitCode.USAGE))
 
-    async def _read(self, member: Member) -> None:
-        stdout = member.process.stdout
-        if stdout is None:
+    async def _read(self, place: int) -> None:
+        member, process = self.members[place], self._processes[place]
+        if process.stdout is None:
             return
-        while line := await stdout.readline():
+        while line := await process.stdout.readline():
             try:
                 message = json.loads(line)
             except ValueError:
                 member.death = f"wrote something that is no message ({line[:80]!r})"
-                member.process.kill()
+                process.kill()
                 break
-            member.heard_s = time.monotonic()
+            self._heard_s[place] = time.monotonic()
             kind = message["type"]
             if kind == "status":
                 member.status = message
@@ -116,16 +103,20 @@ class Crew:
             elif kind == "done":
                 member.done = message
             self._changed.set()
-        code = await member.process.wait()
+        code = await process.wait()
         if member.done is None:
             member.death = member.death or _death(code)
             member.died_ns = time.monotonic_ns()
         self._changed.set()
 
+    def go(self, t0_ns: int) -> None:
+        """All processes of a host share its monotonic clock."""
+        self.tell({"type": "go", "t0_ns": t0_ns})
+
     def tell(self, message: Mapping[str, Any]) -> None:
         """The same message to everybody."""
-        for member in self.members:
-            member.tell(message)
+        for process in self._processes:
+            _say(process, message)
 
     async def finished(self) -> None:
         """Wait until every worker is done or dead; one that says nothing for a long time is dead."""
@@ -133,27 +124,49 @@ class Crew:
             _, waiting = await asyncio.wait(self._readers, timeout=SILENCE_S / 10)
             if not waiting:
                 break
-            for member in self.members:
-                silent = time.monotonic() - member.heard_s
-                if member.process.returncode is None and member.done is None and silent > SILENCE_S:
+            for member, process, heard_s in zip(self.members, self._processes, self._heard_s, strict=True):
+                silent = time.monotonic() - heard_s
+                if process.returncode is None and member.done is None and silent > SILENCE_S:
                     member.death = f"said nothing for {silent:.0f} s and was killed"
-                    member.process.kill()
+                    process.kill()
         await asyncio.gather(*self._readers)
 
     def kill_unfinished(self) -> None:
         """End every worker that has not handed its records over: the user won't wait any longer."""
-        for member in self.members:
-            if member.done is None and member.process.returncode is None:
+        for member, process in zip(self.members, self._processes, strict=True):
+            if member.done is None and process.returncode is None:
                 member.death = "did not end when asked to and was killed"
-                member.process.kill()
+                process.kill()
 
     async def kill(self) -> None:
         """End every worker now."""
-        for member in self.members:
-            if member.process.returncode is None:
+        for process in self._processes:
+            if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
-                    member.process.kill()
+                    process.kill()
         await asyncio.gather(*self._readers)
+
+    def faults(self) -> Sequence[str]:
+        """Nothing besides what the workers say themselves."""
+        return ()
+
+    def facts(self) -> Mapping[str, Any]:
+        """Nothing besides what the manifest holds anyway."""
+        return {}
+
+
+def split_workers(plan: Plan, wanted: int) -> int:
+    """As many workers as the plan can use: a closed loop has no more than its slots."""
+    if plan.cyclic:
+        return max(1, min(wanted, plan.max_in_flight or 1))
+    return max(1, min(wanted, plan.n_samples))
+
+
+def _say(process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> None:
+    """Send one message; a dead worker hears nothing, and its death is reported elsewhere."""
+    if process.stdin is not None and process.returncode is None:
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            process.stdin.write(json.dumps(message).encode() + b"\n")
 
 
 def _death(code: int) -> str:

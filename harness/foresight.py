@@ -15,7 +15,8 @@ import numpy as np
 
 from harness import capability, limits
 from harness.client import Target
-from harness.coordinator import Job, split_workers
+from harness.coordinator import Job
+from harness.crew import split_workers
 from harness.errors import HarnessFault
 from harness.plugins import protocols
 from scenarios.plan import Plan

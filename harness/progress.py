@@ -1,4 +1,4 @@
-"""Live progress: the workers' status lines added up, and drawn on stderr while the run goes on.
+"""Live progress: the workers' status lines added up, and drawn on stderr while the run goes on (a ``harness.watcher.Watcher``).
 
 Percentiles here come from coarse histograms (2.2 % wide) and are for the eye only; reports never use them.
 """
@@ -17,8 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.recorder import FRESH, spread_quantile
-from scenarios.plan import Plan
-from scenarios.spec import Scenario
+from harness.watcher import Beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +48,19 @@ class Progress:
         self._span_s = 0.0
         self._planned = 0
 
-    def begin(self, plan: Plan, scenario: Scenario, t0_ns: int) -> None:
-        self._t0_ns = t0_ns
+    async def open(self) -> None:
+        """Nothing to prepare."""
+
+    def begin(self, beginning: Beginning) -> None:
+        """What the whole run is, to tell how much of it is done."""
+        plan = beginning.plan
+        self._t0_ns = beginning.t0_ns
         self._planned = 0 if plan.cyclic else plan.n_samples
         last_due = int(plan.due_ns[-1]) if plan.n_queries and not plan.cyclic else 0
         self._span_s = max(last_due, plan.stop.min_duration_ns if plan.cyclic else 0) / 1e9
         self._min_queries = plan.stop.max_queries or plan.stop.min_queries
 
-    def update(self, worker: int, message: Mapping[str, Any]) -> None:
+    def heard(self, worker: int, message: Mapping[str, Any]) -> None:
         """Take one worker's status line."""
         self._latest[worker] = message
         for name, histogram in self._spreads.items():
@@ -64,9 +68,17 @@ class Progress:
                 histogram[key] = histogram.get(key, 0) + count
         self._tell(self.snapshot())
 
+    def enough(self) -> str | None:
+        """Progress never stops a run."""
+        return None
+
     def end(self) -> None:
+        """A last picture."""
         if self._latest:
             self._tell(self.snapshot(over=True))
+
+    async def close(self) -> None:
+        """Nothing to put away."""
 
     def _tell(self, snapshot: Snapshot) -> None:
         try:

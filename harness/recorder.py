@@ -190,6 +190,7 @@ class Recorder:
         self.t0_ns = 0
         self.rows = 0
         self.failed = 0
+        self.bad = 0
         self.faults: list[str] = []
         self._fresh = Fresh()
 
@@ -233,6 +234,7 @@ class Recorder:
         self.rows += 1
         if exchange.status not in _UNFAILED:
             self.failed += 1
+            self.bad += exchange.phase == 0
         if exchange.phase == 0:
             self._fresh.add(exchange)
         if not len(self._columns):

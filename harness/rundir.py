@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from harness.crew import Member
 from harness.errors import HarnessFault
 from harness.segments import read_segments
+from harness.workforce import Member
 from scenarios.plan import Plan
 from slo import cancelled, tables
 from slo import records as rec

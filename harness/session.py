@@ -18,21 +18,25 @@ from harness.coordinator import Coordinator, Outcome
 from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.foresight import foresee
 from harness.job import STDOUT, FormatTarget, Prepared
-from harness.progress import LiveDisplay
+from harness.progress import LiveDisplay, Progress
 from harness.promises import FILE as PROMISES
 from harness.promises import Promises, keep
 from harness.rundir import RunDirectory, Sealed
+from harness.watcher import Watcher
+from harness.workforce import Workforce
 from reports import report as reporting
 from reports.format import formats
 from reports.report import Report
 
 
-def run_job(prepared: Prepared, *, as_json: bool) -> int:
+def run_job(
+    prepared: Prepared, *, as_json: bool, watchers: Sequence[Watcher] = (), workforce: Workforce | None = None
+) -> int:
     """Run, judge, publish. Returns the exit code.
 
     Raises HarnessFault for what went wrong before the first query.
     """
-    outcome = carry_out(prepared)
+    outcome = carry_out(prepared, watchers=watchers, workforce=workforce)
     result = judge(outcome.sealed, prepared.promises)
     written = publish(result, outcome.sealed.directory, prepared.outputs, as_json=as_json)
     if as_json or not written:
@@ -41,11 +45,13 @@ def run_job(prepared: Prepared, *, as_json: bool) -> int:
     return int(code) if written or code else int(ExitCode.USAGE)
 
 
-def carry_out(prepared: Prepared, label: str = "") -> Outcome:
+def carry_out(
+    prepared: Prepared, label: str = "", watchers: Sequence[Watcher] = (), workforce: Workforce | None = None
+) -> Outcome:
     """Send the load and seal the run directory, with progress on stderr. Judges and prints no result.
 
-    ``label`` stands before the scenario's name in the progress display. Raises HarnessFault for what went wrong before
-    the first query.
+    ``label`` stands before the scenario's name in the progress display; ``watchers`` look on besides it; ``workforce`` sends
+    (None: processes of this host). Raises HarnessFault for what went wrong before the first query.
     """
     scenario = prepared.job.scenario
     console = Console(stderr=True)
@@ -57,7 +63,7 @@ def carry_out(prepared: Prepared, label: str = "") -> Outcome:
         for text in foreseen.warnings:
             notice(f"warning: {text}")
         job = replace(prepared.job, foreseen=foreseen.manifest)
-        outcome = asyncio.run(Coordinator(job, display, notice).run())
+        outcome = asyncio.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
         _tidy(prepared.job.directory)
         raise
