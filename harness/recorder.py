@@ -190,6 +190,7 @@ class Recorder:
         self.t0_ns = 0
         self.rows = 0
         self.failed = 0
+        self.measured = 0
         self.bad = 0
         self.faults: list[str] = []
         self._fresh = Fresh()
@@ -236,6 +237,7 @@ class Recorder:
             self.failed += 1
             self.bad += exchange.phase == 0
         if exchange.phase == 0:
+            self.measured += 1
             self._fresh.add(exchange)
         if not len(self._columns):
             self._begun_ns = self._clock.now_ns()
@@ -250,6 +252,7 @@ class Recorder:
         """Keep rows that are ready as they are: all of them succeeded and none has tokens."""
         self.rows += len(records)
         measured = records.measured()
+        self.measured += len(measured)
         self._fresh.latency.frombytes((measured["done_ns"] - measured["due_ns"]).tobytes())
         self._put(records)
 

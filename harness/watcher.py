@@ -36,7 +36,8 @@ class Watcher(Protocol):
         ...
 
     def heard(self, worker: int, message: Mapping[str, Any]) -> None:
-        """One worker's ``status`` line: cumulative ``sent``, ``done``, ``failed``, ``bad``, ``in_flight``, and, for each name in
+        """One worker's ``status`` line: cumulative ``sent``, ``done``, ``failed``, of the measured part ``measured``
+        and ``bad`` (failed), ``in_flight`` now, and, for each name in
         ``harness.recorder.FRESH``, a coarse histogram ``{bin: count}`` of what was measured since its line before.
         """
         ...

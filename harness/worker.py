@@ -218,6 +218,7 @@ class Worker:
                 "sent": issuer.sent,
                 "done": recorder.rows,
                 "failed": recorder.failed,
+                "measured": recorder.measured,
                 "bad": recorder.bad,
                 "in_flight": issuer.in_flight,
                 **{name: spread(getattr(fresh, name)) for name in FRESH},
