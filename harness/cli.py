@@ -15,7 +15,23 @@ import typer
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
-from harness.verbs import bakeoff, calibrate, compare, gate, plan, replay, run, scenarios, serve, slo
+from harness.verbs import (
+    agent,
+    bakeoff,
+    calibrate,
+    capacity,
+    coldstart,
+    compare,
+    gate,
+    plan,
+    replay,
+    run,
+    scenarios,
+    search,
+    serve,
+    slo,
+    sweep,
+)
 
 #: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
 INTERNAL = 70
@@ -48,7 +64,23 @@ def _root(
 
 
 # In the order in which the help lists them. A verb's file holds its flags and nothing that computes.
-for _verb in (run, replay, plan, gate, compare, bakeoff, slo, serve, calibrate, scenarios):
+for _verb in (
+    run,
+    agent,
+    replay,
+    plan,
+    gate,
+    compare,
+    bakeoff,
+    search,
+    sweep,
+    capacity,
+    coldstart,
+    slo,
+    serve,
+    calibrate,
+    scenarios,
+):
     _verb.register(app)
 
 

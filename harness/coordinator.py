@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -161,7 +162,8 @@ class Coordinator:
         workforce = self._workforce
         shards = await workforce.gather(plan, scenario.workers, self._notice)
         run_id = secrets.token_hex(5)
-        specs = [self._spec(target, run_id, index, shards) for index in range(shards)]
+        folder = job.directory.segments
+        specs = [worker_spec(scenario, target, run_id, folder, index, shards) for index in range(shards)]
         with job.directory.worker_log.open("wb") as log:
             await workforce.start(specs, log, self._on_status)
             self._t0_ns = time.monotonic_ns() + workforce.lead_ns + scenario.warmup_ns
@@ -200,21 +202,6 @@ class Coordinator:
         except OSError as error:
             self._notice(f"warning: the answers could not be written to {job.directory.path} ({error.strerror})")
 
-    def _spec(self, target: Target, run_id: str, index: int, shards: int) -> dict[str, Any]:
-        scenario = self._job.scenario
-        return {
-            "type": "spec",
-            "scenario": scenario.to_mapping(),
-            "where": scenario.name,
-            "target": {**asdict(target), "options": dict(target.options)},
-            "run_id": run_id,
-            "shard": index,
-            "shards": shards,
-            "segments": str(self._job.directory.segments),
-            "drain_ns": scenario.drain_ns,
-            "max_outstanding": max(1, target.max_outstanding // shards),
-        }
-
     def _on_status(self, member: Member, message: Mapping[str, Any]) -> None:
         for watcher in self._watchers:
             watcher.heard(member.index, message)
@@ -247,8 +234,7 @@ class Coordinator:
     def _facts(self, plan: Plan, shards: int) -> GeneratorFacts:
         members = self._workforce.members
         done = [member.done for member in members if member.done is not None]
-        faults = [f"worker {member.index} {member.death}" for member in members if member.death]
-        faults += [*self._workforce.faults(), *(text for report in done for text in report["faults"])]
+        faults = [*_deaths(members), *self._workforce.faults(), *(text for report in done for text in report["faults"])]
         exhausted: Counter[str] = Counter()
         for report in done:
             exhausted.update(report["client"].get("exhausted", {}))
@@ -270,9 +256,43 @@ class Coordinator:
             no_endpoint=not protocols()[self._job.target.protocol].needs_url,
             disk_notes=tuple(text for report in done for text in report["disk_notes"]),
             n_workers=shards,
+            **_clocks(self._workforce.facts()),
             frame_interval_ns=frame.interval_ns if frame is not None else 0,
             frame_deadline_ns=frame.deadline_ns if frame is not None else 0,
         )
+
+
+def worker_spec(
+    scenario: Scenario, target: Target, run_id: str, segments: Path, index: int, shards: int
+) -> dict[str, Any]:
+    """What one worker is told (``harness/worker.py``): shard ``index`` of ``shards``, and where its segments go. May hold secrets."""
+    return {
+        "type": "spec",
+        "scenario": scenario.to_mapping(),
+        "where": scenario.name,
+        "target": {**asdict(target), "options": dict(target.options)},
+        "run_id": run_id,
+        "shard": index,
+        "shards": shards,
+        "segments": str(segments),
+        "drain_ns": scenario.drain_ns,
+        "max_outstanding": max(1, target.max_outstanding // shards),
+    }
+
+
+def _deaths(members: Sequence[Member]) -> list[str]:
+    """A sentence for each way to die: an agent takes all its workers with it."""
+    died: dict[str, list[str]] = {}
+    for member in members:
+        if member.death:
+            died.setdefault(member.death, []).append(str(member.index))
+    return [f"worker{'s' * (len(who) > 1)} {', '.join(who)} {death}" for death, who in died.items()]
+
+
+def _clocks(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of agents on other hosts: how many there are, and how well the worst clock is known."""
+    errors = [agent["clock"]["error_ns"] for agent in facts.get("agents", ()) if "clock" in agent]
+    return {"agents": len(facts.get("agents", ())), "clock_error_ns": max(errors, default=0)}
 
 
 def _vitals(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

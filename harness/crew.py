@@ -159,7 +159,7 @@ def split_workers(plan: Plan, wanted: int) -> int:
     """As many workers as the plan can use: a closed loop has no more than its slots."""
     if plan.cyclic:
         return max(1, min(wanted, plan.max_in_flight or 1))
-    return max(1, min(wanted, plan.n_samples))
+    return max(1, min(wanted, plan.n_samples, plan.max_in_flight or plan.n_samples))
 
 
 def _say(process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> None:

@@ -270,6 +270,14 @@ def check_file(name: str) -> Scenario:
     return scenario
 
 
+def target_of(scenario: Scenario) -> Target:
+    """Where a scenario sends, its secrets resolved on this host. Raises HarnessFault with every error found."""
+    target, _, errors = _target(scenario)
+    if target is None or errors:
+        raise HarnessFault(errors)
+    return target
+
+
 def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
     section = scenario.target
     common, errors = _options(scenario.name, section.protocol, section.options)

@@ -16,7 +16,7 @@ from rich.console import Console
 from harness.accuracy import scores_of
 from harness.coordinator import Coordinator, Outcome
 from harness.exit_codes import OF_OUTCOME, ExitCode
-from harness.foresight import foresee
+from harness.foresight import Foreseen, foresee
 from harness.job import STDOUT, FormatTarget, Prepared
 from harness.progress import LiveDisplay, Progress
 from harness.promises import FILE as PROMISES
@@ -59,7 +59,8 @@ def carry_out(
     notice = partial(_notice, console)
     _keep(prepared.promises, prepared.job.directory, notice)
     try:
-        foreseen = foresee(prepared.job)
+        # What this host can hold says nothing of the hosts of a fleet.
+        foreseen = foresee(prepared.job) if workforce is None else Foreseen((), {})
         for text in foreseen.warnings:
             notice(f"warning: {text}")
         job = replace(prepared.job, foreseen=foreseen.manifest)

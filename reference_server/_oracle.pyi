@@ -9,6 +9,7 @@ def serve(
     itl_ns: int,
     tokens: int,
     jitter: bytes,
+    service: bytes,
     seed: int,
     stalls: bytes,
     spin_ns: int,

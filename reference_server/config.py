@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from reference_server.errors import ConfigError
 from reference_server.misfortune.fault import check_models, parse_fault
@@ -15,6 +16,7 @@ MODELS = ("llm", "scripted", "resnet50", "dlrm", "embedder", "recogniser", "synt
 FIXED = ("resnet50", "dlrm", "embedder")
 """Models of fixed outputs, which a dynamic batcher serves."""
 WITH_TORCH = tuple(name for name in MODELS if name != "scripted")
+SERVICES = ("constant", "exponential")
 DEVICES = ("auto", "cpu", "cuda")
 MAX_THREADS = 256
 """torch dies of many thousands."""
@@ -37,6 +39,10 @@ class ServerConfig:
     """A folder with a Llama-architecture model (config.json, *.safetensors), in place of a preset."""
     ttft_ns: int = 50_000_000
     itl_ns: int = 10_000_000
+    slots: int | None = None
+    """Answers of scripted under way at a time; None: no limit."""
+    service: Literal["constant", "exponential"] = "constant"
+    """Of scripted: whether a request's times are as given, or drawn with that mean."""
     queue_limit: int = 256
     max_batch: int = 32
     max_wait_ns: int = 2_000_000
@@ -70,6 +76,11 @@ class ServerConfig:
                 yield f"--model {model}: unknown. Choose from {', '.join(MODELS)}"
         if self.device not in DEVICES:
             yield f"--device {self.device}: unknown. Choose from {', '.join(DEVICES)}"
+        if self.service not in SERVICES:
+            yield f"--service {self.service}: unknown. Choose from {', '.join(SERVICES)}"
+        for name, given in (("slots", self.slots is not None), ("service", self.service != "constant")):
+            if given and "scripted" not in self.models:
+                yield f"--{name}: only scripted takes it. Add --model scripted, or leave the flag out"
         if self.preset not in presets.sizes():
             yield f"--preset {self.preset}: unknown. Choose from {', '.join(presets.sizes())}"
         if self.weights is not None and "llm" not in self.models:
@@ -103,7 +114,7 @@ class ServerConfig:
             yield f"--seed {self.seed}: must lie between 0 and {MAX_SEED}"
         if self.read_timeout_s <= 0:
             yield "--read-timeout: must be longer than nothing"
-        for name in ("kv_blocks", "threads", "max_prompt", "max_output"):
+        for name in ("kv_blocks", "threads", "max_prompt", "max_output", "slots"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 yield f"--{_option(name)}: must be at least 1, or left out"

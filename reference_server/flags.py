@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from reference_server.config import DEVICES, MODELS, ServerConfig
+from reference_server.config import DEVICES, MODELS, SERVICES, ServerConfig
 from reference_server.durations import parse_duration_ns
 from reference_server.errors import ConfigError
 from reference_server.models import presets
@@ -115,6 +115,13 @@ def _models(parser: argparse.ArgumentParser) -> None:
         help="of scripted: time to first token (default %(default)s)",
     )
     add("--itl", type=_duration, default="10ms", help="of scripted: time between tokens (default %(default)s)")
+    add("--slots", type=_whole, default=None, help="of scripted: answers at a time; the others wait (default: all)")
+    add(
+        "--service",
+        default="constant",
+        metavar="|".join(SERVICES),
+        help="of scripted: all times of a request as given, or drawn with that mean (default %(default)s)",
+    )
     add("--seed", type=_whole, default=0, help="of weights, words and faults (default %(default)s)")
     add("--threads", type=_whole, default=None, help="CPU threads of all but scripted (default: by cores)")
 

@@ -1,19 +1,25 @@
 """The scripted model: every answer keeps its own absolute timetable, so what a client should measure is known
 beforehand.
 
-Event i of an answer is due at ``start + ttft + i * itl``; start is the arrival of the request, or the moment
-it got one of a limited number of slots. There is no batching and no torch. It is the oracle in the tests of a
-load generator, so it never trades exactness for realism.
+Event i of an answer is due at ``start + ttft + i * itl``; start is the arrival of the request, or the instant at which
+one of a limited number of slots became free, whichever is later. There is no batching and no torch. It is the oracle in the tests
+of a load generator, so it never trades exactness for realism.
+
+A slot becomes free when the answer before was due to end, not when this process came round to it: lateness never adds up, and
+n slots are a queue with n servers whose rate is exactly what the times say (M/D/n under Poisson arrivals, first come, first
+served; M/M/n where the times of each request are drawn from an exponential distribution).
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
 import random
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Literal
 
 from reference_server.answers import Ask, Finish, Script, Sink
 from reference_server.errors import RequestError
@@ -50,6 +56,7 @@ class ScriptedModel:
         itl_ns: int,
         seed: int,
         n_slots: int | None = None,
+        service: Literal["constant", "exponential"] = "constant",
         queue_limit: int = 256,
         max_context: int = 131_072,
         lateness: Lateness | None = None,
@@ -59,11 +66,13 @@ class ScriptedModel:
         self.itl_ns = itl_ns
         self.seed = seed
         self._max_context = max_context
-        self._n_slots = n_slots
+        self._own_slots = self._n_slots = n_slots
+        self._exponential = service == "exponential"
         self._queue_limit = queue_limit
         self.lateness = lateness
         self._n_busy = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[int]] = deque()
+        self._free_ns = [0] * (n_slots or 0)
 
     @property
     def name(self) -> str:
@@ -116,39 +125,50 @@ class ScriptedModel:
         return vectors
 
     def limit(self, n_slots: int | None) -> None:
-        """From now on so many requests at a time; None: no limit. Those that wait get what became free."""
-        self._n_slots = n_slots
-        while self._waiting and (n_slots is None or self._n_busy < n_slots):
+        """From now on so many requests at a time, but never more than its own; None: its own. Those that wait get what became free."""
+        wanted = min((n for n in (self._own_slots, n_slots) if n is not None), default=None)
+        if wanted == self._n_slots:
+            return
+        self._n_slots = wanted
+        while self._waiting and (wanted is None or self._n_busy < wanted):
             turn = self._waiting.popleft()
             if not turn.done():
                 self._n_busy += 1
-                turn.set_result(None)
+                turn.set_result(time.monotonic_ns())
+        self._free_ns = [0] * max(0, (wanted or 0) - self._n_busy)
 
-    async def take_slot(self) -> bool:
-        """Take a slot, in order of arrival; true when there was a wait."""
+    async def take_slot(self) -> int:
+        """Take a slot, in order of arrival. Returns since when it has been free, in monotonic ns; 0 for ever so long."""
         if self._n_slots is None or self._n_busy < self._n_slots:
             self._n_busy += 1
-            return False
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            return heapq.heappop(self._free_ns) if self._free_ns else 0
+        turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            await turn
+            return await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.give_slot()  # it was handed over in the moment of giving up
+                self.give_slot(turn.result())  # it was handed over in the moment of giving up
             elif turn in self._waiting:
                 self._waiting.remove(turn)
             raise
-        return True
 
-    def give_slot(self) -> None:
-        """Pass a slot on to the next in line, or leave it free; when there are more than there may be now, it is gone."""
+    def give_slot(self, free_ns: int) -> None:
+        """Pass a slot that is free since ``free_ns`` on to the next in line, or leave it; when there are more than there may be, it is gone."""
         while self._waiting and (self._n_slots is None or self._n_busy <= self._n_slots):
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(free_ns)
                 return
         self._n_busy -= 1
+        if self._n_slots is not None and self._n_busy < self._n_slots:
+            heapq.heappush(self._free_ns, free_ns)
+
+    def stretch(self, request_id: str) -> float:
+        """The factor on all times of a request: 1, or drawn from an exponential distribution with mean 1 by seed and request id."""
+        if not self._exponential:
+            return 1.0
+        return -math.log1p(-random.Random(f"{self.seed}:{request_id}").random())
 
     def _vector(self, prompt: Sequence[int]) -> list[float]:
         generator = random.Random(f"{self.seed}:{list(prompt)}")
@@ -164,18 +184,19 @@ class ScriptedAnswer:
         script = ask.script
         self._model = model
         self._ask = ask
-        self._ttft_ns = model.ttft_ns if script.ttft_ns is None else script.ttft_ns
-        self._itl_ns = model.itl_ns if script.itl_ns is None else script.itl_ns
+        stretch = model.stretch(ask.row.request_id)
+        self._ttft_ns = round(stretch * (model.ttft_ns if script.ttft_ns is None else script.ttft_ns))
+        self._itl_ns = round(stretch * (model.itl_ns if script.itl_ns is None else script.itl_ns))
         self._start_ns = ask.row.received_ns
         self._has_slot = False
+        self._over_ns: int | None = None
         self._entry: Entry | None = None
 
     async def ready(self) -> None:
         """Return at once, or when a slot is free."""
-        waited = await self._model.take_slot()
+        free_ns = await self._model.take_slot()
         self._has_slot = True
-        if waited:
-            self._start_ns = time.monotonic_ns()
+        self._start_ns = max(self._start_ns, free_ns)
         stages = self._ask.stages
         waited_ns = self._start_ns - self._ask.row.received_ns
         read_ns = stages.spans_ns.get(PREPROCESS, 0)  # the timetable runs while the request is read
@@ -192,6 +213,7 @@ class ScriptedAnswer:
         def fire(due_ns: int) -> int | None:
             nonlocal position, planned_ns
             n_tokens = min(step, n_new - position)
+            self._over_ns = due_ns
             try:
                 sink.token(self._text(position, n_tokens), n_tokens, due_ns)
             except Exception as error:  # noqa: BLE001 - raised again where the answer is awaited
@@ -200,6 +222,7 @@ class ScriptedAnswer:
                 return None
             position += n_tokens
             if position < n_new:
+                self._over_ns = None
                 planned_ns = max(planned_ns, self.due_ns(position) + self._late_ns(position, due_ns))
                 return planned_ns
             if not ended.done():
@@ -219,7 +242,7 @@ class ScriptedAnswer:
             self._entry.cancel()
         if self._has_slot:
             self._has_slot = False
-            self._model.give_slot()
+            self._model.give_slot(time.monotonic_ns() if self._over_ns is None else self._over_ns)
 
     def due_ns(self, position: int) -> int:
         """When the event that begins with token ``position`` is due."""

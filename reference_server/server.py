@@ -123,6 +123,8 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
             ttft_ns=config.ttft_ns,
             itl_ns=config.itl_ns,
             seed=config.seed,
+            n_slots=config.slots,
+            service=config.service,
             queue_limit=config.queue_limit,
             lateness=Lateness(service.faults),
         )

@@ -24,7 +24,8 @@ class GeneratorFacts:
     ``disk_faults``: rows that could not be read back; ``disk_notes``: rows that had to be written elsewhere, none of them
     lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to be closed as they were
     written; ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
-    (0: the scenario gave none).
+    (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
+    ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced.
     """
 
     open_loop: bool
@@ -63,6 +64,8 @@ class GeneratorFacts:
     n_workers: int = 1
     frame_interval_ns: int = 0
     frame_deadline_ns: int = 0
+    agents: int = 0
+    clock_error_ns: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""

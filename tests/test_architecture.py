@@ -32,7 +32,11 @@ OWNERS = {
     "uvloop": {"harness/worker.py", "reference_server/server.py"},
     "typer": {"harness/cli.py", "harness/cli_doc.py", "harness/verbs"},
     "jinja2": {"reports/formats", "harness/body_template.py"},
-    "aiohttp": {"reference_server/frontends/http", "reference_server/frontends/websocket"},
+    "aiohttp": {
+        "harness/dashboard/server.py",
+        "reference_server/frontends/http",
+        "reference_server/frontends/websocket",
+    },
     "prometheus_client": {"reference_server/metrics.py"},
     "pytest": {"harness/pytest_plugin"},
     "locust": {"harness/distributed/locust_.py"},

@@ -161,7 +161,7 @@ def test_every_verb_is_documented() -> None:
     root: Any = typer.main.get_command(app)
     heads = re.findall(r"^## (.*)$", page("cli"), re.MULTILINE)
     assert sorted(walk("plimsoll", root)) == sorted(heads)
-    assert {f"plimsoll {name}" for name in root.commands} == set(named(section(readme(), "In CI")))
+    assert {f"plimsoll {name}" for name in root.commands} == set(named(section(readme(), "Verbs")))
 
 
 def readme() -> str:
@@ -377,7 +377,7 @@ def test_every_check_of_the_generator_is_explained() -> None:
         frame_ns=20_000_000,
         ragged={"frame_lag_ns": [[0]] * 300},
     )
-    facts = validity.GeneratorFacts(open_loop=True, planned=300, planned_queries=300, process="constant")
+    facts = validity.GeneratorFacts(open_loop=True, planned=300, planned_queries=300, process="constant", agents=2)
     seen = validity.assess(records, facts, [objective.parse("p99(ttft) <= 200ms")])
     names = {check.name for check in seen.checks}
     assert set(named(section(page("validity"), "Validity"))) == names

@@ -24,6 +24,9 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 #: A comma separates settings only where a setting follows it, so that a URL or a fault may hold one.
 _COMMA = re.compile(r",(?=[a-z_]+(?:\.[A-Za-z0-9_-]+)?=)")
 
+#: Of the bundled server, those that are numbers.
+_WHOLE_SETTINGS = ("max_batch", "step_tokens", "kv_blocks", "threads", "queue_limit", "slots")
+
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
 
@@ -38,7 +41,13 @@ class BundledServer(BaseModel):
     preset: str | None = Field(default=None, description="Size of the llm.")
     device: Literal["auto", "cpu", "cuda"] | None = None
     max_batch: Whole | None = None
+    max_wait: str | None = Field(default=None, description="Longest that a batch fills (fixed outputs).")
+    step_tokens: Whole | None = Field(default=None, description="Most tokens in a step.")
+    kv_blocks: Whole | None = None
+    threads: Whole | None = None
     queue_limit: Whole | None = None
+    slots: Whole | None = Field(default=None, description="Requests served at a time; others wait in line (scripted).")
+    service: Literal["constant", "exponential"] | None = Field(default=None, description="Service times (scripted).")
 
     @field_validator("fault", mode="before")
     @classmethod
@@ -169,7 +178,7 @@ def _set(mapping: dict[str, Any], key: str, text: str) -> list[str]:
         return [f"{key}: {error}"] if error else []
     if key in BundledServer.model_fields:
         server = mapping.setdefault("server", {})
-        value, error = _yaml(text) if key in ("max_batch", "queue_limit") else (text, None)
+        value, error = _yaml(text) if key in _WHOLE_SETTINGS else (text, None)
         server[key] = [*server.get(key, []), value] if key == "fault" else value
         return [f"{key}: {error}"] if error else []
     value, error = _yaml(text) if key in ("tls_verify", "price_per_hour", "gpus") else (text, None)

@@ -26,7 +26,8 @@ _SEED_BITS = 53
 #: What must be the same for a run to go on where it was stopped. (More repeats may be asked for.)
 _IDENTITY = ("scenario", "arms", "levels", "cooldown")
 
-State = Literal["pending", "done", "unreachable"]
+#: "skipped" is of a sweep alone: the run would have taught nothing, and ``error`` says why.
+State = Literal["pending", "done", "unreachable", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, RenderableType
 
@@ -31,19 +32,24 @@ _WIDTH = 100
 class Output:
     """One ``--format F=PATH``; ``-`` is stdout."""
 
-    render: Callable[[ComparisonReport], bytes]
+    render: Callable[[Any], bytes]
     path: Path
 
 
-def formats_of(texts: Sequence[str]) -> tuple[tuple[Output, ...], list[str]]:
-    """``F=PATH`` pairs, and every error in them. Each file is tried now, so that a bad path fails before the runs."""
+def formats_of(
+    texts: Sequence[str], known: Mapping[str, Callable[[Any], bytes]] = FORMATS, of: str = "a comparison"
+) -> tuple[tuple[Output, ...], list[str]]:
+    """``F=PATH`` pairs, and every error in them. Each file is tried now, so that a bad path fails before the runs.
+
+    ``known``: the formats of the document in question, which is ``of`` in words.
+    """
     found: list[Output] = []
     errors: list[str] = []
     for text in texts:
         name, _, path = text.partition("=")
-        if name not in FORMATS or not path:
-            what = f"{name!r} is no format of a comparison" if name not in FORMATS else "no file name"
-            errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(FORMATS))}")
+        if name not in known or not path:
+            what = f"{name!r} is no format of {of}" if name not in known else "no file name"
+            errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
             continue
         try:
             is_new = path != "-" and not Path(path).exists()
@@ -55,7 +61,7 @@ def formats_of(texts: Sequence[str]) -> tuple[tuple[Output, ...], list[str]]:
         except OSError as error:
             errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
             continue
-        found.append(Output(FORMATS[name], Path(path)))
+        found.append(Output(known[name], Path(path)))
     return tuple(found), errors
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,8 @@ from harness.exit_codes import ExitCode
 from harness.job import Prepared, find_scenario, prepare
 from harness.plugins import protocols
 from harness.promises import Asked, kept
-from harness.rundir import Sealed, open_sealed
+from harness.remains import made_before
+from harness.rundir import Sealed
 from harness.secrets import IMPLICIT_KEY, redact, sensitive_values
 from harness.session import carry_out, judge, write_report
 from scenarios.durations import format_duration
@@ -66,20 +66,34 @@ class Ran:
     interrupted: bool
 
 
-def carry_out_all(contest: Contest, out: Path, *, resume: bool) -> Ran:
-    """Make every run that ``out`` does not hold yet.
+#: Why a run need not be made, by what was made before it; None: it is to be made.
+Skip = Callable[[Interleaving, Slot], str | None]
+
+
+def carry_out_all(contest: Contest, out: Path, *, resume: bool, skip: Skip | None = None) -> Ran:
+    """Make every run that ``out`` does not hold yet and that ``skip`` has nothing against.
 
     Raises HarnessFault with every error found before anything is sent; with exit 5 where an arm can't be reached then.
     """
     checked = check(contest)
     plan = interleave.go_on(out, checked, resume)
+    # What was skipped is asked for again: the reason may be gone, or nobody wants it to count any more.
+    plan = replace(
+        plan, slots=tuple(replace(s, state="pending", error="") if s.state == "skipped" else s for s in plan.slots)
+    )
     _reach(contest, {slot.arm for slot in plan.pending()})
     interleave.save(out, plan)
-    interrupted = False
+    interrupted, sent = False, False
     try:
-        for position, slot in enumerate(plan.pending()):
-            if position and contest.cooldown_ns:
+        for slot in plan.pending():
+            if skip is not None and (reason := skip(plan, slot)) is not None:
+                _say(f"[{slot.number}/{len(plan.slots)}] {slot.arm} {slot.level}: not run, {reason}")
+                plan = plan.marked(replace(slot, state="skipped", error=reason))
+                interleave.save(out, plan)
+                continue
+            if sent and contest.cooldown_ns:
                 time.sleep(contest.cooldown_ns / 1e9)
+            sent = True
             marked = _one(contest, slot, out, len(plan.slots))
             if marked is None:
                 interrupted = True
@@ -199,7 +213,7 @@ def _reach(contest: Contest, names: set[str]) -> None:
 def _one(contest: Contest, slot: Slot, out: Path, total: int) -> Slot | None:
     """One run: what has become of it, or None if the user stopped it. Raises HarnessFault for what is our side's."""
     folder = out / slot.folder
-    sealed = _made_before(folder, out)
+    sealed = made_before(out, slot.folder)
     arm = next(arm for arm in contest.arms if arm.name == slot.arm)
     level = next(level for level in contest.levels if level.label == slot.level)
     label = f"[{slot.number}/{total}] {slot.arm}{' ' + slot.level if slot.level else ''}"
@@ -219,21 +233,6 @@ def _one(contest: Contest, slot: Slot, out: Path, total: int) -> Slot | None:
         sealed = done.sealed
     outcome = _reported(sealed, label)
     return replace(slot, state="done", outcome=outcome, started_at=str(sealed.manifest.get("started_at", "")))
-
-
-def _made_before(folder: Path, out: Path) -> Sealed | None:
-    """A whole run that we were stopped too early to note; anything less is put aside, not thrown away."""
-    if not folder.exists():
-        return None
-    if (folder / "manifest.json").is_file():
-        sealed = open_sealed(folder)
-        if not sealed.facts.interrupted:
-            return sealed
-    aside = out / "interrupted"
-    aside.mkdir(exist_ok=True)
-    number = sum(1 for path in aside.glob(f"{folder.name}.*")) + 1
-    shutil.move(folder, aside / f"{folder.name}.{number}")
-    return None
 
 
 def _reported(sealed: Sealed, label: str) -> str:

@@ -33,3 +33,29 @@ Confidence = Annotated[
 ProductionRate = Annotated[
     float | None, typer.Option(metavar="R", help="Requests per second in production: for budgets by events.")
 ]
+#: The target and the load, of verbs that make several runs of one scenario.
+Url = Annotated[
+    str | None, typer.Option(help="The endpoint. Without it the bundled reference server is started and stopped.")
+]
+Protocol = Annotated[str | None, typer.Option(help="How to talk to it, e.g. openai-chat, kserve-v2, http.")]
+Model = Annotated[str | None, typer.Option(help="Model name to ask for.")]
+Arrival = Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")]
+PromptTokens = Annotated[int | None, typer.Option(metavar="N", help="Prompt length.")]
+OutputTokens = Annotated[int | None, typer.Option(metavar="N", help="Answer length asked for.")]
+Seed = Annotated[int | None, typer.Option(help="Everything random comes from it.")]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="Load-generating processes.")]
+Warmup = Annotated[str | None, typer.Option(metavar="D", help="Load before each measured run, not judged.")]
+Timeout = Annotated[str | None, typer.Option(metavar="D", help="Give a request up after this.")]
+ConnectTimeout = Annotated[str | None, typer.Option(metavar="D", help="Give a connection up after this.")]
+Header = Annotated[
+    list[str] | None,
+    typer.Option(metavar="'NAME: VALUE'", help="Extra header; ${env:NAME} is filled in. Repeatable."),
+]
+ApiKeyEnv = Annotated[str | None, typer.Option(metavar="NAME", help="Variable that holds the API key.")]
+ApiKeyFile = Annotated[str | None, typer.Option(metavar="PATH", help="File that holds the API key.")]
+ProtocolOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="K=V", help="A protocol option (V is YAML; a.b reaches inside). Repeatable."),
+]
+CaFile = Annotated[str | None, typer.Option(metavar="PATH", help="Extra certificate authorities (PEM).")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from harness.errors import HarnessFault
 from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
+
+if TYPE_CHECKING:
+    from harness.watcher import Watcher
+    from harness.workforce import Workforce
 
 
 def run(
@@ -80,11 +87,29 @@ def run(
     ] = None,
     ca_file: Annotated[str | None, typer.Option(metavar="PATH", help="Extra certificate authorities (PEM).")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")] = False,
+    locust_master: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:PORT]", help="Agents send the load; Locust's master listens here (*:5557)."),
+    ] = None,
+    expect_workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Agents to wait for (1).", show_default=False)
+    ] = None,
+    locust_wait: Annotated[
+        str | None, typer.Option(metavar="D", help="Wait for them no longer than this (2m).")
+    ] = None,
+    locust_web: Annotated[
+        str | None, typer.Option(metavar="[HOST:PORT]", help="Serve Locust's page too (127.0.0.1:8089).")
+    ] = None,
+    live: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Serve a page of charts while the run goes on (0: a free port)."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory (default: runs/NAME-TIME).")] = None,
     format: FormatOption = None,
     json_: Json = False,
 ) -> None:
     """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
+    from harness.dashboard.place import where
     from harness.job import one_on_stdout, prepare
     from harness.promises import Asked
     from harness.session import run_job
@@ -102,8 +127,60 @@ def run(
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     if problems := one_on_stdout(format or [], json_):
         raise HarnessFault(problems)
+    workforce, watchers = fleet(locust_master, expect_workers, locust_wait, locust_web)
+    place = where(live)
     prepared = prepare(scenario, flags, asked, format or [], out)  # type: ignore[arg-type]
-    raise typer.Exit(run_job(prepared, as_json=json_))
+    if place is not None:
+        from harness.dashboard.watcher import watcher
+
+        watchers.append(watcher(place, prepared))
+    raise typer.Exit(run_job(prepared, as_json=json_, watchers=watchers, workforce=workforce))
+
+
+def fleet(
+    master: str | None, expected: int | None, wait: str | None, web: str | None
+) -> tuple[Workforce | None, list[Watcher]]:
+    """Who sends, and who keeps the way to them open: (None, []) is processes of this host. Raises HarnessFault."""
+    given = {"--expect-workers": expected, "--locust-wait": wait, "--locust-web": web}
+    if master is None:
+        if alone := [flag for flag, value in given.items() if value is not None]:
+            raise HarnessFault(f"{', '.join(alone)}: only with --locust-master. Add it, or leave these out")
+        return None, []
+    from harness.distributed.bridge import Bridge
+    from harness.distributed.fleet import PATIENCE_S, Fleet
+    from scenarios.durations import parse_duration
+
+    try:
+        patience_s = PATIENCE_S if wait is None else parse_duration(wait) / 1e9
+    except ValueError as error:
+        raise HarnessFault(f"--locust-wait: {error}") from None
+    bridge = Bridge(master, web)
+    return Fleet(bridge, expected or 1, patience_s), [bridge]
+
+
+class Command(TyperCommand):
+    """``--locust-master`` and ``--locust-web`` with or without their address, which the parser itself does not know.
+
+    Without ``=``, the next word is the address only if it ends in a port: no scenario's name does.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give those that have no address theirs."""
+        return super().parse_args(ctx, addressed(args))
+
+
+def addressed(words: Sequence[str]) -> list[str]:
+    """The words of a command line with ``--locust-master``'s and ``--locust-web``'s address joined to them."""
+    defaults = {"--locust-master": "*:5557", "--locust-web": "127.0.0.1:8089", "--live": "0"}
+    found: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word in defaults:
+            follows = left and re.fullmatch(r"(\S*:)?\d+", left[0])
+            word = f"{word}={left.pop(0) if follows else defaults[word]}"
+        found.append(word)
+    return found
 
 
 def pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
@@ -150,4 +227,4 @@ def paced(options: dict[str, Any], pace: str | None) -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command line."""
-    app.command()(run)
+    app.command(cls=Command)(run)

@@ -27,6 +27,10 @@ def serve(
     weights: Annotated[str | None, typer.Option(metavar="DIR", help="Folder with weights for the llm.")] = None,
     ttft: Annotated[str | None, typer.Option(metavar="D", help="Time to first token (scripted).")] = None,
     itl: Annotated[str | None, typer.Option(metavar="D", help="Time between tokens (scripted).")] = None,
+    slots: Annotated[int | None, typer.Option(help="Answers at a time; the others wait (scripted).")] = None,
+    service: Annotated[
+        str | None, typer.Option(metavar="constant|exponential", help="How long a request takes (scripted).")
+    ] = None,
     fault: Annotated[list[str] | None, typer.Option(metavar="NAME[=ARGS]", help="Scripted misfortune.")] = None,
     queue_limit: Annotated[int | None, typer.Option(help="Requests that may wait before 503.")] = None,
     max_batch: Annotated[int | None, typer.Option(help="Sequences in one step, samples in one batch.")] = None,
@@ -49,6 +53,8 @@ def serve(
         "--weights": weights,
         "--ttft": ttft,
         "--itl": itl,
+        "--slots": slots,
+        "--service": service,
         "--queue-limit": queue_limit,
         "--max-batch": max_batch,
         "--max-wait": max_wait,

@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 itl_ns=given.itl,
                 tokens=given.tokens,
                 jitter=given.jitter,
+                service=given.service,
                 seed=given.seed,
                 stalls=array("q", [edge for stall in given.stall for edge in stall]).tobytes(),
                 spin_ns=given.spin * 1000,
@@ -131,7 +132,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="none|exp:MEAN",
         help="added to the time to first token, drawn from seed and request id (default %(default)s)",
     )
-    add("--seed", type=_integer(0, 2**63 - 1), default=1, help="of the jitter (default %(default)s)")
+    add(
+        "--service",
+        type=_service,
+        default="none",
+        metavar="none|D|exp:MEAN",
+        help="queue requests before one server that takes so long for each (default %(default)s: no queue)",
+    )
+    add("--seed", type=_integer(0, 2**63 - 1), default=1, help="of jitter and service (default %(default)s)")
     add(
         "--stall",
         type=_stall,
@@ -206,7 +214,17 @@ def _jitter(text: str) -> bytes:
     name, _, mean = text.partition(":")
     if name != "exp" or not mean:
         raise argparse.ArgumentTypeError(f"{text!r} is not none or exp:MEAN, e.g. exp:5ms")
-    mean_ns = _duration(mean)
+    return _exponential(_duration(mean))
+
+
+def _service(text: str) -> bytes:
+    """As of the jitter; a constant time is a distribution too. Empty: no queue."""
+    if text == "none" or text.startswith("exp:"):
+        return _jitter(text)
+    return array("q", [_duration(text)] * _N_JITTER).tobytes()
+
+
+def _exponential(mean_ns: int) -> bytes:
     steps = (1 - (i + 0.5) / _N_JITTER for i in range(_N_JITTER))
     return array("q", [round(-mean_ns * math.log(step)) for step in steps]).tobytes()
 

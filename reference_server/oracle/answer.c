@@ -39,6 +39,23 @@ static bool control(Loop *l, Connection *c, const char *request)
     return true;
 }
 
+/* When the one server of the queue is done with a request that came now: first come, first served. `now` without a queue.
+ *
+ * Ends are chained to ends and never to when this loop woke up, so that lateness does not add up and the server is exactly
+ * as fast as it was told to be. A request whose client left keeps its place.
+ */
+i64 through_queue(Loop *l, Connection *c, const char *request, i64 now)
+{
+    if (!l->service)
+        return now;
+    Request *r = &c->request;
+    uint64_t number = l->n_queued++;
+    const char *id = r->id_len ? request + r->id_at : (const char *)&number;
+    i64 took = draw(l->service, l->seed ^ QUEUE_SEED, id, r->id_len ? r->id_len : sizeof(number));
+    l->free_at = (l->free_at > now ? l->free_at : now) + took;
+    return l->free_at;
+}
+
 static void answer(Loop *l, Connection *c, const char *request, i64 now)
 {
     Request *r = &c->request;
@@ -53,11 +70,15 @@ static void answer(Loop *l, Connection *c, const char *request, i64 now)
     }
     c->seq = truth_open(&l->truth, request + r->id_at, r->id_len, now);
     Piece p = r->method == M_HEAD ? ANSWER_OK_BARE : ANSWER_OK;
-    i64 until = stalled_until(l, mono_ns());
-    if (until < 0) {
+    i64 until = stalled_until(l, mono_ns()), served = through_queue(l, c, request, now);
+    until = until > served ? until : served;
+    if (until <= now) {
         say(l, c, p);
         return;
     }
+    Row *row = truth_row(&l->truth, c->seq);
+    if (row && l->service)
+        row->first_due = served;
     c->held = p;
     c->phase = P_HELD;
     if (!heap_set(&l->heap, c, until))

@@ -28,19 +28,20 @@ static PyObject *run(Loop *l)
 
 static PyObject *serve(PyObject *module, PyObject *arguments, PyObject *named)
 {
-    static char *names[] = {"listener", "created_s", "ttft_ns", "itl_ns",      "tokens", "jitter", "seed",
-                            "stalls",   "spin_ns",   "n_rows",  "stamp_bytes", NULL};
+    static char *names[] = {"listener", "created_s", "ttft_ns", "itl_ns", "tokens",      "jitter", "service",
+                            "seed",     "stalls",    "spin_ns", "n_rows", "stamp_bytes", NULL};
     Loop l = {.epoll = -1, .timer = -1, .spare_fd = -1};
-    const char *jitter, *stalls;
-    Py_ssize_t jitter_len, stalls_len;
+    const char *jitter, *service, *stalls;
+    Py_ssize_t jitter_len, service_len, stalls_len;
     long long created, ttft, itl, tokens, spin, stamp_bytes;
     unsigned long long seed, n_rows;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(arguments, named, "iLLLLy#Ky#LKL", names, &l.listener, &created, &ttft, &itl, &tokens,
-                                     &jitter, &jitter_len, &seed, &stalls, &stalls_len, &spin, &n_rows, &stamp_bytes))
+    if (!PyArg_ParseTupleAndKeywords(arguments, named, "iLLLLy#y#Ky#LKL", names, &l.listener, &created, &ttft, &itl, &tokens,
+                                     &jitter, &jitter_len, &service, &service_len, &seed, &stalls, &stalls_len, &spin, &n_rows, &stamp_bytes))
         return NULL;
-    if (jitter_len != 0 && jitter_len != (Py_ssize_t)(N_JITTER * sizeof(i64)))
-        return PyErr_Format(PyExc_ValueError, "jitter must hold no or %d int64", N_JITTER);
+    const Py_ssize_t table = (Py_ssize_t)(N_JITTER * sizeof(i64));
+    if ((jitter_len != 0 && jitter_len != table) || (service_len != 0 && service_len != table))
+        return PyErr_Format(PyExc_ValueError, "jitter and service must hold no or %d int64", N_JITTER);
     if (stalls_len % (Py_ssize_t)sizeof(Stall) != 0 || tokens < 1 || tokens > MAX_TOKENS)
         return PyErr_Format(PyExc_ValueError, "stalls must be pairs of int64, tokens 1 to %d", MAX_TOKENS);
     l.ttft_ns = ttft;
@@ -49,6 +50,7 @@ static PyObject *serve(PyObject *module, PyObject *arguments, PyObject *named)
     l.spin_ns = spin;
     l.seed = seed;
     l.jitter = jitter_len ? (const i64 *)(const void *)jitter : NULL;
+    l.service = service_len ? (const i64 *)(const void *)service : NULL;
     l.stalls = (const Stall *)(const void *)stalls;
     l.n_stalls = (size_t)stalls_len / sizeof(Stall);
     PyObject *result = NULL;
@@ -64,7 +66,7 @@ static PyObject *serve(PyObject *module, PyObject *arguments, PyObject *named)
 
 static PyMethodDef METHODS[] = {
     {"serve", (PyCFunction)(void (*)(void))serve, METH_VARARGS | METH_KEYWORDS,
-     "serve(listener, created_s, ttft_ns, itl_ns, tokens, jitter, seed, stalls, spin_ns, n_rows, stamp_bytes)\n\n"
+     "serve(listener, created_s, ttft_ns, itl_ns, tokens, jitter, service, seed, stalls, spin_ns, n_rows, stamp_bytes)\n\n"
      "Serve on a listening, non-blocking socket until a signal handler raises."},
     {NULL, NULL, 0, NULL},
 };

@@ -26,8 +26,9 @@ typedef int64_t i64;
 #define MAX_EARLY 65536              /* bytes of later requests that are kept while an answer is under way */
 #define MAX_TOKENS 131072
 #define MAX_ID 128
+#define QUEUE_SEED 0x9e3779b97f4a7c15u /* so that a request's service and its jitter are independent */
 #define N_WORDS 16
-#define N_JITTER 4096                /* steps of the jitter's inverse distribution */
+#define N_JITTER 4096                /* steps of the inverse distributions of jitter and service */
 #define SCRATCH (1 << 16)
 #define LINGER_NS 1000000000LL       /* how long the peer may take to hang up after our last byte */
 #define LIST_SLICE (256u << 10)      /* bytes of truth rendered between two looks at the clock */
@@ -76,7 +77,7 @@ bool buffer_room(Buffer *b, size_t n);
 void put_number(Buffer *b, i64 value);
 bool script_make(Script *s, i64 created_s);
 Piece script_last(const Script *s, i64 n_prompt, i64 n_tokens, char *into, size_t size);
-i64 jitter_of(const i64 *table, uint64_t seed, const char *id, size_t len);
+i64 draw(const i64 *table, uint64_t seed, const char *id, size_t len);
 
 extern const Piece ANSWER_OK, ANSWER_OK_BARE, ANSWER_MODELS, ANSWER_MODELS_BARE, ANSWER_CONTINUE;
 
@@ -154,8 +155,9 @@ typedef struct {
 typedef struct {
     int listener, epoll, timer, spare_fd;
     i64 ttft_ns, itl_ns, tokens, spin_ns, armed, first_request, n_refused;
-    uint64_t seed, n_anonymous;
-    const i64 *jitter;               /* N_JITTER values, or NULL */
+    i64 free_at;                     /* the queue: when the request served last is, or was, over */
+    uint64_t seed, n_anonymous, n_queued;
+    const i64 *jitter, *service;     /* N_JITTER values, or NULL */
     const Stall *stalls;
     size_t n_stalls;
     Heap heap;
@@ -174,6 +176,7 @@ void connection_close(Loop *l, Connection *c);
 
 /* ---- answer.c: which request gets which answer */
 
+i64 through_queue(Loop *l, Connection *c, const char *request, i64 now);
 void resume(Loop *l, Connection *c);
 void connection_readable(Loop *l, Connection *c);
 

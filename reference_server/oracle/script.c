@@ -1,4 +1,4 @@
-/* The bytes of every answer, made once before the first request, and the seeded draw of jitter. No sockets, no clock. */
+/* The bytes of every answer, made once before the first request, and the seeded draw of a time. No sockets, no clock. */
 #include "oracle.h"
 
 #include <stdio.h>
@@ -98,8 +98,8 @@ Piece script_last(const Script *s, i64 n_prompt, i64 n_tokens, char *into, size_
     return (Piece){into, (size_t)len};
 }
 
-/* The jitter of a request: the same for the same seed and id, whatever else was asked before. */
-i64 jitter_of(const i64 *table, uint64_t seed, const char *id, size_t len)
+/* A request's jitter or service: the same for the same seed and id, whatever else was asked before. */
+i64 draw(const i64 *table, uint64_t seed, const char *id, size_t len)
 {
     uint64_t hash = 0xcbf29ce484222325u ^ seed; /* FNV-1a, then a finalizer that spreads it over the upper bits */
     for (size_t i = 0; i < len; i++)

@@ -19,7 +19,7 @@ void start_stream(Loop *l, Connection *c, const char *request, i64 now)
     c->n_written = 0;
     c->n_tokens = (uint32_t)n_tokens;
     c->n_prompt = r->body_len / 4;
-    c->first_due = now + l->ttft_ns;
+    c->first_due = through_queue(l, c, request, now) + l->ttft_ns;
     uint64_t number = l->n_anonymous;
     if (id_len == 0) {
         l->n_anonymous++;
@@ -27,7 +27,7 @@ void start_stream(Loop *l, Connection *c, const char *request, i64 now)
         id_len = sizeof(number);
     }
     if (l->jitter)
-        c->first_due += jitter_of(l->jitter, l->seed, id, id_len);
+        c->first_due += draw(l->jitter, l->seed, id, id_len);
     Row *row = truth_row(&l->truth, c->seq);
     if (row) {
         row->stamps = c->stamps = calloc((size_t)n_tokens, sizeof(c->stamps[0]));

@@ -154,7 +154,7 @@ bool truth_json(const Row *row, Buffer *b)
         put(b, "]");
     }
     put(b, "], \"end_due_ns\": ");
-    put_number(b, row->n_tokens ? row->first_due + (i64)row->n_tokens * row->itl : -1);
+    put_number(b, row->n_tokens ? row->first_due + (i64)row->n_tokens * row->itl : row->first_due);
     put(b, ", \"end_before_ns\": ");
     put_number(b, row->end_before);
     put(b, ", \"done_ns\": ");

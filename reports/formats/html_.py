@@ -7,6 +7,7 @@ Refuses to judge: every number and word comes from the report. Every string of t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -28,6 +29,12 @@ def render(report: Report) -> bytes:
 
 def render_page(template: str, named: Mapping[str, Any]) -> bytes:
     """One of the templates beside this file with the values that it names, the style sheet and the script."""
+    return _environment().get_template(template).render(named).encode("utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    """Made once: the live page is rendered every second, and compiling its templates costs more than filling them."""
     environment = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -38,7 +45,7 @@ def render_page(template: str, named: Mapping[str, Any]) -> bytes:
         symbol=words.symbol,
         mark=_mark,
     )
-    return environment.get_template(template).render(named).encode("utf-8")
+    return environment
 
 
 def _source(name: str) -> str:

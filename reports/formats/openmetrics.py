@@ -38,11 +38,11 @@ def render(report: Report) -> bytes:
         "plan": run.plan_fingerprint,
         "version": run.plimsoll,
     }
-    lines += _family("plimsoll_run", "info", "What was run.", [("_info", facts, 1)])
+    lines += family("plimsoll_run", "info", "What was run.", [("_info", facts, 1)])
     states: list[tuple[str, dict[str, str], Number]] = [
         ("", {"plimsoll_verdict": name}, int(report.verdict.outcome == name)) for name in _OUTCOMES
     ]
-    lines += _family("plimsoll_verdict", "stateset", "Outcome of the run.", states)
+    lines += family("plimsoll_verdict", "stateset", "Outcome of the run.", states)
     lines += _objectives(report)
     lines += _budgets(report.budgets)
     lines += _flow(report)
@@ -50,7 +50,7 @@ def render(report: Report) -> bytes:
     statuses: list[tuple[str, dict[str, str], Number]] = [
         ("_total", {"status": name}, number) for name, number in report.counts.by_status.items()
     ]
-    lines += _family("plimsoll_requests", "counter", "Measured requests by how they ended.", statuses)
+    lines += family("plimsoll_requests", "counter", "Measured requests by how they ended.", statuses)
     for name, metric in report.metrics.items():
         lines += _summary(name, metric)
     return ("\n".join([*lines, "# EOF"]) + "\n").encode()
@@ -66,9 +66,9 @@ def _objectives(report: Report) -> list[str]:
         for r, label in results
         for name in _OUTCOMES
     ]
-    lines = _family("plimsoll_objective_met", "gauge", "1 when the objective is shown to be met.", met)
-    lines += _family("plimsoll_objective", "stateset", "Outcome of each objective.", states)
-    return lines + _family("plimsoll_objective_values", "gauge", "Values that an objective rests on.", n)
+    lines = family("plimsoll_objective_met", "gauge", "1 when the objective is shown to be met.", met)
+    lines += family("plimsoll_objective", "stateset", "Outcome of each objective.", states)
+    return lines + family("plimsoll_objective_values", "gauge", "Values that an objective rests on.", n)
 
 
 def _budgets(budgets: Sequence[BudgetPart]) -> list[str]:
@@ -76,7 +76,7 @@ def _budgets(budgets: Sequence[BudgetPart]) -> list[str]:
 
     def gauge(name: str, text: str, found: Iterable[tuple[dict[str, str], Number]], unit: str = "") -> list[str]:
         samples = [("", labels, value) for labels, value in found if value is not None]
-        return _family(f"plimsoll_budget_{name}", "gauge", text, samples, unit)
+        return family(f"plimsoll_budget_{name}", "gauge", text, samples, unit)
 
     of = [(part, {"slo": part.name}) for part in budgets]
     lines = gauge("allowed_ratio", "Share that may be bad.", ((label, part.allowed) for part, label in of))
@@ -125,7 +125,7 @@ def _flow(report: Report) -> list[str]:
     lines: list[str] = []
     for name, text, value in gauges:
         if value is not None:
-            lines += _family(f"plimsoll_{name}", "gauge", text, [("", {}, value)])
+            lines += family(f"plimsoll_{name}", "gauge", text, [("", {}, value)])
     return lines
 
 
@@ -138,7 +138,7 @@ def _speech(report: Report) -> list[str]:
     for name, way, value in (("in", "sent", part.audio_in_per_s), ("out", "received", part.audio_out_per_s)):
         if value is not None:
             text = f"Seconds of audio {way} per second of the run."
-            lines += _family(f"plimsoll_audio_{name}_per_second", "gauge", text, [("", {}, value)])
+            lines += family(f"plimsoll_audio_{name}_per_second", "gauge", text, [("", {}, value)])
     if part.wer is None:
         return lines
     rates = [({"normaliser": part.normaliser}, part.wer)]
@@ -147,13 +147,13 @@ def _speech(report: Report) -> list[str]:
         ("", label, one.rate) for label, one in rates if one.rate is not None
     ]
     words: list[tuple[str, dict[str, str], Number]] = [("", label, one.words) for label, one in rates]
-    lines += _family("plimsoll_word_error_ratio", "gauge", "Word errors per word of the references, pooled.", ratios)
-    return lines + _family("plimsoll_reference_words", "gauge", "Words of the references.", words)
+    lines += family("plimsoll_word_error_ratio", "gauge", "Word errors per word of the references, pooled.", ratios)
+    return lines + family("plimsoll_reference_words", "gauge", "Words of the references.", words)
 
 
 def _summary(name: str, metric: Metric) -> list[str]:
     seconds = metric.unit == "ns"
-    family = f"plimsoll_{name}_seconds" if seconds else f"plimsoll_{name}"
+    of = f"plimsoll_{name}_seconds" if seconds else f"plimsoll_{name}"
     scale = 1e-9 if seconds else 1.0
     samples: list[tuple[str, dict[str, str], Number]] = [
         ("", {"quantile": q}, _scaled(getattr(metric, column), scale)) for q, column in _QUANTILES if metric.n
@@ -161,16 +161,17 @@ def _summary(name: str, metric: Metric) -> list[str]:
     samples.append(("_count", {}, metric.n))
     if metric.mean is not None:
         samples.append(("_sum", {}, metric.mean * metric.n * scale))
-    return _family(family, "summary", metric.title or name, samples, "seconds" if seconds else "")
+    return family(of, "summary", metric.title or name, samples, "seconds" if seconds else "")
 
 
 def _scaled(value: Number, scale: float) -> float:
     return float("inf") if value is None else value * scale
 
 
-def _family(
+def family(
     name: str, kind: str, text: str, samples: Iterable[tuple[str, dict[str, str], Number]], unit: str = ""
 ) -> list[str]:
+    """The lines of one metric: ``samples`` are the suffix of its name, its labels and the value; none without samples."""
     rows = [f"{name}{suffix}{_labels(labels)} {_value(value)}" for suffix, labels, value in samples]
     if not rows:
         return []

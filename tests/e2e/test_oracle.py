@@ -57,6 +57,32 @@ def descriptors(pid: int) -> int:
 # -- the wire -------------------------------------------------------------------------------------------------
 
 
+def test_its_queue_serves_one_at_a_time_in_order_and_exactly_as_fast_as_it_was_told() -> None:
+    with oracle("--service", "2ms") as server, contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(server.connect()) for _ in range(20)]
+        for i, sock in enumerate(socks):
+            sock.sendall(f"GET /x HTTP/1.1\r\nHost: oracle\r\nx-request-id: q-{i}\r\n\r\n".encode())
+        assert [Reader(sock).answer() for sock in socks] == [OK] * 20
+        rows = sorted((row for row in server.truth()), key=lambda row: row["end_due_ns"])
+    free = 0
+    for row in rows:
+        assert row["end_due_ns"] == max(free, row["received_ns"]) + 2 * MS
+        assert row["end_due_ns"] <= row["done_ns"]
+        free = row["end_due_ns"]
+    assert rows[-1]["end_due_ns"] >= rows[0]["received_ns"] + 20 * 2 * MS
+
+
+def test_a_stream_begins_at_the_end_of_its_service(server: Oracle) -> None:
+    with oracle("--service", "exp:1ms", "--ttft", "3ms", "--itl", "1ms") as queue, queue.connect() as sock:
+        for name in ("s-0", "s-1"):
+            sock.sendall(stream(name, 2))
+            Reader(sock).answer()
+        first, second = queue.ended("s-0"), queue.ended("s-1")
+    took = [row["due_ns"][0] - row["received_ns"] - 3 * MS for row in (first, second)]
+    assert all(0 < t < 10 * MS for t in took)
+    assert took[0] != took[1]
+
+
 def test_a_stream_is_one_exact_chunk_an_event_and_ends_with_usage_and_done(server: Oracle) -> None:
     with server.connect() as sock:
         sock.sendall(stream("exact", 20))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference_server.answers import Ask, Script
 from reference_server.errors import RequestError, StreamCut, StreamFailure
 from reference_server.frontends.http.stream import EventSink, Stopped, StopSink, TextSink, struck
-from reference_server.scripted import ScriptedModel
+from reference_server.scripted import ScriptedAnswer, ScriptedModel
 from reference_server.timetable import DeadlineWheel
 from reference_server.truth import TruthRow
 
@@ -118,6 +118,55 @@ def test_slots_are_passed_on_in_order_and_survive_who_gives_up() -> None:
         answers[3].close()
         answers[3].close()
         assert model.n_busy == 0
+
+    on_wheel(play)
+
+
+def test_slots_are_a_queue_whose_ends_are_chained_to_ends_however_late_we_wake_up() -> None:
+    async def play(wheel: DeadlineWheel) -> None:
+        model = model_on(wheel, n_slots=1)
+        rows = [TruthRow(f"r{i}", "scripted", received) for i, received in enumerate((1000, 1010, 1020, 5000))]
+        answers = [model.ask(Ask([65], 2, row, script=Script())) for row in rows]
+
+        async def through(answer: ScriptedAnswer) -> tuple[int, int]:
+            await answer.ready()
+            await answer.play(TextSink())
+            answer.close()
+            return answer.due_ns(0), answer.due_ns(1)
+
+        # All of it lies in the past, so that each wakes up ages after its time. The last one finds the slot free.
+        due = await asyncio.gather(*(through(answer) for answer in answers))
+        assert due == [(1050, 1060), (1110, 1120), (1170, 1180), (5050, 5060)]
+        assert (model.n_busy, model.n_waiting) == (0, 0)
+
+    on_wheel(play)
+
+
+def test_two_slots_serve_whoever_is_first_at_the_one_that_is_free_first() -> None:
+    async def play(wheel: DeadlineWheel) -> None:
+        model = model_on(wheel, n_slots=2)
+        starts = []
+        for received, took in ((1000, 100), (1000, 30), (1001, 5), (1002, 5), (2000, 1)):
+            row = TruthRow(f"r{received}-{took}", "scripted", received)
+            answer = model.ask(Ask([65], 1, row, script=Script(ttft_ns=took)))
+            await answer.ready()
+            await answer.play(TextSink())
+            starts.append(answer.due_ns(0) - took)
+            answer.close()
+        assert starts == [1000, 1000, 1030, 1035, 2000]
+
+    on_wheel(play)
+
+
+def test_exponential_service_has_the_mean_it_was_told_and_the_same_draw_for_the_same_request() -> None:
+    async def play(wheel: DeadlineWheel) -> None:
+        model = ScriptedModel(wheel, ttft_ns=10**6, itl_ns=0, seed=3, service="exponential")
+        drawn = [model.stretch(f"run-{i}-0") for i in range(20_000)]
+        mean = sum(drawn) / len(drawn)
+        assert abs(mean - 1) < 0.03  # four standard errors
+        assert abs(sum((x - mean) ** 2 for x in drawn) / len(drawn) - 1) < 0.08
+        answer = model.ask(Ask([65], 1, TruthRow("run-7-0", "scripted", 0), script=Script()))
+        assert answer.due_ns(0) == round(10**6 * drawn[7])
 
     on_wheel(play)
 

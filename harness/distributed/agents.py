@@ -1,0 +1,210 @@
+"""Who takes part in a distributed run: each agent and what is known of it, and who is refused, with the reason. Pure: nothing is sent.
+
+A refusal concerns one agent and stops no other; the run's manifest names everybody who was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.distributed.clocks import WALL_LIMIT_NS, Echo, Offset, drift, estimate
+
+#: So many names stand in one sentence.
+NAMED = 5
+_WANTED: Mapping[str, type | tuple[type, ...]] = {
+    "name": str,
+    "version": str,
+    "code": str,
+    "workers": (int, type(None)),
+    "host": dict,
+}
+
+
+@dataclass(slots=True)
+class Agent:
+    """One agent that said hello. ``key``: its name in the transport; ``shards``: its part of the run.
+
+    ``lost``: why it is gone, in words; ``over``: it has handed everything over; ``echoes``: of the measurement under way; ``before`` and
+    ``after``: its clock when the run began and when it was over; ``heard_s``: when it last said something.
+    """
+
+    key: str
+    name: str
+    host: Mapping[str, Any]
+    version: str
+    workers: int | None
+    accepted: bool = False
+    shards: Sequence[int] = ()
+    ready: Mapping[str, Any] | None = None
+    faults: list[str] = field(default_factory=list)
+    fault_code: int = 0
+    lost: str | None = None
+    over: Mapping[str, Any] | None = None
+    echoes: list[Echo] = field(default_factory=list)
+    before: Offset | None = None
+    after: Offset | None = None
+    heard_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.host.get('hostname', 'unknown host')})"
+
+    def clock(self) -> Offset | None:
+        """What the echoes of the last measurement say; None: there were none."""
+        return estimate(self.echoes) if self.echoes else None
+
+    def clock_fault(self) -> str | None:
+        """Why its queries were not sent when the plan says, as far as its clock tells; of a lost agent nothing is known."""
+        if self.before is None or self.lost:
+            return None
+        if self.after is None:
+            return f"the clock of agent {self} could not be measured after the run, so its drift is unknown"
+        seen = drift(self.before, self.after)
+        if seen.ok:
+            return None
+        return (
+            f"the clock of agent {self} moved by {seen.moved_ns / 1e6:+.3f} ms against the master's in {seen.elapsed_ns / 1e9:.1f} s, "
+            f"limit {seen.allowed_ns / 1e6:.3f} ms: its queries were not sent when the plan says"
+        )
+
+    def fact(self) -> dict[str, Any]:
+        """What the manifest says of it. ``cpu_s``: processor time of its site from t0 on, without its workers."""
+        fact: dict[str, Any] = {"name": self.name, "host": dict(self.host), "plimsoll": self.version}
+        fact |= {"shards": list(self.shards), "lost": self.lost}
+        if self.over is not None:
+            fact["cpu_s"] = self.over["cpu_s"]
+        for when, offset in (("clock", self.before), ("clock_after", self.after)):
+            if offset is not None:
+                fact[when] = {"offset_ns": offset.offset_ns, "error_ns": offset.error_ns}
+        return fact
+
+    @property
+    def settled(self) -> bool:
+        """Nothing more is expected of it."""
+        return self.over is not None or self.lost is not None
+
+
+class Roster:
+    """Everybody who said hello, by what the master is and wants: its own version and code, and so many agents (``room``)."""
+
+    def __init__(self, version: str, code: str, room: int) -> None:
+        self._version = version
+        self._code = code
+        self._room = room
+        self._agents: dict[str, Agent] = {}
+        self._accepted: list[Agent] = []
+        self.begun = False
+        self.refused: list[dict[str, str]] = []
+
+    def __getitem__(self, key: str) -> Agent | None:
+        return self._agents.get(key)
+
+    @property
+    def accepted(self) -> list[Agent]:
+        """In the order of their names: the same agents have the same shards, however they came."""
+        return self._accepted
+
+    @property
+    def _closed(self) -> str | None:
+        """Why nobody can join any more."""
+        if not self.begun and len(self.accepted) < self._room:
+            return None
+        return f"it came too late: the run has begun with the {self._room} that were expected. Start it before the next run"
+
+    def hello(self, key: str, message: Mapping[str, Any], now_s: float) -> Agent | str:
+        """The new agent, or why it is refused."""
+        name = str(message.get("name", key))
+        if any(not isinstance(message.get(field), kind) for field, kind in _WANTED.items()):
+            return self._refuse(
+                name, "its hello can't be read: is it another version of Plimsoll? Install the master's there"
+            )
+        agent = Agent(key, name, message["host"], message["version"], message["workers"], heard_s=now_s)
+        if message["version"] != self._version:
+            reason = (
+                f"it has Plimsoll {message['version']}, the master {self._version}. Install the master's version there"
+            )
+        elif message["code"] != self._code:
+            reason = (
+                f"it has Plimsoll {self._version} as the master does, but other code (digest {message['code'][:12]}, the "
+                f"master's {self._code[:12]}). Install the same build on both"
+            )
+        elif self._closed is not None:
+            reason = self._closed
+        elif any(other.name == name and not other.lost for other in self._agents.values()):
+            reason = f"another agent is called {name}. Give this one a name of its own (--name)"
+        elif message["workers"] is not None and not 1 <= message["workers"] <= 4096:
+            reason = f"it offers {message['workers']} workers. Offer 1 or more"
+        else:
+            self._agents[key] = agent
+            return agent
+        return self._refuse(str(agent), reason)
+
+    def admit(self, agent: Agent, error_ns: int) -> str | None:
+        """Accept it (None), or say why its wall clock, certainly off by ``error_ns``, or the others who came before it forbid that."""
+        closed = self._closed
+        if closed is None and abs(error_ns) <= WALL_LIMIT_NS:
+            agent.accepted = True
+            self._accepted = sorted([*self._accepted, agent], key=lambda one: one.name)
+            return None
+        del self._agents[agent.key]
+        if closed is not None:
+            return self._refuse(str(agent), closed)
+        way = "ahead of" if error_ns > 0 else "behind"
+        return self._refuse(
+            str(agent),
+            f"its wall clock is {abs(error_ns) / 1e9:.1f} s {way} the master's, limit {WALL_LIMIT_NS / 1e9:g} s: server logs could not be "
+            "joined to the records by time. Set the clocks (chronyc makestep) and start it again",
+        )
+
+    def forget(self, agent: Agent) -> None:
+        """It left before the run had need of it."""
+        self._agents.pop(agent.key, None)
+        self._accepted = [one for one in self._accepted if one is not agent]
+
+    def _refuse(self, who: str, reason: str) -> str:
+        self.refused.append({"agent": who, "reason": reason})
+        return reason
+
+    def refusals(self) -> list[str]:
+        """Everybody who was refused: a sentence for each reason, with the first ``NAMED`` names."""
+        by_reason: dict[str, list[str]] = {}
+        for one in self.refused:
+            by_reason.setdefault(one["reason"], []).append(one["agent"])
+        return [_refusal(who, reason) for reason, who in by_reason.items()]
+
+
+def _refusal(who: Sequence[str], reason: str) -> str:
+    if len(who) == 1:
+        return f"agent {who[0]} was refused: {reason}"
+    more = f" and {len(who) - NAMED} more" if len(who) > NAMED else ""
+    return f"agents {', '.join(who[:NAMED])}{more} were refused, each because {reason}"
+
+
+def deal(shards: int, offers: Sequence[int]) -> list[list[int]]:
+    """Shards for each of several agents that offer so many workers: in order, as many as offered; of fewer, everybody's share.
+
+    Where there are fewer shards than workers (a closed loop has no more than its slots), they are dealt one a round.
+    """
+    counts = [0] * len(offers)
+    left = shards
+    while left > 0:
+        for place, offer in enumerate(offers):
+            if left and counts[place] < offer:
+                counts[place] += 1
+                left -= 1
+        if counts == list(offers):
+            break
+    firsts = [sum(counts[:place]) for place in range(len(counts))]
+    return [list(range(first, first + count)) for first, count in zip(firsts, counts, strict=True)]
+
+
+def many(n: int, what: str) -> str:
+    """``1 agent``, ``2 agents``."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def named(agents: Sequence[Agent]) -> str:
+    """They, in brackets, with a space before; nothing of none."""
+    more = f" and {len(agents) - NAMED} more" if len(agents) > NAMED else ""
+    return f" ({', '.join(map(str, agents[:NAMED]))}{more})" if agents else ""

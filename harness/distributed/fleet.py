@@ -1,0 +1,398 @@
+"""The workforce of a distributed run: workers on other hosts, each agent with some shards of one plan, as if they were processes here.
+
+Wait for the agents, refuse who would not do the same as we do, tell each its shards, compare what they computed, measure their
+clocks, say t0 to each in its own time, take in what they measured while they measure it, and say what went wrong. How messages travel is
+the bridge's (``messages.Bridge``); nothing here knows Locust, sends a query or judges a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.crew import split_workers
+from harness.distributed import clocks, identity
+from harness.distributed.agents import NAMED, Agent, Roster, deal, many, named
+from harness.distributed.clocks import Echo
+from harness.distributed.intake import Intake
+from harness.distributed.intervals import FILE as INTERVALS
+from harness.distributed.intervals import Merged
+from harness.distributed.invitation import differences, invitations
+from harness.distributed.messages import SILENCE_S, Bridge
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from harness.manifest import package_version
+from harness.workforce import Member, OnStatus
+from scenarios.plan import Plan
+from scenarios.spec import parse
+
+#: How long agents are waited for before the run.
+PATIENCE_S = 120.0
+#: From the last "ready" to t0, besides the longest round trip.
+LEAD_NS = 1_000_000_000
+#: The longest that a measurement of the clocks may take.
+PINGS_S = 10.0
+#: Agents that are pinged at once. The path takes some 50 us a message: with a thousand at once each would wait for the others' pings, and
+#: their clocks would be known to 25 ms instead of 1.
+ABREAST = 32
+#: What an agent says that nobody waits for.
+_PASSING = ("workers", "piece", "intervals", "alive")
+
+
+class Fleet:
+    """All agents of a run (``harness.workforce.Workforce``). The bridge is open already and is closed by who opened it.
+
+    ``expected``: how many agents to wait for, ``patience_s`` at most; ``silence_s``: after so long without a word one is lost;
+    ``lead_ns``: see ``LEAD_NS``.
+    """
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        expected: int,
+        patience_s: float = PATIENCE_S,
+        silence_s: float = SILENCE_S,
+        lead_ns: int = LEAD_NS,
+    ) -> None:
+        self.members: list[Member] = []
+        self._bridge = bridge
+        self._expected = expected
+        self._patience_s = patience_s
+        self._silence_s = silence_s
+        self._lead_ns = lead_ns
+        self._roster = Roster(package_version(), identity.code_digest(), expected)
+        self._plan: Plan | None = None
+        self._notice: Callable[[str], None] = lambda text: None
+        self._on_status: OnStatus = lambda member, message: None
+        self._intake: Intake | None = None
+        self._intervals = Merged()
+        self._folder = Path()
+        self._t0_ns = 0
+        self._t0_wall_ns = 0
+        self._stopped: str | None = None
+        self._faults: list[str] = []
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def lead_ns(self) -> int:
+        """Time for one message to every agent and on to its workers: the longest way there and back is in it."""
+        return self._lead_ns + max((a.before.round_trip_ns for a in self._agents if a.before is not None), default=0)
+
+    @property
+    def _agents(self) -> list[Agent]:
+        return self._roster.accepted
+
+    # -- before the run -----------------------------------------------------------------------------------------
+
+    async def gather(self, plan: Plan, wanted: int, notice: Callable[[str], None]) -> int:
+        """Wait until enough agents are there; ``wanted`` is how many workers an agent has that does not say."""
+        self._plan, self._notice = plan, notice
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._watch())]
+        self._tasks[0].add_done_callback(self._deaf)
+        notice(f"waiting for {many(self._expected, 'agent')} ...")
+        await self._until(lambda: len(self._agents) >= self._expected, self._patience_s)
+        there = self._agents
+        await self._or_end(self._gone())
+        if len(there) < self._expected:
+            text = (
+                f"--expect-workers {self._expected}: {self._patience_s:g} s went by and {many(len(there), 'agent')} came"
+                f"{named(there)}. Nothing was sent. Start the others (plimsoll agent), or expect fewer"
+            )
+            await self._or_end([text, *self._roster.refusals()])
+        self._roster.begun = True
+        offers = [agent.workers or wanted for agent in there]
+        shards = split_workers(plan, sum(offers))
+        for agent, mine in zip(there, deal(shards, offers), strict=True):
+            agent.shards = mine
+            notice(f"agent {agent}: {many(len(mine), 'worker')}")
+        self.members += [Member(index) for index in range(shards)]
+        return shards
+
+    async def start(self, specs: Sequence[Mapping[str, Any]], stderr: Any, heard: OnStatus) -> None:
+        """Tell every agent its shards; wait until all are ready; compare; measure the clocks."""
+        self._on_status = heard
+        self._folder = Path(specs[0]["segments"])
+        self._intake = Intake(self._folder, lambda shard, records: self.members[shard].segments.append(records))
+        messages, faults = invitations(specs[0], self._agents)
+        await self._or_end(faults)
+        for agent, message in zip(self._agents, messages, strict=True):
+            self._say(agent, message)
+        payloads = await asyncio.to_thread(_payloads, specs[0])
+        await self._until(lambda: all(agent.ready or agent.faults or agent.lost for agent in self._agents))
+        faults = [*(text for agent in self._agents for text in agent.faults), *self._gone()]
+        if not faults and self._plan is not None:
+            faults = differences(self._agents, self._plan.fingerprint(), payloads)
+        if not faults:
+            await self._measure_clocks()
+            faults = self._gone()
+            for agent in self._agents:
+                agent.before = agent.clock()
+                if agent.before is None and not agent.lost:
+                    faults.append(
+                        f"agent {agent} answered no ping for {PINGS_S:g} s. Is its host overloaded? Nothing was sent"
+                    )
+        await self._or_end(faults)
+
+    def _gone(self) -> list[str]:
+        found = [f"agent {agent} {agent.lost}. Nothing was sent" for agent in self._agents if agent.lost]
+        return [
+            *found,
+            *([f"stopped before the first query ({self._stopped}): nothing was sent"] if self._stopped else []),
+        ]
+
+    async def _or_end(self, faults: Sequence[str]) -> None:
+        """Nothing begins with a fault: everybody goes home, and the user is told all of them."""
+        if faults:
+            await self.kill()
+            code = next((agent.fault_code for agent in self._agents if agent.fault_code), ExitCode.USAGE)
+            raise HarnessFault(list(dict.fromkeys(faults)), ExitCode(ExitCode.INTERRUPTED if self._stopped else code))
+
+    async def _measure_clocks(self) -> None:
+        """Ping everybody, ``ABREAST`` at a time, each ``PINGS`` times, one ping after the other."""
+        agents = self._agents
+        for first in range(0, len(agents), ABREAST):
+            some = agents[first : first + ABREAST]
+            for agent in some:
+                agent.echoes = []
+                self._ping(agent)
+            await self._until(partial(_echoed, some), PINGS_S)
+
+    def _ping(self, agent: Agent) -> None:
+        self._say(agent, {"type": "ping", "number": len(agent.echoes), "sent_ns": time.monotonic_ns()})
+
+    # -- the run ------------------------------------------------------------------------------------------------
+
+    def go(self, t0_ns: int) -> None:
+        """t0 to each agent on its own clock."""
+        self._t0_ns = t0_ns
+        self._t0_wall_ns = time.time_ns() + t0_ns - time.monotonic_ns()
+        for agent in self._agents:
+            if agent.before is not None:
+                self._say(agent, {"type": "go", "t0_ns": t0_ns + agent.before.offset_ns})
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """The same message to everybody."""
+        for agent in self._agents:
+            self._say(agent, message)
+
+    async def finished(self) -> None:
+        """Wait until every agent has handed everything over or is lost; measure the clocks again; let them go."""
+        await self._until(lambda: all(agent.settled for agent in self._agents))
+        if self._tasks[0].done():
+            self._tasks[0].result()
+        else:
+            await self._measure_clocks()
+        for agent in self._agents:
+            agent.after = None if agent.lost else agent.clock()
+            if not agent.lost:  # whoever was keeps its rows
+                self._say(agent, {"type": "bye"})
+        await self._hush()
+        if self._intake is not None:
+            self._faults += self._intake.faults
+        if len(self._intervals):
+            text = await asyncio.get_running_loop().run_in_executor(None, self._intervals.log, self._t0_wall_ns)
+            try:
+                self._folder.with_name(INTERVALS).write_text(text, encoding="ascii")
+            except OSError as error:
+                self._notice(f"warning: {INTERVALS} could not be written ({error.strerror}); the records are whole")
+
+    def kill_unfinished(self) -> None:
+        """The user won't wait: who has not handed everything over is given up."""
+        self.tell({"type": "kill"})
+        for agent in self._agents:
+            if not agent.settled:
+                self._lose(agent, "did not end when asked to and was given up")
+
+    async def kill(self) -> None:
+        """End every agent's part now."""
+        for agent in self._agents:
+            self._say(agent, {"type": "kill"})
+            self._say(agent, {"type": "bye"})
+        await self._hush()
+
+    async def _hush(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def faults(self) -> Sequence[str]:
+        """Lost agents are in the members' deaths; here is what else they spoiled."""
+        found = list(self._faults)
+        if self._stopped is not None:
+            found.append(f"it was stopped before its end ({self._stopped})")
+        return [*found, *(text for agent in self._agents if (text := agent.clock_fault()))]
+
+    def facts(self) -> Mapping[str, Any]:
+        """``agents`` (offsets and errors of their clocks included), ``refused_agents``, and what came over."""
+        intake = self._intake
+        return {
+            "agents": [agent.fact() for agent in self._agents],
+            "refused_agents": list(self._roster.refused),
+            "handed_over": {"files": intake.files, "bytes": intake.bytes} if intake is not None else {},
+        }
+
+    # -- what agents say ----------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        while (envelope := await self._bridge.hear()) is not None:
+            try:
+                self._take(envelope)
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                self._faults.append(f"a message that can't be read came from agent {envelope.get('from')}: {error!r}")
+            if envelope.get("message", {}).get("type") not in _PASSING:
+                self._changed.set()
+
+    def _deaf(self, listening: asyncio.Task[None]) -> None:
+        """The transport has ended, or what an agent said broke something of ours (which ``finished`` raises)."""
+        if not listening.cancelled():
+            for agent in self._agents:
+                self._lose(agent, "was cut off: the transport between master and agents ended")
+            self._changed.set()
+
+    def _take(self, envelope: Mapping[str, Any]) -> None:
+        event = envelope.get("event")
+        if event == "stop":
+            self._stopped = str(envelope.get("reason", "stop was pressed"))
+            self.tell({"type": "stop"})
+        elif event == "lost":
+            agent = self._roster[str(envelope["agent"])]
+            if agent is not None:
+                self._lose(agent, f"was lost: {envelope.get('reason', 'it left')}")
+        elif "from" in envelope:
+            key, message = str(envelope["from"]), envelope["message"]
+            agent = self._roster[key]
+            if message["type"] == "hello":
+                self._hello(key, message)
+            elif agent is not None and not agent.lost:
+                agent.heard_s = time.monotonic()
+                self._hear(agent, message, int(envelope.get("at_ns") or time.monotonic_ns()))
+
+    def _hello(self, key: str, message: Mapping[str, Any]) -> None:
+        found = self._roster.hello(key, message, time.monotonic())
+        if isinstance(found, Agent):
+            self._ping(found)  # its answer tells about the wall clock
+        else:
+            self._refuse(key, found)
+
+    def _refuse(self, key: str, reason: str) -> None:
+        if len(self._roster.refused) <= NAMED:
+            self._notice(f"warning: agent {self._roster.refused[-1]['agent']} was refused: {reason}")
+        self._bridge.say({"to": key, "message": {"type": "refused", "reason": reason}})
+
+    def _hear(self, agent: Agent, message: Mapping[str, Any], at_ns: int) -> None:
+        kind = message["type"]
+        if kind == "pong":
+            self._pong(agent, message, at_ns)
+        elif kind == "workers":
+            for shard, status in message["lines"]:
+                member = self._member(agent, shard)
+                member.status = status
+                self._on_status(member, status)
+        elif kind == "piece" and self._intake is not None:
+            self._say(agent, self._intake.take(str(agent), agent.shards, message))
+        elif kind == "intervals":
+            self._intervals.add(message["rows"])
+        elif kind == "ready":
+            agent.ready = message
+            for shard, fingerprint in message["fingerprints"].items():
+                self._member(agent, int(shard)).fingerprint = fingerprint
+        elif kind == "fault":
+            agent.faults += [f"agent {agent}: {text}" for text in message["errors"]]
+            agent.fault_code = int(message["code"])
+        elif kind == "finished":
+            self._over(agent, message)
+        elif kind == "ended" and not agent.settled:
+            code = int(message["code"])
+            self._lose(agent, f"was lost: its process {'was killed' if code < 0 else 'ended'} ({code})")
+
+    def _pong(self, agent: Agent, message: Mapping[str, Any], back_ns: int) -> None:
+        echo = Echo(int(message["sent_ns"]), int(message["got_ns"]), back_ns)
+        if int(message["number"]) != len(agent.echoes) or echo.round_trip_ns < 0:
+            return  # of a measurement that was given up
+        agent.echoes.append(echo)
+        if not agent.accepted:
+            late_ns = time.monotonic_ns() - back_ns
+            error = clocks.wall_error(int(message["wall_ns"]), time.time_ns() - late_ns, echo.round_trip_ns)
+            reason = self._roster.admit(agent, error)
+            if reason is None:
+                self._say(agent, {"type": "accepted"})
+            else:
+                self._refuse(agent.key, reason)
+        elif len(agent.echoes) < clocks.PINGS:
+            self._ping(agent)
+
+    def _over(self, agent: Agent, message: Mapping[str, Any]) -> None:
+        agent.over = message
+        now = time.monotonic_ns()
+        for shard in agent.shards:
+            member = self.members[shard]
+            member.done = message["done"].get(str(shard))
+            if member.done is None:
+                member.death = f"of agent {agent} {message['deaths'].get(str(shard), 'did not end')}"
+                member.died_ns = now
+
+    def _lose(self, agent: Agent, reason: str) -> None:
+        """It is gone: its workers die with the reason, what it handed over stays, the others go on."""
+        if agent.settled:
+            return
+        if not self._t0_ns and agent.ready is None and not agent.shards:
+            self._notice(f"agent {agent} {reason}")
+            self._roster.forget(agent)
+            return
+        after = f" {(time.monotonic_ns() - self._t0_ns) / 1e9:.1f} s after t0" if self._t0_ns else ""
+        first, colon, rest = reason.partition(":")
+        agent.lost = f"{first}{after}{colon}{rest}"
+        self._say(agent, {"type": "orphaned"})  # it may only have been away: it must not go on
+        if self._t0_ns:
+            kept = f"; rows that it had not handed over are in {agent.ready['folder']} there" if agent.ready else ""
+            self._notice(f"warning: agent {agent} {agent.lost}{kept}. The others go on; the run will be INVALID")
+            for shard in agent.shards:
+                self.members[shard].death = f"ended with agent {agent}, which {agent.lost}{kept}"
+                self.members[shard].died_ns = time.monotonic_ns()
+        self._changed.set()
+
+    async def _watch(self) -> None:
+        """Find those who say nothing any more. Where it is we who did not listen, nobody is blamed."""
+        tick_s = self._silence_s / 15
+        expected_s = time.monotonic() + tick_s
+        while True:
+            await asyncio.sleep(tick_s)
+            now_s = time.monotonic()
+            asleep, expected_s = now_s > expected_s + tick_s, now_s + tick_s
+            for agent in self._agents:
+                if asleep:
+                    agent.heard_s = now_s
+                elif now_s - agent.heard_s > self._silence_s:
+                    self._lose(agent, f"was lost: it said nothing for {now_s - agent.heard_s:.3g} s")
+
+    # -- small things -------------------------------------------------------------------------------------------
+
+    def _member(self, agent: Agent, shard: int) -> Member:
+        if shard not in agent.shards:
+            raise ValueError(f"shard {shard} is not one of agent {agent}")
+        return self.members[shard]
+
+    def _say(self, agent: Agent, message: Mapping[str, Any]) -> None:
+        self._bridge.say({"to": agent.key, "message": message})
+
+    async def _until(self, reached: Callable[[], bool], patience_s: float | None = None) -> None:
+        """Wait until ``reached()``, the time is up, or the user stopped what has not begun."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while not reached() and not (self._stopped and not self._t0_ns):
+                    self._changed.clear()
+                    await self._changed.wait()
+
+
+def _echoed(agents: Sequence[Agent]) -> bool:
+    return all(len(agent.echoes) >= clocks.PINGS or agent.lost for agent in agents)
+
+
+def _payloads(spec: Mapping[str, Any]) -> str:
+    return identity.payload_digest(parse(spec["scenario"], spec["where"]).source_object())

@@ -1,0 +1,80 @@
+"""Files that agents send during a run: put together, checked, and written into the run directory, each whole or not at all.
+
+What no disk of the master takes is kept in memory. What stays damaged after a second try is a fault, and stays on the agent's own disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.distributed.pieces import Assembly, Damaged, shard_of
+from harness.segments import load_segment
+from slo.records import Records
+
+
+class Intake:
+    """The receiving end of all agents. ``keep(shard, records)``: for rows that the disk did not take."""
+
+    def __init__(self, folder: Path, keep: Callable[[int, Records], None]) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._open: dict[str, Assembly] = {}
+        self._again: set[str] = set()
+        self.faults: list[str] = []
+        self.bytes = 0
+        self.files = 0
+
+    def take(self, who: str, shards: Collection[int], piece: Mapping[str, Any]) -> dict[str, Any]:
+        """Take one ``piece`` of an agent and return the answer to it: ``taken`` or ``again``."""
+        name, number = str(piece["file"]), int(piece["piece"])
+        last = number == int(piece["pieces"]) - 1
+        shard = shard_of(name)
+        if shard is None or shard not in shards:
+            self.faults.append(f"agent {who} sent a file that is none of its segments ({name[:80]!r})")
+            return _taken(name, number, whole=last, good=False)
+        try:
+            if number == 0:
+                self._open[name] = Assembly(piece)
+            assembly = self._open.get(name)
+            data = assembly.take(piece) if assembly is not None else None
+        except Damaged as damage:
+            self._open.pop(name, None)
+            data, problem = None, str(damage)
+        else:
+            problem = "its first pieces did not come" if assembly is None else ""
+        if not last:
+            return _taken(name, number, whole=False, good=not problem)
+        self._open.pop(name, None)
+        if data is not None:
+            return _taken(name, number, whole=True, good=self._write(who, shard, name, data))
+        if name not in self._again:
+            self._again.add(name)
+            return {"type": "again", "file": name}
+        self.faults.append(f"{name} of agent {who} came damaged twice ({problem}): its rows are missing")
+        return _taken(name, number, whole=True, good=False)
+
+    def _write(self, who: str, shard: int, name: str, data: bytes) -> bool:
+        path = self._folder / name
+        partial = path.with_name(name + ".partial")
+        self.files += 1
+        self.bytes += len(data)
+        try:
+            partial.write_bytes(data)  # no fsync: the agent has its own until the run is over
+            partial.rename(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            if not name.endswith(".seg"):
+                self.faults.append(f"{name} of agent {who} could not be written to {self._folder} ({error.strerror})")
+                return False
+            try:
+                self._keep(shard, load_segment(data))
+            except (ValueError, KeyError) as damage:
+                self.faults.append(f"{name} of agent {who} is no segment ({damage}): its rows are missing")
+                return False
+        return True
+
+
+def _taken(name: str, number: int, *, whole: bool, good: bool) -> dict[str, Any]:
+    return {"type": "taken", "file": name, "piece": number, "whole": whole, "good": good}

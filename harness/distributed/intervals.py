@@ -1,0 +1,129 @@
+"""Interval histograms: for each second of a run and each metric, HDR counts that add up over workers, agents and time. Pure.
+
+The values are the finite ones of the indicator of that name, exactly those of the report: adding up all intervals gives the histogram
+of the run's records. A value belongs to the second in which its request was done. Counts travel sparse (a histogram of the default
+layout has 33,792 counts, a second of a run fills some hundred of them) and become HdrHistogram's own encoding in ``intervals.hlog``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from slo import hlog
+from slo.distribution import DEFAULT_HDR, IntArray
+from slo.indicator import Indicator, catalogue, measure
+from slo.records import Records
+
+FILE = "intervals.hlog"
+METRICS = ("latency", "ttft", "tpot", "itl")
+SECOND_NS = 1_000_000_000
+_COUNTS = DEFAULT_HDR.counts_len
+#: So many increments of one second are kept before they become one.
+_COALESCE = 64
+
+#: (second after t0, metric) -> index of the count -> count.
+Key = tuple[int, str]
+Row = tuple[int, str, list[int], list[int]]
+
+
+@cache
+def _indicators() -> Mapping[str, Indicator]:
+    known = catalogue()
+    return {name: known[name] for name in METRICS}
+
+
+def rows_of(records: Records) -> list[Row]:
+    """The increments that these records are: one row for each second and metric that has a value."""
+    found: list[Row] = []
+    if not len(records):
+        return found
+    seconds = records["done_ns"] // SECOND_NS
+    for name, indicator in _indicators().items():
+        measured = measure(indicator, records)
+        finite = np.isfinite(measured.values) & (measured.values >= 0)
+        if not bool(finite.any()):
+            continue
+        values = np.minimum(measured.values[finite], DEFAULT_HDR.highest).astype(np.int64)
+        found += _counted(name, seconds[measured.row[finite]], DEFAULT_HDR.index(values))
+    return found
+
+
+def _counted(name: str, seconds: IntArray, index: IntArray) -> Iterator[Row]:
+    width = _COUNTS
+    keys, counts = np.unique(seconds * width + index, return_counts=True)
+    of_second = keys // width
+    starts = np.flatnonzero(np.diff(of_second, prepend=of_second[0] - 1))
+    for first, last in zip(starts, [*starts[1:], len(keys)], strict=True):
+        at = (keys[first:last] % width).tolist()
+        yield max(0, int(of_second[first])), name, at, counts[first:last].tolist()
+
+
+class Merged:
+    """The sum of many increments, sparse: memory is that of the buckets in use."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Key, list[tuple[IntArray, IntArray]]] = {}
+
+    def add(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add increments. Raises ValueError for what is none."""
+        for second, metric, at, counts in rows:
+            index, number = np.asarray(at, np.int64), np.asarray(counts, np.int64)
+            if metric not in METRICS or index.shape != number.shape or index.ndim != 1 or second < 0:
+                raise ValueError(f"no increment of a histogram: {metric!r}, second {second!r}")
+            if len(index) and not (index.min() >= 0 and index.max() < _COUNTS and number.min() >= 0):
+                raise ValueError(f"no counts of this layout: {metric!r}, second {second!r}")
+            parts = self._parts.setdefault((int(second), str(metric)), [])
+            parts.append((index, number))
+            if len(parts) >= _COALESCE:
+                parts[:] = [_added(parts)]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def take(self) -> list[Row]:
+        """Everything as increments, and nothing is left here."""
+        held, self._parts = self._parts, {}
+        sums = ((key, _added(parts)) for key, parts in sorted(held.items()))
+        return [(second, name, index.tolist(), counts.tolist()) for (second, name), (index, counts) in sums]
+
+    def log(self, t0_wall_ns: int) -> str:
+        """``intervals.hlog``: one line for each second and metric, in order of time; printed maxima are in ms."""
+        intervals = []
+        for (second, metric), parts in sorted(self._parts.items()):
+            index, number = _added(parts)
+            counts: IntArray = np.zeros(_COUNTS, np.int64)
+            counts[index] = number
+            intervals.append(hlog.Interval(float(second), 1.0, counts, tag=metric))
+        return hlog.write(hlog.Log(t0_wall_ns / 1e9, tuple(intervals)))
+
+
+def _added(parts: Sequence[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntArray]:
+    """(indices in order, counts) of the sum."""
+    if len(parts) == 1:
+        return parts[0]
+    index, place = np.unique(np.concatenate([at for at, _ in parts]), return_inverse=True)
+    total: IntArray = np.zeros(len(index), np.int64)
+    np.add.at(total, place, np.concatenate([counts for _, counts in parts]))
+    return index, total
+
+
+def split(rows: Sequence[Row], room: int) -> Iterator[list[Row]]:
+    """The rows in lists whose JSON stays below ``room`` bytes each (a count of 16 bytes with its index at most, a row of 64)."""
+    batch: list[Row] = []
+    used = 0
+    most = max(1, (room - 64) // 16)
+    for second, name, at, counts in rows:
+        for first in range(0, len(at), most):
+            part = (second, name, at[first : first + most], counts[first : first + most])
+            size = 64 + 16 * len(part[2])
+            if batch and used + size > room:
+                yield batch
+                batch, used = [], 0
+            batch.append(part)
+            used += size
+    if batch:
+        yield batch

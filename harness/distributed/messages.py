@@ -1,0 +1,222 @@
+"""What the master of a distributed run and its agents say to each other: one JSON object a line, at most ``LIMIT`` bytes.
+
+Three processes take part. The **fleet** (``harness/distributed/fleet.py``) is the workforce of the master's coordinator. The
+**site** (``python -m harness.distributed.site``) is a clean process on the agent's host that starts that host's workers. Between
+them is a transport that knows none of these messages but one: its master's end talks to the fleet in **envelopes**, and its agent's end
+(the **relay**) passes messages to the site's stdin and lines of the site's stdout back. The transport is Locust's in
+``locust_.py`` and plain pipes in the tests. Nothing here sends, and nothing here holds a secret: keys and headers are resolved on each
+agent from its own environment and files.
+
+Envelopes. From the fleet to the transport: ``{"to": AGENT, "message": {...}}`` (``AGENT`` is the transport's own name of the agent,
+``"*"`` is everybody). From the transport to the fleet::
+
+    {"from": AGENT, "message": {...}, "at_ns": N}   at_ns, where given: when it arrived, on this host's monotonic clock
+    {"event": "joined", "agent": AGENT}             the transport has a new agent; the fleet waits for its hello
+    {"event": "lost", "agent": AGENT, "reason": "..."}   it left, or its transport says nothing any more
+    {"event": "stop", "reason": "..."}              the user pressed stop: no more queries, answers in flight are waited for
+
+The relay's duties, all of them:
+
+1. Start the site (stdin and stdout are pipes, stderr is the agent's own) and pass its lines on as they are. Its first line is
+   ``hello``; send that when the master can be reached.
+2. Answer ``ping`` itself, at once, with ``harness.distributed.clocks.pong``. Pings never reach the site.
+3. Pass every other message to the site's stdin, in order.
+4. Close the site's stdin when the master is gone: the site stops its workers and keeps their rows on its disk. ``orphaned``, from a
+   master that has given the agent up, means the same; the relay may pass it on or close stdin.
+5. Say ``ended`` when the site has ended, whatever the reason.
+
+The master's end of the transport may set ``sent_ns`` of a ``ping`` anew as it sends it: the later the stamp, the tighter the bound.
+
+A run, in order (> master to agent, < agent to master)::
+
+    < hello        > ping  < pong (answered by the relay)   > accepted | refused
+    > plan         < ready | fault
+    > ping  < pong, many times; the same again after the last worker
+    > go           < workers, piece, intervals ... ;  > taken, again, stop, drop, kill, orphaned
+    < finished     > bye          < ended
+    < alive        once a second, from hello to the end
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, TypedDict
+
+#: The longest line of either direction, in bytes. Segments and histograms are cut to fit (``PIECE``).
+LIMIT = 256 * 1024
+#: Raw bytes of a segment in one ``piece``: base64 makes four of three, and the rest of the line has 16 KiB.
+PIECE = 180 * 1024
+#: Pieces of one agent that may be on their way unanswered: what bounds memory on the whole path.
+WINDOW = 4
+#: The site says ``alive`` this often; the fleet takes an agent for lost that says nothing for ``SILENCE_S``.
+ALIVE_S = 1.0
+SILENCE_S = 15.0
+#: To everybody.
+ALL = "*"
+
+
+class Bridge(Protocol):
+    """The transport's end at the master: envelopes, as above."""
+
+    async def hear(self) -> Mapping[str, Any] | None:
+        """The next envelope; None when the transport is gone."""
+        ...
+
+    def say(self, line: Mapping[str, Any]) -> None:
+        """Send one envelope, in order. Never raises."""
+        ...
+
+
+class Hello(TypedDict):
+    """The site's first line. ``name``: unique in the run; ``code``: digest of the source tree (``identity.code_digest``);
+    ``workers``: how many the agent offers (None: as many as the scenario says); ``host``: ``manifest.host_facts``.
+    """
+
+    type: Literal["hello"]
+    name: str
+    version: str
+    code: str
+    workers: int | None
+    host: dict[str, Any]
+
+
+class Refused(TypedDict):
+    """Why the agent is not part of this run, and what to do; the site says it on stderr and ends. (``accepted`` has no fields.)"""
+
+    type: Literal["refused"]
+    reason: str
+
+
+class Ping(TypedDict):
+    """``sent_ns``: the master's monotonic clock. Answered by the relay."""
+
+    type: Literal["ping"]
+    number: int
+    sent_ns: int
+
+
+class Pong(TypedDict):
+    """``number`` and ``sent_ns`` of the ping; ``got_ns`` and ``wall_ns``: the agent's monotonic and wall clock as it came."""
+
+    type: Literal["pong"]
+    number: int
+    sent_ns: int
+    got_ns: int
+    wall_ns: int
+
+
+class Plan(TypedDict):
+    """Everything that a site needs, and no secret. ``scenario``: as in ``scenarios.spec``, with references to secrets unresolved and the
+    master's URL and model in its target; ``shards``: of the whole run; ``mine``: this site's; ``status_ns``: how often to send ``workers``.
+    """
+
+    type: Literal["plan"]
+    scenario: dict[str, Any]
+    where: str
+    run_id: str
+    shards: int
+    mine: list[int]
+    status_ns: int
+
+
+class Ready(TypedDict):
+    """Every worker of the site has prepared its shard. ``fingerprints``: by shard (as text); ``payloads``: digest of the data
+    (``identity.payload_digest``); ``folder``: where segments are on the agent's disk until the master has them.
+    """
+
+    type: Literal["ready"]
+    fingerprints: dict[str, str]
+    payloads: str
+    folder: str
+
+
+class Fault(TypedDict):
+    """Why the site can't take part; nothing was sent from there. ``code``: an exit code (5: the endpoint is unreachable from there)."""
+
+    type: Literal["fault"]
+    errors: list[str]
+    code: int
+
+
+class Go(TypedDict):
+    """``t0_ns``: on the agent's own monotonic clock."""
+
+    type: Literal["go"]
+    t0_ns: int
+
+
+class Workers(TypedDict):
+    """News of the site's workers: (shard, its ``status`` message; see ``harness.watcher.Watcher.heard``). Counters are cumulative;
+    histograms hold everything since the line before, merged.
+    """
+
+    type: Literal["workers"]
+    lines: list[tuple[int, dict[str, Any]]]
+
+
+class Piece(TypedDict):
+    """Part ``piece`` (from 0) of ``pieces`` of one sealed file of the site; ``sha256`` and ``bytes`` are the whole file's; ``data`` is base64."""
+
+    type: Literal["piece"]
+    file: str
+    piece: int
+    pieces: int
+    bytes: int
+    sha256: str
+    data: str
+
+
+class Taken(TypedDict):
+    """The master has this piece: the next may come. ``whole``: it is done with the file (where the last piece is not followed by
+    ``again``); ``good``: and has kept it.
+    """
+
+    type: Literal["taken"]
+    file: str
+    piece: int
+    whole: bool
+    good: bool
+
+
+class Again(TypedDict):
+    """The file did not have its digest: send all of it once more. Said once a file, instead of the ``taken`` of its last piece."""
+
+    type: Literal["again"]
+    file: str
+
+
+class Intervals(TypedDict):
+    """Increments of HDR histograms: (second after t0, metric, indices of counts, counts), layout ``slo.distribution.DEFAULT_HDR``."""
+
+    type: Literal["intervals"]
+    rows: list[tuple[int, str, list[int], list[int]]]
+
+
+class Kill(TypedDict):
+    """End the workers now. (``stop`` and ``drop`` are passed to the workers as they are: see ``harness/worker.py``.)"""
+
+    type: Literal["kill"]
+
+
+class Finished(TypedDict):
+    """Every worker is done or dead, and the master has every file. ``done``: by shard, the worker's last message or None;
+    ``deaths``: by shard, of those that died; ``cpu_s``: processor time of the site itself since ``go``, without its workers.
+    """
+
+    type: Literal["finished"]
+    done: dict[str, dict[str, Any] | None]
+    deaths: dict[str, str]
+    cpu_s: float
+
+
+class Ended(TypedDict):
+    """Said by the relay: its site is gone. ``code``: as ``subprocess`` has it, negative for a signal."""
+
+    type: Literal["ended"]
+    code: int
+
+
+def line(message: Mapping[str, Any]) -> bytes:
+    """One message as it travels."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"

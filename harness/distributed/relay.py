@@ -1,0 +1,227 @@
+"""The two ends of the way between a coordinator and its agents: pipes to clean processes here, a transport of somebody else's between.
+
+Messages pass through unread but for the few that are named below (``harness/distributed/messages.py`` has them all). Written for gevent,
+on whose loop Locust lives: a heartbeat must never wait for a pipe. Which transport it is, this file does not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gevent
+from gevent import subprocess
+from gevent.fileobject import FileObject as FileObject
+from gevent.queue import Queue
+
+from harness.distributed.clocks import pong
+from harness.distributed.feed import Feed, Row
+
+#: The transport calls an agent missing after 3 to 5 s without a heartbeat; after so many more we give it up. A stopped or overloaded
+#: host may come back until then, and its own processes have not noticed.
+LOST_S = 3.0
+#: What a site gets to end by itself.
+ENDED_S = 15.0
+#: Before the next site is started: one that can't live must not be a busy loop.
+RESTART_S = 1.0
+_log = logging.getLogger("plimsoll")
+
+
+class Lines:
+    """JSON lines over two pipes, in greenlets. ``heard`` gets each line, and None at the end."""
+
+    def __init__(self, reads: Any, writes: Any, heard: Callable[[dict[str, Any] | None], None]) -> None:
+        self._reads, self._writes = reads, writes
+        self._queue: Queue[bytes | None] = Queue()
+        self._writing = gevent.spawn(self._write)
+        gevent.spawn(self._read, heard)
+
+    def say(self, line: Mapping[str, Any]) -> None:
+        """Send one line, some time soon."""
+        self._queue.put(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+    def close(self) -> None:
+        """End of our side, once everything is written."""
+        self._queue.put(None)
+        self._writing.join(1.0)
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # nobody reads any more: the other greenlet notices
+            while (line := self._queue.get()) is not None:
+                self._writes.write(line)
+                self._writes.flush()
+        with contextlib.suppress(OSError, ValueError):
+            self._writes.close()
+
+    def _read(self, heard: Callable[[dict[str, Any] | None], None]) -> None:
+        with contextlib.suppress(OSError):
+            for line in self._reads:
+                try:
+                    heard(json.loads(line))
+                except Exception:  # noqa: BLE001 - one bad message must not end the way of all others
+                    _log.exception("a message could not be passed on: %r", line[:200])
+        heard(None)
+
+
+class Office:
+    """The master's end: messages between the agents and one coordinator at a time.
+
+    ``send(agent, message)`` reaches an agent; ``misses(agent)``: the transport does not hear of it.
+    """
+
+    def __init__(self, send: Callable[[str, dict[str, Any]], None], misses: Callable[[str], bool]) -> None:
+        self._send, self._misses = send, misses
+        self._agents: dict[str, float] = {}  # since when it is missed; 0: it is not
+        self._lines: Lines | None = None
+        gevent.spawn(self._watch)
+
+    @property
+    def reachable(self) -> int:
+        """How many agents are not missed."""
+        return sum(not self._misses(agent) for agent in self._agents)
+
+    def attach(self, lines: Lines | None, **listening: Any) -> None:
+        """From now on this is the coordinator (None: there is none, and no site goes on)."""
+        self._lines = lines
+        if lines is not None:
+            lines.say({"event": "listening", **listening})
+        for agent in list(self._agents):
+            self._send(agent, {"type": "who" if lines is not None else "orphaned"})
+
+    def told(self, line: Mapping[str, Any]) -> None:
+        """A line of the coordinator's: to one agent or to all."""
+        for agent in [*self._agents] if line["to"] == "*" else [str(line["to"])]:
+            message = dict(line["message"])
+            if message["type"] == "ping":
+                message["sent_ns"] = time.monotonic_ns()  # the later, the tighter the bound
+            self._send(agent, message)
+
+    def heard(self, agent: str, message: Mapping[str, Any]) -> None:
+        """A message of an agent's."""
+        at_ns = time.monotonic_ns()
+        if message["type"] == "leaving":
+            self._lose(agent, str(message["reason"]))
+            return
+        if message["type"] == "hello":
+            self._say({"event": "joined", "agent": agent})
+            self._agents[agent] = 0.0
+        elif agent not in self._agents:
+            return
+        self._say({"from": agent, "message": message, "at_ns": at_ns})
+
+    def _say(self, line: Mapping[str, Any]) -> None:
+        if self._lines is not None:
+            self._lines.say(line)
+
+    def _lose(self, agent: str, reason: str) -> None:
+        if self._agents.pop(agent, None) is not None:
+            self._say({"event": "lost", "agent": agent, "reason": reason})
+
+    def _watch(self) -> None:
+        while True:
+            gevent.sleep(0.5)
+            self.look()
+
+    def look(self) -> None:
+        """Give up who has been missed for too long."""
+        now = time.monotonic()
+        for agent, since in [*self._agents.items()]:
+            missed = self._misses(agent)
+            self._agents[agent] = (since or now) if missed else 0.0
+            if missed and since and now - since > LOST_S:
+                self._lose(agent, f"nothing was heard of it for {LOST_S + 3:g} s or more")
+                self._send(agent, {"type": "orphaned"})
+
+
+class Relay:
+    """An agent's end: the site's pipes to the master and back; pings are answered here.
+
+    ``show`` gets what is new for a live table of requests; ``site``: the command of the site.
+    """
+
+    def __init__(
+        self, send: Callable[[dict[str, Any]], None], show: Callable[[Mapping[str, Row]], None], site: Sequence[str]
+    ) -> None:
+        self._send, self._show, self._command = send, show, list(site)
+        self._hello: dict[str, Any] | None = None
+        self._wanted = True
+        self._process: Any = None
+        self._lines: Lines | None = None
+        self._feed = Feed()
+        #: Told of every message from the master and, with its code, of the end of each site.
+        self.on_master: Callable[[Mapping[str, Any]], None] = lambda message: None
+        self.on_ended: Callable[[int], None] = lambda code: gevent.spawn_later(RESTART_S, self.open)
+        self.closed = False
+
+    def open(self) -> None:
+        """Start a site; its hello goes out as soon as it is wanted."""
+        if self.closed:
+            return
+        self._hello, self._feed = None, Feed()
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self._lines = Lines(self._process.stdout, self._process.stdin, self._of_site)
+
+    def heard(self, message: Mapping[str, Any]) -> None:
+        """A message of the master's."""
+        kind = message["type"]
+        if kind == "ping":
+            self._send(pong(message, time.monotonic_ns(), time.time_ns()))
+            return
+        self.on_master(message)
+        if kind == "who":
+            self._wanted = True
+            self._greet()
+        elif kind == "orphaned":
+            self.end_site()
+        elif self._lines is not None:
+            self._lines.say(message)
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the site of now has said its hello."""
+        return self._hello is not None
+
+    def end_site(self) -> None:
+        """The master is gone: the site stops its workers and keeps their rows."""
+        if self._lines is not None:
+            self._lines.close()
+
+    def close(self, reason: str) -> None:
+        """Leave: nothing of ours is left afterwards."""
+        self.closed = True
+        with contextlib.suppress(Exception):
+            self._send({"type": "leaving", "reason": reason})
+        self.end_site()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process is not None:
+                self._process.wait(ENDED_S)
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+    def _greet(self) -> None:
+        if self._wanted and self._hello is not None:
+            self._wanted = False
+            self._send({**self._hello, "wall_ns": time.time_ns()})
+
+    def _of_site(self, message: dict[str, Any] | None) -> None:
+        if message is None:
+            code = self._process.wait()
+            with contextlib.suppress(Exception):
+                self._send({"type": "ended", "code": code})
+            if not self.closed:
+                self.on_ended(code)
+        elif message["type"] == "hello":
+            self._hello = message
+            self._greet()
+        else:
+            self._send(message)
+            if message["type"] == "workers":
+                for shard, status in message["lines"]:
+                    self._feed.heard(shard, status)
+                self._show(self._feed.take())

@@ -1,0 +1,318 @@
+"""``python -m harness.distributed.site``: one agent's part of a distributed run, in a process of its own that nobody has patched.
+
+Messages of the master come on stdin and answers go to stdout (``harness/distributed/messages.py``), through whatever carries them. The site
+starts the ordinary crew for its shards and passes on what the workers say; it sends no query itself and holds no clock that is measured.
+If stdin closes, the master is gone: the workers are stopped, and what they measured stays on this host's disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.coordinator import preflight, worker_spec
+from harness.crew import Crew
+from harness.distributed import identity
+from harness.distributed.courier import Courier
+from harness.distributed.intervals import Merged, rows_of, split
+from harness.distributed.messages import ALIVE_S, LIMIT
+from harness.distributed.statuses import Statuses
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from harness.job import target_of
+from harness.manifest import host_facts, package_version
+from harness.plugins import protocols
+from harness.segments import dump_segment, load_segment
+from harness.worker import Voice
+from harness.workforce import Member
+from scenarios import cancellation
+from scenarios.plan import Plan
+from scenarios.spec import Scenario, ScenarioError, parse
+from slo import cancelled
+from slo.records import Records, Status
+
+#: How often the folder of segments is looked at.
+LOOK_S = 0.2
+#: When the master is gone, how long the workers have to write what they measured.
+ORPHAN_S = 10.0
+#: A line from the master is short but for the plan.
+_STDIN_LIMIT = 1 << 22
+
+
+class Site:
+    """One run's part. ``say`` reaches the master, ``tell`` the person at this host."""
+
+    def __init__(self, say: Callable[[Mapping[str, Any]], None], tell: Callable[[str], None]) -> None:
+        self._say = say
+        self._tell = tell
+        self._crew = Crew()
+        self._courier = Courier(say)
+        self._statuses = Statuses()
+        self._intervals = Merged()
+        self._folder: Path | None = None
+        self._mine: list[int] = []
+        self._status_ns = 0
+        self._went = False
+        self._cpu_s = 0.0
+        self._chosen: Callable[[Records], Records] = lambda records: records
+        self._tasks: list[asyncio.Task[None]] = []
+        self.over = asyncio.Event()
+        self.code = 0
+
+    # -- what the master says -----------------------------------------------------------------------------------
+
+    def told(self, message: Mapping[str, Any]) -> None:
+        """One message of the master's."""
+        kind = message["type"]
+        if kind == "accepted":
+            self._tell("the master has taken this agent in")
+        elif kind == "refused":
+            self._tell(f"the master refused this agent: {message['reason']}")
+            self._end(int(ExitCode.USAGE))
+        elif kind == "plan":
+            self._begin(self._prepare(message))
+        elif kind == "go" and self._folder is not None:
+            self._went = True
+            self._cpu_s = time.process_time()
+            self._crew.go(int(message["t0_ns"]))
+            self._begin(self._run())
+        elif kind in ("stop", "drop"):
+            self._crew.tell(message)
+        elif kind in ("taken", "again"):
+            self._courier.heard(message)
+        elif kind == "kill":
+            self._crew.kill_unfinished()
+        elif kind == "orphaned":
+            self._begin(self.orphaned())
+        elif kind == "bye":
+            self._begin(self._leave())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # the workers stop as this process ends, and the master hears that it did
+            self._tell("".join(traceback.format_exception(error)))
+            self._keep_folder()
+            self._end(1)
+
+    async def orphaned(self) -> None:
+        """The master is gone, or has given us up: stop sending, keep what there is, and say where."""
+        if self._folder is None or self.over.is_set():
+            self._end(0)
+            return
+        self._tell("the master is gone: stopping")
+        self._crew.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "the master was gone"})
+        if self._went:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._crew.finished(), ORPHAN_S)
+        await self._crew.kill()
+        self._keep_folder()
+        self._end(int(ExitCode.INTERRUPTED))
+
+    async def alive(self) -> None:
+        """Say so, until the end."""
+        while True:
+            await asyncio.sleep(ALIVE_S)
+            self._say({"type": "alive"})
+
+    # -- before t0 ----------------------------------------------------------------------------------------------
+
+    async def _prepare(self, plan: Mapping[str, Any]) -> None:
+        try:
+            await self._ready(plan)
+        except HarnessFault as fault:
+            self._say({"type": "fault", "errors": fault.errors, "code": int(fault.code)})
+        except ScenarioError as error:
+            self._say({"type": "fault", "errors": error.errors, "code": int(ExitCode.USAGE)})
+        except OSError as error:
+            self._say({"type": "fault", "errors": [f"this agent has trouble: {error}"], "code": int(ExitCode.USAGE)})
+
+    async def _ready(self, message: Mapping[str, Any]) -> None:
+        scenario = parse(message["scenario"], message["where"])
+        target = target_of(scenario)
+        protocol = protocols()[target.protocol]
+        if protocol.needs_url:
+            await preflight(target)
+        if protocol.prepare is not None:
+            target = await protocol.prepare(target)
+        payloads, self._chosen = await asyncio.to_thread(_study, scenario)
+        self._mine = [int(shard) for shard in message["mine"]]
+        self._status_ns = int(message["status_ns"])
+        self._folder = Path(tempfile.mkdtemp(prefix=f"plimsoll-agent-{message['run_id']}-"))
+        shards = int(message["shards"])
+        specs = [
+            worker_spec(scenario, target, str(message["run_id"]), self._folder, shard, shards) for shard in self._mine
+        ]
+        await self._crew.start(specs, None, self._heard)
+        self._say(
+            {
+                "type": "ready",
+                "fingerprints": {str(member.index): member.fingerprint for member in self._crew.members},
+                "payloads": payloads,
+                "folder": str(self._folder),
+            }
+        )
+
+    def _heard(self, member: Member, message: Mapping[str, Any]) -> None:
+        self._statuses.add(member.index, message)
+
+    # -- from t0 on ---------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        news = asyncio.create_task(self._pass_on())
+        finished = asyncio.create_task(self._crew.finished())
+        while not finished.done():
+            await asyncio.wait([finished], timeout=LOOK_S)
+            await self._hand_over(last=finished.done())
+        await self._hand_over(last=True)
+        await self._courier.settled()
+        news.cancel()
+        self._send_news()
+        members = self._crew.members
+        if any(folder.glob("w*.seg") for folder in self._folders()) and self._courier.rejected:
+            self._tell(f"the master could not keep {', '.join(self._courier.rejected)}")
+        self._say(
+            {
+                "type": "finished",
+                "done": {str(member.index): _without_folders(member) for member in members},
+                "deaths": {str(member.index): member.death for member in members if member.death},
+                "cpu_s": time.process_time() - self._cpu_s,
+            }
+        )
+
+    async def _pass_on(self) -> None:
+        while True:
+            await asyncio.sleep(self._status_ns / 1e9)
+            self._send_news()
+
+    def _send_news(self) -> None:
+        for lines in self._statuses.take(LIMIT * 3 // 4):
+            self._say({"type": "workers", "lines": lines})
+        for rows in split(self._intervals.take(), LIMIT * 3 // 4):
+            self._say({"type": "intervals", "rows": rows})
+
+    def _folders(self) -> list[Path]:
+        spilled = [Path(name) for m in self._crew.members for name in (m.done or {}).get("folders", ())]
+        return list(dict.fromkeys([*([self._folder] if self._folder is not None else []), *spilled]))
+
+    async def _hand_over(self, last: bool) -> None:
+        """Send every sealed segment that has not been sent; at the end the answers too, and what no disk of ours took."""
+        patterns = ("w*.seg", "outputs-w*.jsonl") if last else ("w*.seg",)
+        for folder in self._folders():
+            for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
+                if path.name not in self._courier.sent:
+                    if path.suffix == ".seg":
+                        self._count(path.read_bytes())
+                    await self._courier.send(path.name, path)
+        for member in self._crew.members if last else ():
+            for number, records in enumerate(member.segments):
+                buffer = io.BytesIO()
+                dump_segment(buffer, records)
+                name = f"w{member.index:03d}-{900_000_000 + number}.seg"  # beyond any that was written
+                if name not in self._courier.sent:
+                    self._count(buffer.getvalue())
+                    await self._courier.send(name, buffer.getvalue())
+
+    def _count(self, data: bytes) -> None:
+        with contextlib.suppress(ValueError, KeyError):  # the master says what is damaged
+            self._intervals.add(rows_of(self._chosen(load_segment(data))))
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    async def _leave(self) -> None:
+        await self._crew.kill()
+        if self._courier.rejected:
+            self._keep_folder()
+        else:
+            for folder in self._folders():
+                shutil.rmtree(folder, ignore_errors=True)
+        self._end(0)
+
+    def _keep_folder(self) -> None:
+        held = [folder for folder in self._folders() if any(folder.glob("*.seg"))]
+        if held:
+            self._tell(f"rows that the master may not have are in {', '.join(map(str, held))}")
+        elif self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self, code: int) -> None:
+        if not self.over.is_set():
+            self.code = code
+            self.over.set()
+
+
+def _study(scenario: Scenario) -> tuple[str, Callable[[Records], Records]]:
+    """Digest of the payloads, and what sets apart the queries that the scenario cancels on purpose."""
+    source = scenario.source_object()
+    digest = identity.payload_digest(source)
+    if not scenario.cancel:
+        return digest, lambda records: records
+    plan: Plan = scenario.build(len(source))
+    return digest, lambda records: cancelled.marked(
+        records, cancellation.chosen(scenario.cancel, scenario.seed, plan, records["query_id"])
+    )
+
+
+def _without_folders(member: Member) -> dict[str, Any] | None:
+    """A worker's last message as the master may have it: folders of this host are none of the master's."""
+    return None if member.done is None else {**member.done, "folders": []}
+
+
+async def _main(say: Callable[[Mapping[str, Any]], None], hello: Mapping[str, Any]) -> int:
+    reader = asyncio.StreamReader(_STDIN_LIMIT)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    site = Site(say, lambda text: print(f"plimsoll agent {hello['name']}: {text}", file=sys.stderr, flush=True))
+    say(hello)
+
+    async def listen() -> None:
+        while line := await reader.readline():
+            site.told(json.loads(line))
+        await site.orphaned()
+
+    tasks = [asyncio.create_task(listen()), asyncio.create_task(site.alive())]
+    over = asyncio.create_task(site.over.wait())
+    done, _ = await asyncio.wait([*tasks, over], return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()  # a defect of ours is seen, and ends the site
+    return site.code
+
+
+def main() -> int:
+    """Entry point: ``--name NAME --workers N``."""
+    parser = argparse.ArgumentParser(prog="python -m harness.distributed.site")
+    parser.add_argument("--name", default=None)
+    parser.add_argument("--workers", type=int, default=None)
+    given = parser.parse_args()
+    say, host = Voice(), host_facts()
+    hello = {
+        "type": "hello",
+        "name": given.name or f"{host['hostname']}-{os.getpid()}",
+        "version": package_version(),
+        "code": identity.code_digest(),
+        "workers": given.workers,
+        "host": host,
+    }
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        return asyncio.run(_main(say, hello))
+    return int(ExitCode.INTERRUPTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""The rows of streaming requests under Locust: kept where they were measured, gathered at the master, sealed as a run and judged.
+
+A Locust worker cuts its rows into pieces (``Kept``); the master writes each piece to disk as it comes (``Gathered``), so neither holds
+a whole run in memory. The sealed run is an ordinary run directory of a closed loop: ``plimsoll report`` and ``plimsoll gate`` open it.
+Messages are plain mappings; who carries them is not known here, and Locust is not imported.
+
+Workers' clocks are joined by their wall clocks, uncorrected. Durations are each of one clock, so only the order of rows of different
+hosts, and rates over time, carry that error.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from harness import manifest
+from harness.exchange import Exchange
+from harness.promises import Promises, keep
+from harness.recorder import Columns
+from harness.rundir import RunDirectory, Sealed, seal
+from harness.segments import dump_segment, load_segment, write_segment
+from harness.vitals import Vitals
+from reports.provenance import public_command
+from scenarios.plan import Plan, Stop
+from slo.generator import GeneratorFacts
+from slo.records import Records, from_arrays
+
+#: A piece is cut at so many rows, or at so many stamps of chunks: at most about 1.5 MB either way.
+PIECE_ROWS = 2_000
+PIECE_CHUNKS = 100_000
+_WIDTH = 1_000
+
+
+class LaterClock:
+    """The clock that vital signs are watched by: ``later(seconds, call)`` calls once, in the same loop that users run in."""
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], object]) -> None:
+        self._later = later
+
+    now_ns = staticmethod(time.monotonic_ns)
+
+    def wake_at(self, due_ns: int, call: Callable[[], None]) -> None:
+        """Call once after ``due_ns``."""
+        self._later(max(0, due_ns - time.monotonic_ns()) / 1e9, call)
+
+
+class Kept:
+    """The rows of one Locust process, from the start of a test to its end. ``post`` sends one message to the master.
+
+    ``index`` is the worker's number (0 without workers).
+    """
+
+    def __init__(self, index: int, clock: LaterClock, post: Callable[[dict[str, Any]], None]) -> None:
+        self._index = index
+        self._post = post
+        self._columns = Columns()
+        self._pieces = 0
+        self._rows = 0
+        self._last = False
+        self._t0_ns = time.monotonic_ns()
+        self._t0_wall_ns = time.time_ns()
+        self._vitals = Vitals(clock)
+        self._vitals.begin()
+        post(self._message())  # so that the master waits for the last message too
+
+    def next_id(self, number: int) -> int:
+        """A query id that no other worker gives: ``number`` counts this process's requests."""
+        return number * _WIDTH + self._index % _WIDTH
+
+    def keep(self, exchange: Exchange) -> None:
+        """One finished request."""
+        self._columns.append(exchange)
+        if len(self._columns) >= PIECE_ROWS or len(self._columns.chunks) >= PIECE_CHUNKS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what there is."""
+        if not len(self._columns):
+            return
+        records = self._columns.to_records(self._t0_ns, self._index)
+        self._columns = Columns()
+        file = io.BytesIO()
+        dump_segment(file, records)
+        self._rows += len(records)
+        self._post(self._message(number=self._pieces, piece=file.getvalue()))
+        self._pieces += 1
+
+    def close(self) -> None:
+        """The last of it: what is left, the vital signs, and how much there was in all. Only the first call does anything."""
+        if self._last:
+            return
+        self._last = True
+        self.flush()
+        self._post(self._message(rows=self._rows, vitals=self._vitals.end(), host=os.uname().nodename))
+
+    def _message(self, **fields: Any) -> dict[str, Any]:
+        return {"index": self._index, "t0_wall_ns": self._t0_wall_ns, **fields}
+
+
+@dataclass(slots=True)
+class _Source:
+    """What has come from one worker."""
+
+    pieces: int = 0
+    rows: int = 0
+    told: Mapping[str, Any] | None = None  # its last message
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the master knows of a test: for the manifest and the scenario of its run directory."""
+
+    run_id: str
+    name: str
+    url: str
+    model: str
+    users: int
+    command: Sequence[str]
+
+
+@dataclass(slots=True)
+class Gathered:
+    """The rows of all workers, on their way into one run directory.
+
+    ``directory`` is empty but for its segments folder. Raises OSError where the disk doesn't take a piece.
+    """
+
+    directory: RunDirectory
+    t0_wall_ns: int = field(default_factory=time.time_ns)
+    _sources: dict[str, _Source] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def take(self, sender: str, message: Mapping[str, Any]) -> None:
+        """One message of ``Kept``. Pieces of one sender come in order."""
+        source = self._sources.setdefault(sender, _Source())
+        if "vitals" in message:
+            source.told = message
+        if "piece" not in message:
+            return
+        if message["number"] != source.pieces:
+            self.faults.append(
+                f"worker {message['index']}: piece {source.pieces} of its rows never came ({message['number']} did)"
+            )
+        source.pieces = message["number"] + 1
+        records = later(load_segment(message["piece"]), message["t0_wall_ns"] - self.t0_wall_ns)
+        source.rows += len(records)
+        name = f"w{message['index']:03d}-{message['number']:06d}-{len(self._sources):03d}.seg"
+        write_segment(self.directory.segments / name, records)
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Senders whose last message has not come."""
+        return frozenset(sender for sender, source in self._sources.items() if source.told is None)
+
+    def seal(self, about: About, promises: Promises, interrupted: bool = False) -> Sealed:
+        """Write the run directory. Raises OSError."""
+        keep(promises, self.directory)
+        facts = self._facts(interrupted)
+        plan = _plan(about.users)
+        scenario = _scenario(about, promises)
+        document = manifest.build(
+            run_id=about.run_id,
+            started_at=datetime.fromtimestamp(self.t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
+            t0_wall_ns=self.t0_wall_ns,
+            t0_monotonic_ns=0,
+            command=public_command(about.command).split(),
+            scenario=scenario,
+            target_url=about.url,
+            model=about.model,
+            bundled=None,
+            fingerprint=plan.fingerprint(),
+            workers=facts.n_workers,
+        )
+        return seal(self.directory, document, scenario, plan, (), facts)
+
+    def _facts(self, interrupted: bool) -> GeneratorFacts:
+        done = [source.told for source in self._sources.values() if source.told is not None]
+        faults = list(self.faults)
+        for sender, source in self._sources.items():
+            if source.told is None:
+                faults.append(f"Locust worker {sender} went away: its rows since piece {source.pieces} are missing")
+            elif source.told["rows"] != source.rows:
+                faults.append(f"Locust worker {sender} sent {source.told['rows']} rows, of which {source.rows} came")
+        vitals = [told["vitals"] for told in done]
+
+        def worst(part: str, key: str) -> int:
+            return max((one[part][key] for one in vitals), default=0)
+
+        return GeneratorFacts(
+            open_loop=False,
+            planned=0,
+            loop_stall_p99_ns=worst("stalls", "p99_ns"),
+            loop_stall_max_ns=worst("stalls", "max_ns"),
+            loop_stall_total_ns=worst("stalls", "total_ns"),
+            loop_stall_count=sum(one["stalls"]["count"] for one in vitals),
+            gc_pause_max_ns=worst("gc", "max_ns"),
+            gc_pause_total_ns=worst("gc", "total_ns"),
+            gc_pause_count=sum(one["gc"]["count"] for one in vitals),
+            watched_ns=max((one["watched_ns"] for one in vitals), default=0),
+            worker_cpu=tuple(one["cpu"] for one in vitals),
+            core_wanted=tuple(one["core_wanted"] for one in vitals if one["core_wanted"]),
+            worker_faults=tuple(faults),
+            interrupted=interrupted,
+            n_workers=max(1, len(self._sources)),
+        )
+
+
+def later(records: Records, shift_ns: int) -> Records:
+    """The same rows with every time ``shift_ns`` later; a negative shift (a worker's clock is behind) counts as 0."""
+    if shift_ns <= 0:
+        return records
+    columns = dict(records.columns)
+    for name, column in columns.items():
+        if name.endswith("_ns") and name not in ("connect_ns", "media_ns"):
+            times = column.astype(np.int64)
+            columns[name] = np.where(times >= 0, times + shift_ns, times)
+    return from_arrays(columns, records.chunk_ns + shift_ns, records.chunk_offsets, records.errors, records.timings)
+
+
+def _plan(users: int) -> Plan:
+    """A closed loop of so many slots; there is no list of queries to work off."""
+    one = np.zeros(1, np.int64)
+    nothing = Stop(min_queries=0, min_duration_ns=0)
+    return Plan(
+        one, one, np.array([0, 1]), one, one, one - 1, nothing, 0, open_loop=False, cyclic=True,
+        max_in_flight=max(users, 1),
+    )  # fmt: skip
+
+
+def _scenario(about: About, promises: Promises) -> dict[str, Any]:
+    """What takes the place of a scenario: it says what was done, and can't be run."""
+    return {
+        "name": about.name,
+        "kind": "locust",
+        "description": f"users of Locust, up to {about.users}, each waiting for its answer; latency counts from the send",
+        "target": {"url": manifest.public_url(about.url), "protocol": "openai-chat", "model": about.model},
+        "objectives": promises.texts,
+    }

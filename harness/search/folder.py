@@ -1,0 +1,71 @@
+"""A search's folder: begun, or gone on with where it is the same search. Nothing is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.comparison.interleave import differences
+from harness.errors import HarnessFault
+from harness.remains import put_aside
+from harness.rundir import write_json
+from harness.search import answer
+from harness.search.question import Question
+from reports.search.parts import ProbePart, SearchReport
+
+FILE = "search.json"
+#: What says nothing of the endpoint is tried again: the reason may be gone.
+_AGAIN = ("UNREACHABLE", "INVALID")
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What earlier attempts left: their probes in order, the time they took, and when the first began ("": now)."""
+
+    probes: tuple[ProbePart, ...] = ()
+    spent_ns: int = 0
+    started_at: str = ""
+
+
+def begin(out: Path, question: Question, resume: bool) -> Before:
+    """What to go on from. Raises HarnessFault if the folder holds anything else; a finished probe is never taken unasked."""
+    path = out / FILE
+    if not path.is_file():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise HarnessFault(f"--out: {out} is not empty. Name a new folder, or delete that one")
+        if resume:
+            raise HarnessFault(f"--resume: {out} holds no {FILE}. Leave --resume out to begin")
+        return Before()
+    found = answer.read(path)
+    if not resume:
+        raise HarnessFault(
+            f"--out: {out} holds a search with {len(found.probes)} probes. Add --resume to go on, or name a new folder"
+        )
+    if differing := _differences(found.question, question.identity):
+        raise HarnessFault(
+            [f"--resume: {out}: {text}" for text in differing]
+            + [f"--resume: {out} is another search. Give what it was begun with, or name a new folder"]
+        )
+    kept = list(found.probes)
+    while kept and kept[-1].outcome in _AGAIN:
+        put_aside(out, kept.pop().run)
+    return Before(tuple(kept), found.spent_ns, found.started_at)
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    was, now = dict(there), json.loads(json.dumps(here))
+    return [f"{path}: {old!r} there, {new!r} now" for path, old, new in differences(was, now)]
+
+
+def save(out: Path, report: SearchReport) -> None:
+    """Write ``search.json``, whole or not at all. Raises HarnessFault if it can't be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / FILE, report.document())
+    except OSError as error:
+        raise HarnessFault(
+            f"--out: cannot write {out / FILE} ({error.strerror}). Make room, or name a folder that you may write; --resume then goes on"
+        ) from None

@@ -1,0 +1,53 @@
+"""Publish a search: the result on stdout, ``search.json`` and ``search.html`` in its folder, every format asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.comparison.output import formats_of, say, say_drawn, write
+from harness.comparison.session import default_out
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from harness.job import one_on_stdout
+from harness.promises import Asked
+from harness.search.question import Texts, read
+from harness.search.session import search
+from reports.search.formats import FORMATS
+from reports.search.text import render_terminal
+
+
+def search_and_say(
+    scenario: str | None,
+    flags: Mapping[str, Any],
+    asked: Asked,
+    texts: Texts,
+    out: Path | None,
+    format_texts: Sequence[str],
+    *,
+    resume: bool,
+    as_json: bool,
+) -> int:
+    """Check everything, search, publish. Returns the exit code; raises HarnessFault with every error."""
+    outputs, errors = formats_of(format_texts, FORMATS, "a search")
+    errors += one_on_stdout(format_texts, as_json)
+    if resume and out is None:
+        errors.append("--resume: of which search? Give its --out")
+    question = None
+    try:
+        question = read(scenario, flags, asked, texts)
+    except HarnessFault as fault:
+        errors += fault.errors
+    if errors or question is None:
+        raise HarnessFault(errors)
+    folder = out or default_out(f"search-{question.name}")
+    report = search(question, folder, resume=resume)
+    written = [write(output.path, output.render(report)) for output in outputs]
+    written.append(write(folder / "search.html", FORMATS["html"](report)))
+    if as_json:
+        say(FORMATS["json"](report).decode())
+    elif not any(str(output.path) == "-" for output in outputs):
+        say_drawn(lambda width: render_terminal(report))
+        say(f"\nReport: {folder / 'search.html'}\n")
+    return report.exit_code if all(written) or report.exit_code else int(ExitCode.USAGE)

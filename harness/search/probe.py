@@ -1,0 +1,188 @@
+"""One probe: an ordinary run in a sealed directory of its own, and what it says of the endpoint at that load.
+
+A run that the endpoint did not keep up with, and one that was cut short because it could only fail, are INVALID by themselves:
+their percentiles are of a queue, or of half a run. Of the endpoint they say FAIL. A run whose generator did not do what it
+promised says nothing, whatever it measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from harness.promises import Promises
+from harness.rundir import Sealed
+from harness.search.hopeless import PREFIX
+from harness.session import judge, write_report
+from reports.judgement import verdict_part
+from reports.parts import Number, ObjectiveResult
+from reports.report import Report
+from reports.search.parts import ObjectivePart, ProbePart
+from slo.capacity.curtail import hopeless
+from slo.capacity.probe import Next, Probe
+from slo.goodput import goodput
+from slo.objective_verdict import judge_objective
+from slo.records import Status
+from slo.verdict import Verdict
+
+#: Checks of a run that came to no end of its own: what they say follows from that.
+_OF_THE_END = frozenset({"not aborted", "min_duration", "min_queries", "all sent"})
+#: What only the endpoint is responsible for.
+_OF_THE_ENDPOINT = frozenset({"steady"})
+
+
+def judged(sealed: Sealed, promises: Promises, wanted: Next, length_ns: int, run: str, took_ns: int) -> ProbePart:
+    """Judge a run, write its report, and say what it means for the search."""
+    report = judge(sealed, promises)
+    write_report(report, sealed.directory)
+    stopped = sealed.facts.aborted
+    cut = (stopped or "").startswith(PREFIX)
+    results: Sequence[ObjectiveResult] = report.verdict.objectives
+    outcome, reasons = of_endpoint(report, stopped is not None)
+    if stopped is not None:
+        results, why = _of_the_part(sealed, promises)
+        if outcome == "FAIL":
+            outcome, reasons = _shown_by_the_part(report, why, cut)
+    n, needed = progress(results)
+    return ProbePart(
+        number=wanted.number,
+        purpose=wanted.purpose,
+        load=wanted.load,
+        length=wanted.length,
+        length_ns=length_ns,
+        seed=wanted.seed,
+        outcome=outcome,  # type: ignore[arg-type]
+        reasons=reasons,
+        n=n,
+        n_needed=needed if outcome == "INCONCLUSIVE" else None,
+        cut=cut,
+        run=run,
+        objectives=[_objective(one) for one in results],
+        achieved_per_s=report.validity.achieved_per_s,
+        requests_per_s=report.throughput.requests_per_s,
+        goodput_per_s=report.throughput.goodput_per_s,
+        good_fraction=report.throughput.good_fraction,
+        unstable=_broken(report) >= _OF_THE_ENDPOINT,
+        took_ns=took_ns,
+    )
+
+
+def of_endpoint(report: Report, stopped: bool) -> tuple[str, list[str]]:
+    """What a run says of the endpoint, and why: its own verdict, except that not keeping up and being past hope are FAIL.
+
+    ``stopped``: it did not come to its own end, so its length and what was not sent say nothing of the generator.
+    """
+    broken = _broken(report)
+    lost = stopped or bool(broken & _OF_THE_ENDPOINT)
+    generators = broken - _OF_THE_ENDPOINT - (_OF_THE_END if lost else frozenset())
+    if generators:
+        reasons = [check.detail for check in report.validity.checks if check.name in generators]
+        return "INVALID", reasons or list(report.validity.reasons)
+    if lost:
+        return "FAIL", list(report.verdict.reasons)
+    return report.verdict.outcome, list(report.verdict.reasons)
+
+
+def _shown_by_the_part(report: Report, why: str | None, cut: bool) -> tuple[str, list[str]]:
+    """Of a run that was stopped (by us, or at the ceiling of requests in flight): a FAIL has to be shown by what was sent."""
+    if why is not None:
+        return "FAIL", [why]
+    if cut:
+        return "INVALID", ["it was cut short, but its records do not show that it could only fail"]
+    return ("FAIL" if _broken(report) >= _OF_THE_ENDPOINT else "INVALID"), list(report.verdict.reasons)
+
+
+def _broken(report: Report) -> frozenset[str]:
+    return frozenset(check.name for check in report.validity.checks if not check.ok)
+
+
+def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResult], str | None]:
+    """The objectives over what was sent, and why the whole could only have failed; None: it could have passed."""
+    rows = sealed.records.measured()
+    sent = rows.select(rows["status"] != Status.UNSENT)
+    good = goodput(sent, promises.objectives)
+    run = [one for one in promises.objectives if one.scope == "run"]
+    found = [judge_objective(one, sent, good, promises.confidence) for one in run]
+    whys = [
+        hopeless(one, max(sealed.facts.planned, 1), seen.bad, promises.confidence, among(promises))
+        for one, seen in zip(run, found, strict=True)
+        if seen.bad is not None
+    ]
+    why = next((text for text in whys if text), None)
+    shown = verdict_part(Verdict("FAIL", (), tuple(found), 0.0), good).objectives
+    return [_failed(one) if (why or "").startswith(one.objective) else one for one in shown], why
+
+
+def _failed(one: ObjectiveResult) -> ObjectiveResult:
+    return one.model_copy(update={"outcome": "FAIL"})
+
+
+def among(promises: Promises) -> int:
+    """How many results are judged together: what a FAIL has to stand against in Holm's correction."""
+    own = sum(one.scope == "run" for one in promises.objectives)
+    return max(1, own + sum(max(1, len(slo.limits)) for slo in promises.slos))
+
+
+def progress(results: Sequence[ObjectiveResult]) -> tuple[int, int | None]:
+    """(values judged, values that would decide) of the objective that has farthest to go; None: unknown, or no number would."""
+    undecided = [one for one in results if one.outcome == "INCONCLUSIVE"]
+    if not undecided:
+        return min((one.n for one in results), default=0), None
+    known = [one for one in undecided if one.n_needed and one.n]
+    if not known:
+        return undecided[0].n, None
+    farthest = max(known, key=lambda one: (one.n_needed or 0) / one.n)
+    return farthest.n, farthest.n_needed
+
+
+def unreachable(wanted: Next, length_ns: int, run: str, reasons: Sequence[str], took_ns: int) -> ProbePart:
+    """A probe that met nobody."""
+    return ProbePart(
+        number=wanted.number,
+        purpose=wanted.purpose,
+        load=wanted.load,
+        length=wanted.length,
+        length_ns=length_ns,
+        seed=wanted.seed,
+        outcome="UNREACHABLE",
+        reasons=list(reasons),
+        run=run,
+        took_ns=took_ns,
+    )
+
+
+def _objective(one: ObjectiveResult) -> ObjectivePart:
+    return ObjectivePart(
+        objective=one.objective,
+        observed=_finite(one.observed),
+        threshold=one.threshold,
+        outcome=one.outcome,
+        unit=one.unit,
+        interval=one.interval,
+        n=one.n,
+    )
+
+
+def _finite(value: Number) -> Number:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def decided(part: ProbePart) -> Probe:
+    """A probe as ``slo.capacity.search`` takes it."""
+    return Probe(
+        number=part.number,
+        purpose=part.purpose,
+        load=part.load,
+        length=part.length,
+        seed=part.seed,
+        outcome=part.outcome,
+        reasons=tuple(part.reasons),
+        n=part.n,
+        n_needed=part.n_needed,
+        cut=part.cut,
+    )
+
+
+def folder_of(wanted: Next) -> str:
+    """Where a probe's run directory is, below the search's own folder."""
+    return f"probes/{wanted.number:03d}-{wanted.purpose}"

@@ -1,0 +1,179 @@
+"""One search: make the probes that ``slo.capacity.search`` asks for, one after the other, until it has its answer or the time is up.
+
+``search.json`` is whole after every probe, so a search that is killed loses the probe that was running and no other; resuming
+replays the decisions from what is there. Between two probes the answers in flight have been waited for (the run's own drain), then
+comes the cool-down. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from harness.search import answer as answers
+from harness.search import folder, probe
+from harness.search.answer import Ended
+from harness.search.endpoint import Aim, standing
+from harness.search.endpoint import answers as still_there
+from harness.search.hopeless import Hopeless
+from harness.search.question import Question
+from harness.session import carry_out
+from reports import units
+from reports.search import text
+from reports.search.parts import ProbePart, SearchReport
+from scenarios.durations import format_duration
+from slo.capacity.probe import Answer, Next
+from slo.capacity.search import decide
+from slo.records import Records, Status
+
+#: From a probe's preparation to its end beside its own length, where none was made yet: starting workers, sealing, judging.
+_AROUND_NS = 4_000_000_000
+#: An endpoint that accepts no connection after a probe is asked once more after so long, at least.
+_AGAIN_NS = 1_000_000_000
+_GIVEN_UP = (Status.TIMEOUT, Status.UNFINISHED, Status.CANCELLED)
+
+
+@dataclass(slots=True)
+class Log:
+    """What is known so far, and where it is written. ``began_ns`` of this attempt, ``before_ns`` of all earlier ones."""
+
+    question: Question
+    out: Path
+    probes: list[ProbePart]
+    before_ns: int
+    began_ns: int
+    started_at: str
+
+    @property
+    def spent_ns(self) -> int:
+        """Time that counts towards the budget."""
+        return self.before_ns + time.monotonic_ns() - self.began_ns
+
+    def next(self, out_of_time: bool = False) -> Next | Answer:
+        """What the search asks for now. Raises HarnessFault where the probes are not of this search."""
+        try:
+            return decide(self.question.settings, [probe.decided(part) for part in self.probes], out_of_time)
+        except ValueError as error:
+            raise HarnessFault(f"--resume: {self.out}: {error}") from None
+
+    def report(self, ended: Ended) -> SearchReport:
+        """The document as it stands."""
+        return answers.document(self.question, self.probes, ended, self.out, self.spent_ns, self.started_at)
+
+    def so_far(self) -> Ended:
+        """A search that is not over."""
+        found = self.next(out_of_time=True)
+        assert isinstance(found, Answer)
+        return Ended(found, interrupted=True)
+
+
+def search(question: Question, out: Path, *, resume: bool) -> SearchReport:
+    """Search, and write ``search.json`` into ``out``. Raises HarnessFault before the first request; afterwards only for our side's."""
+    before = folder.begin(out, question, resume)
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    log = Log(question, out, list(before.probes), before.spent_ns, time.monotonic_ns(), before.started_at or began)
+    if isinstance(found := log.next(), Answer):  # it was over before: nothing is sent
+        report = log.report(Ended(found))
+        folder.save(out, report)
+        return report
+    report = log.report(_with_endpoint(log))
+    folder.save(out, report)
+    return report
+
+
+def _with_endpoint(log: Log) -> Ended:
+    try:
+        with standing(log.question.job, log.out / "server.log", _say) as aim:
+            folder.save(log.out, log.report(log.so_far()))
+            return _probes(log, aim)
+    except KeyboardInterrupt:  # between two probes; in one the coordinator takes it
+        return log.so_far()
+
+
+def _probes(log: Log, aim: Aim) -> Ended:
+    rested = True
+    while isinstance(wanted := log.next(), Next):
+        if not _fits(log, wanted):
+            _say(
+                f"the next probe ({format_duration(log.question.length_ns(wanted.length))}) would not fit into the budget"
+            )
+            found = log.next(out_of_time=True)
+            assert isinstance(found, Answer)
+            return Ended(found, out_of_time=True)
+        if not rested:
+            time.sleep(log.question.cooldown_ns / 1e9)
+        rested = False
+        part = _one(log, wanted, aim)
+        if part is None:
+            return log.so_far()
+        log.probes.append(part)
+        so_far = log.report(log.so_far())
+        folder.save(log.out, so_far)
+        _say(text.line(part, so_far))
+    return Ended(wanted)
+
+
+def _fits(log: Log, wanted: Next) -> bool:
+    """Whether a probe can end within the budget, going by what the probes so far took beside their own length."""
+    budget = log.question.budget_ns
+    if budget is None:
+        return True
+    usual = _AROUND_NS + log.question.job.scenario.warmup_ns
+    around = max((part.took_ns - part.length_ns for part in log.probes if not part.cut), default=usual)
+    needed = log.question.length_ns(wanted.length) + max(around, 0)
+    return log.spent_ns + needed + log.question.cooldown_ns <= budget
+
+
+def _one(log: Log, wanted: Next, aim: Aim) -> ProbePart | None:
+    """One probe, or None if the user stopped it. Raises HarnessFault for what is our side's."""
+    question, run = log.question, probe.folder_of(wanted)
+    length_ns, began_ns = question.length_ns(wanted.length), time.monotonic_ns()
+    sealed = probe.made_before(log.out, run)
+    fault: HarnessFault | None = None
+    if sealed is None:
+        prepared = aim(question.prepared(wanted.load, wanted.length, wanted.seed, log.out / run))
+        watcher = Hopeless(question.promises.objectives, question.promises.confidence, probe.among(question.promises))
+        try:
+            done = carry_out(prepared, label=f"[{wanted.number}] {_load(question, wanted.load)}: ", watchers=(watcher,))
+        except HarnessFault as raised:
+            if raised.code == ExitCode.INTERRUPTED:
+                return None
+            if raised.code != ExitCode.UNREACHABLE:
+                raise
+            return probe.unreachable(wanted, length_ns, run, raised.errors, time.monotonic_ns() - began_ns)
+        if done.interrupted:
+            return None
+        sealed = done.sealed
+        fault = still_there(prepared)
+        if fault is not None:  # it may only be busy with what was given up
+            time.sleep(max(question.cooldown_ns, _AGAIN_NS) / 1e9)
+            fault = still_there(prepared)
+    took_ns = time.monotonic_ns() - began_ns
+    part = probe.judged(sealed, question.promises, wanted, length_ns, run, took_ns)
+    if fault is not None:  # it is gone: that it failed at this load would be a guess
+        reasons = ["it answered before this probe and accepts no connection after it", *fault.errors]
+        part = part.model_copy(update={"outcome": "UNREACHABLE", "reasons": reasons})
+    return part.model_copy(update={"rest": rest(sealed.records)})
+
+
+def _load(question: Question, load: float) -> str:
+    return f"{load:g}/s" if question.settings.variable == "rate" else f"{load:g} in flight"
+
+
+def rest(records: Records) -> str:
+    """How the endpoint was left: nothing more is known of it when the cool-down begins."""
+    given_up = int(np.isin(records["status"], [int(one) for one in _GIVEN_UP]).sum())
+    if not given_up:
+        return "all answers came back"
+    return f"{units.many(given_up, 'request')} given up: the endpoint may still have been busy with them"
+
+
+def _say(said: str) -> None:
+    print(said, file=sys.stderr, flush=True)

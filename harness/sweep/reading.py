@@ -1,0 +1,101 @@
+"""From the runs of a sweep's folder to its document. Sends nothing; a run that is not there is said not to be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from harness import promises
+from harness.comparison import interleave
+from harness.comparison.interleave import Interleaving, Slot
+from harness.errors import HarnessFault
+from harness.manifest import package_version
+from harness.promises import Asked
+from harness.rundir import open_sealed
+from harness.session import judge
+from harness.sweep.grid import Settings, Value
+from harness.sweep.places import Places
+from reports.report import Report
+from reports.sweep.document import About, Course, Place, build
+from reports.sweep.figures import Figures, Seen, figures
+from reports.sweep.parts import SweepReport
+
+
+def fresh(out: Path, slot: Slot) -> Figures:
+    """The figures of a run by the report that was written right after it; judged anew where that can't be read."""
+    path = out / slot.folder / "report.json"
+    try:
+        return figures(Report.model_validate_json(path.read_bytes()))
+    except (OSError, ValueError):  # pydantic's error is a ValueError
+        return judged(out, slot, Asked())
+
+
+def judged(out: Path, slot: Slot, asked: Asked) -> Figures:
+    """The figures of a run, judged from its records: by what the flags name, else as it was made. Raises HarnessFault."""
+    sealed = open_sealed(out / slot.folder)
+    promised, errors = promises.again(asked, sealed)
+    if errors:
+        raise HarnessFault(errors)
+    return figures(judge(sealed, promised))
+
+
+def read(places: Places, out: Path, asked: Asked | None) -> SweepReport:
+    """The document of what ``out`` holds; ``asked``: judge every run anew by it, None: as they were judged.
+
+    Raises HarnessFault.
+    """
+    plan = interleave.read(out)
+    seen: dict[tuple[str, str], list[Seen]] = {}
+    for slot in plan.slots:
+        found = None
+        if slot.state == "done":
+            found = fresh(out, slot) if asked is None else judged(out, slot, asked)
+        seen.setdefault((slot.arm, slot.level), []).append(Seen(slot.folder, slot.state, found, slot.error))
+    where = {(slot.arm, slot.level): slot for slot in plan.slots}
+    found_runs = [one for runs in seen.values() for one in runs if one.figures is not None]
+    objectives = list(dict.fromkeys(o.objective for one in found_runs if one.figures for o in one.figures.objectives))
+    about = About(
+        name=places.name,
+        variables=places.variables,
+        x=places.x,
+        promised=bool(objectives),
+        objectives=objectives,
+        repeats=plan.repeats,
+        plimsoll=package_version(),
+        command=_command(out, plan),
+    )
+    return build(about, _courses(places, seen, where))
+
+
+def _command(out: Path, plan: Interleaving) -> str:
+    """What the runs were made by, as a run's manifest holds it: without secrets."""
+    made = next((slot for slot in plan.slots if slot.state == "done"), None)
+    if made is None:
+        return ""
+    words = _manifest(out / made.folder).get("command", ())
+    return " ".join(str(word) for word in words) if isinstance(words, list) else ""
+
+
+def _manifest(folder: Path) -> dict[str, object]:
+    """The manifest of a run alone, without its records; empty where it can't be read, which the run's own reader tells."""
+    try:
+        found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _courses(
+    places: Places, seen: dict[tuple[str, str], list[Seen]], where: dict[tuple[str, str], Slot]
+) -> list[Course]:
+    """The points by series, in the order of the variables; along each x ascends."""
+    found: dict[tuple[Value, ...], list[Place]] = {}
+    fixed: dict[tuple[Value, ...], Settings] = {}
+    for key, runs in seen.items():
+        settings, x = places.of(where[key])
+        name = tuple(settings.values())
+        fixed[name] = settings
+        found.setdefault(name, []).append(Place(places.settings(where[key]), x, tuple(runs)))
+    ranks = [places.variables[name] for name in places.variables if name != places.x]
+    order = sorted(found, key=lambda name: [rank.index(value) for rank, value in zip(ranks, name, strict=True)])
+    return [Course(fixed[name], tuple(sorted(found[name], key=lambda place: place.x))) for name in order]

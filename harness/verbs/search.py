@@ -1,0 +1,93 @@
+"""``plimsoll search``: the highest load at which the objectives hold, as an interval, and the run that confirms it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.verbs import flags as of_target
+from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
+
+
+def search(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
+    ] = None,
+    slo: Slo = None,
+    goodput: Goodput = None,
+    preset: PresetOption = None,
+    confidence: Confidence = None,
+    over: Annotated[
+        str | None, typer.Option(help="rate (open loop) or concurrency (closed loop). Default: as the scenario is.")
+    ] = None,
+    start: Annotated[float | None, typer.Option(help="The first load. Default: the scenario's.")] = None,
+    lowest: Annotated[
+        float | None, typer.Option(help="Try nothing below. Default: what the longest probe can judge; 1 at a time.")
+    ] = None,
+    highest: Annotated[float | None, typer.Option(help="Try nothing above; it is enough if that holds.")] = None,
+    resolution: Annotated[
+        str, typer.Option(metavar="SHARE", help="Stop when the two ends are this close (2%).")
+    ] = "2%",
+    probe: Annotated[str, typer.Option(metavar="D", help="How long the shortest probe sends.")] = "20s",
+    longest: Annotated[
+        str, typer.Option(metavar="8x", help="The longest probe: so many times the shortest, or a duration.")
+    ] = "8x",
+    cooldown: Annotated[str, typer.Option(metavar="D", help="Silence between two probes.")] = "2s",
+    budget: Annotated[
+        str, typer.Option(metavar="D", help="Begin no probe that would end after this; none: no limit.")
+    ] = "30m",
+    gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs of the endpoint: goodput per GPU too.")] = None,
+    no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Don't run once more at the answer.")] = False,
+    url: of_target.Url = None,
+    protocol: of_target.Protocol = None,
+    model: of_target.Model = None,
+    arrival: of_target.Arrival = None,
+    prompt_tokens: of_target.PromptTokens = None,
+    output_tokens: of_target.OutputTokens = None,
+    seed: of_target.Seed = None,
+    workers: of_target.Workers = None,
+    warmup: of_target.Warmup = None,
+    timeout: of_target.Timeout = None,
+    connect_timeout: of_target.ConnectTimeout = None,
+    header: of_target.Header = None,
+    api_key_env: of_target.ApiKeyEnv = None,
+    api_key_file: of_target.ApiKeyFile = None,
+    option: of_target.ProtocolOption = None,
+    ca_file: of_target.CaFile = None,
+    insecure: of_target.Insecure = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the probes and the result.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what --out holds; finished probes are not repeated.")
+    ] = False,
+    format: Annotated[
+        list[str] | None,
+        typer.Option("--format", metavar="F=PATH", help="Also write the result in format F. Repeatable."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Find the highest load at which the objectives hold: bracket, bisect, confirm. The answer is an interval."""
+    from harness.promises import Asked
+    from harness.search.output import search_and_say
+    from harness.search.question import Texts
+    from harness.verbs.run import pairs, yaml_values
+
+    load: dict[str, Any] = {
+        "url": url, "protocol": protocol, "model": model, "arrival": arrival, "prompt_tokens": prompt_tokens,
+        "output_tokens": output_tokens, "seed": seed, "workers": workers, "warmup": warmup, "timeout": timeout,
+        "connect_timeout": connect_timeout, "api_key_env": api_key_env, "api_key_file": api_key_file, "ca_file": ca_file,
+        "tls_verify": False if insecure else None, "headers": pairs(header or [], ":", "--header") or None,
+        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+    }  # fmt: skip
+    asked = Asked(slo or [], goodput, preset or [], confidence)
+    texts = Texts(over, start, lowest, highest, resolution, probe, longest, cooldown, budget, gpus, not no_confirm)
+    given = {key: value for key, value in load.items() if value is not None}
+    code = search_and_say(scenario, given, asked, texts, out, format or [], resume=resume, as_json=json_)
+    raise typer.Exit(code)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command()(search)

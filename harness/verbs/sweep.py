@@ -1,0 +1,100 @@
+"""``plimsoll sweep``: a grid of loads and settings, and the curves through its points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.verbs import flags as shared
+from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, Slo
+
+
+def sweep(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="rate=1,2,5 or concurrency=1..64*2 or prompt_tokens=128,1024; option.NAME, model, and server.NAME of the "
+            "bundled server too. Repeatable: every combination is a point.",
+        ),
+    ] = None,
+    url: shared.Url = None,
+    protocol: shared.Protocol = None,
+    model: shared.Model = None,
+    kind: Annotated[str | None, typer.Option(help="server or concurrency; by default what varies says it.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Queries per second of every point (server).")] = None,
+    arrival: shared.Arrival = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight at every point.")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="D", help="Each run issues for at least this long.")] = None,
+    queries: Annotated[
+        int | None, typer.Option(metavar="N", help="Each run issues at least this many queries.")
+    ] = None,
+    max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop a run's issuing after this.")] = None,
+    prompt_tokens: shared.PromptTokens = None,
+    output_tokens: shared.OutputTokens = None,
+    seed: shared.Seed = None,
+    workers: shared.Workers = None,
+    warmup: shared.Warmup = None,
+    timeout: shared.Timeout = None,
+    connect_timeout: shared.ConnectTimeout = None,
+    header: shared.Header = None,
+    api_key_env: shared.ApiKeyEnv = None,
+    api_key_file: shared.ApiKeyFile = None,
+    option: shared.ProtocolOption = None,
+    ca_file: shared.CaFile = None,
+    insecure: shared.Insecure = False,
+    slo: Slo = None,
+    goodput: Goodput = None,
+    preset: PresetOption = None,
+    confidence: Confidence = None,
+    repeats: Annotated[int | None, typer.Option(metavar="N", help="Runs of each point (default 1).")] = None,
+    cooldown: Annotated[str | None, typer.Option(metavar="D", help="Silence between runs (default 2s).")] = None,
+    all_points: Annotated[
+        bool, typer.Option("--all", help="Run the points above a saturated load too; they are left out otherwise.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what would run, and how long it takes. Sends nothing.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the result.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Judge what --out holds once more, by these objectives. Sends nothing.")
+    ] = False,
+    format: FormatOption = None,
+    json_: Json = False,
+) -> None:
+    """Send load at every point of a grid: throughput-latency curves, the knee, the line of the SLO, Pareto fronts."""
+    from harness.promises import Asked
+    from harness.sweep import session
+    from harness.verbs.run import pairs, yaml_values
+
+    load: dict[str, Any] = {
+        "url": url, "protocol": protocol, "model": model, "kind": kind, "rate": rate, "arrival": arrival,
+        "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
+        "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
+        "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
+        "api_key_file": api_key_file, "ca_file": ca_file, "tls_verify": False if insecure else None,
+        "headers": pairs(header or [], ":", "--header") or None,
+        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+    }  # fmt: skip
+    asked = Asked(slo or [], goodput, preset or [], confidence)
+    wanted = session.Wanted(
+        scenario, vary or [], load, asked, repeats, cooldown, out, format or [], resume, again, all_points, json_
+    )
+    if check:
+        session.say_grid(wanted)
+        return
+    raise typer.Exit(session.sweep(wanted))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command()(sweep)

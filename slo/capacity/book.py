@@ -1,0 +1,187 @@
+"""What a search knows so far: the mark of each load, the runs that confirmed an end, and the answer that follows.
+
+It holds what ``slo.capacity.search`` found and puts it into words; it chooses no load.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from slo.capacity.probe import Answer, AnswerOutcome, Probe, Settings
+
+
+class Stopped(Exception):
+    """The search can't go on: the generator did not keep its promise time and again, or nobody answered."""
+
+    def __init__(self, outcome: Literal["INVALID", "UNREACHABLE"], probe: Probe) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+        self.probe = probe
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the last look at a load said (INCONCLUSIVE: undecided at the longest), and how long it took."""
+
+    outcome: str
+    length: float
+
+
+@dataclass(slots=True)
+class Book:
+    """The search's memory while it replays. ``fresh``: runs made to confirm an end, whatever they said."""
+
+    settings: Settings
+    probes: list[Probe] = field(default_factory=list)
+    marks: dict[float, Mark] = field(default_factory=dict)
+    fresh: int = 0
+    confirmed: Probe | None = None
+    ceiling: Probe | None = None
+    stopped: Stopped | None = None
+
+    def mark(self, probe: Probe) -> None:
+        """Keep the last word on a load."""
+        self.marks[probe.load] = Mark(probe.outcome, probe.length)
+
+    @property
+    def high(self) -> float | None:
+        """The lowest load that failed."""
+        return min(self.loads("FAIL"), default=None)
+
+    @property
+    def low(self) -> float | None:
+        """The highest load that passed below every one that failed."""
+        top = math.inf if self.high is None else self.high
+        return max((load for load in self.loads("PASS") if load < top), default=None)
+
+    @property
+    def undecided(self) -> list[float]:
+        """Loads between the two that no probe decided, ascending."""
+        low, high = self.low or 0.0, math.inf if self.high is None else self.high
+        return sorted(load for load in self.loads("INCONCLUSIVE") if low < load < high)
+
+    def loads(self, outcome: str) -> list[float]:
+        """The loads of which this was the last word."""
+        return [load for load, mark in self.marks.items() if mark.outcome == outcome]
+
+    def answer(self) -> Answer:
+        """The answer of a search that came to its end."""
+        if self.stopped is not None:
+            return self._unconfirmed(self.stopped.outcome, self._why_stopped(self.stopped))
+        if not self.settings.confirm:
+            return self._unconfirmed(self._outcome(self.low, self.high))
+        best = None if self.confirmed is None else self.confirmed.load
+        high = None if self.ceiling is None else self.ceiling.load
+        confidence = max(0.0, round(1 - self.fresh * self.settings.alpha, 12)) if self.fresh else None
+        return Answer(
+            self._outcome(best, high),
+            best,
+            best or 0.0,
+            math.inf if high is None else high,
+            confidence,
+            self._reasons(best, high),
+            None if self.confirmed is None else self.confirmed.number,
+        )
+
+    def cut_short(self) -> Answer:
+        """The answer where time ran out: what there is, and that it is not all."""
+        outcome: AnswerOutcome = "OPEN" if self.low is not None and self.high is None else "INCONCLUSIVE"
+        return self._unconfirmed(outcome, "time ran out before the search was over: give it more, or resume it")
+
+    def _unconfirmed(self, outcome: AnswerOutcome, why: str | None = None) -> Answer:
+        """Ends as the search left them. Where one was confirmed it stays, but both together were not."""
+        best = self.low if self.confirmed is None else self.confirmed.load
+        reasons = self._reasons(best, self.high)
+        return Answer(
+            outcome,
+            best,
+            best or 0.0,
+            math.inf if self.high is None else self.high,
+            None,
+            reasons if why is None else (why, *reasons),
+            None if self.confirmed is None else self.confirmed.number,
+        )
+
+    def _outcome(self, best: float | None, high: float | None) -> AnswerOutcome:
+        if best is not None:
+            return "OPEN" if high is None else "FOUND"
+        return "NONE" if high is not None and high <= self.settings.lowest else "INCONCLUSIVE"
+
+    def _why_stopped(self, stopped: Stopped) -> str:
+        probe, said = stopped.probe, "; ".join(stopped.probe.reasons) or "no reason given"
+        if stopped.outcome == "UNREACHABLE":
+            return f"nobody answered at {self._show(probe.load)} (probe {probe.number}): {said}"
+        times = 1 + self.settings.repeats
+        return (
+            f"{times} runs at {self._show(probe.load)} were INVALID: the generator, and not the endpoint, is the limit there. The last "
+            f"one (probe {probe.number}): {said}"
+        )
+
+    def _reasons(self, best: float | None, high: float | None) -> tuple[str, ...]:
+        found = [*self._edges(best, high), *self._fresh_runs(), *self._undecided(best, high), *self._crooked()]
+        return tuple(found)
+
+    def _edges(self, best: float | None, high: float | None) -> list[str]:
+        settings, found = self.settings, []
+        if best is None and high is not None and high <= settings.lowest:
+            found.append(f"not even {self._show(settings.lowest)}, the lowest load asked for, keeps the objectives")
+        elif best is None and self.marks and min(self.marks) <= settings.lowest:
+            found.append(
+                f"no load down to {self._show(settings.lowest)}, the lowest asked for, was shown to keep the objectives"
+            )
+        if high is None and self.high is None and self.marks:
+            most = max(self.marks)
+            asked = "the highest asked for" if most == settings.highest else "the highest tried"
+            found.append(f"no load up to {self._show(most)}, {asked}, was shown to break the objectives")
+        return found
+
+    def _fresh_runs(self) -> list[str]:
+        """Runs for an end that did not say what was hoped."""
+        found = []
+        for probe, purpose in self._in_place_of():
+            hoped = "PASS" if purpose == "confirm" else "FAIL"
+            if probe.outcome in ("PASS", "FAIL", "INCONCLUSIVE") and probe.outcome != hoped:
+                found.append(
+                    f"the fresh run at {self._show(probe.load)} (probe {probe.number}) was to say {hoped} and said {probe.outcome}: that end of the "
+                    "interval was moved outwards"
+                )
+        return found
+
+    def _in_place_of(self) -> list[tuple[Probe, str]]:
+        """Each confirming probe with its purpose, also where it repeats an INVALID one."""
+        found, purpose = [], ""
+        for probe in self.probes:
+            purpose = probe.purpose if probe.purpose != "repeat" else purpose
+            if purpose in ("confirm", "ceiling"):
+                found.append((probe, purpose))
+        return found
+
+    def _undecided(self, best: float | None, high: float | None) -> list[str]:
+        low, top = best or 0.0, math.inf if high is None else high
+        loads = sorted(load for load in self.loads("INCONCLUSIVE") if low < load < top)
+        if not loads:
+            return []
+        where = self._show(loads[0]) if len(loads) == 1 else f"{self._show(loads[0])} to {self._show(loads[-1])}"
+        return [
+            f"undecided at {where}, even by the longest probes ({self.settings.longest:g} times the shortest): near the line only longer ones decide"
+        ]
+
+    def _crooked(self) -> list[str]:
+        """A PASS above a FAIL, or on one: noise, or an endpoint that does better under more load."""
+        failed = [probe for probe in self.probes if probe.outcome == "FAIL"]
+        if not failed:
+            return []
+        lowest = min(failed, key=lambda probe: probe.load)
+        passed = [probe for probe in self.probes if probe.outcome == "PASS" and probe.load >= lowest.load]
+        if not passed:
+            return []
+        highest = max(passed, key=lambda probe: probe.load)
+        return [
+            f"PASS at {self._show(highest.load)} (probe {highest.number}), but FAIL at {self._show(lowest.load)} (probe {lowest.number}): by chance, or the "
+            "endpoint does better under more load. The answer is the cautious one, below"
+        ]
+
+    def _show(self, load: float) -> str:
+        return f"{load:.6g}/s" if self.settings.variable == "rate" else f"{load:g} at a time"

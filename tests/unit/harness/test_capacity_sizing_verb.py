@@ -1,0 +1,165 @@
+"""``plimsoll capacity`` over folders of searches, sweeps and runs: what counts as capacity, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from harness.capacity import plan
+from harness.cli import app
+from harness.errors import HarnessFault
+from harness.promises import kept
+from harness.rundir import open_sealed
+from harness.session import judge, write_report
+from tests.unit.harness.capacity_folders import md1, sealed, search, sweep
+
+RUN = CliRunner()
+
+
+def capacity(folder: Path, *flags: str, code: int = 0) -> dict[str, Any]:
+    done = RUN.invoke(app, ["capacity", str(folder), "--target-rate", "1000", "--json", *flags])
+    assert done.exit_code == code, done.output
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def refused(folder: Path, *flags: str) -> list[str]:
+    with pytest.raises(HarnessFault) as caught:
+        RUN.invoke(app, ["capacity", str(folder), "--target-rate", "1000", *flags], catch_exceptions=False)
+    assert caught.value.code == 2
+    return caught.value.errors
+
+
+def test_the_lower_end_of_a_search_is_the_capacity_and_the_upper_one_says_what_it_costs(tmp_path: Path) -> None:
+    found = capacity(search(tmp_path / "s"), "--price", "3.60")
+    assert found["capacity"] == {"low": 110, "best": 117.5, "high": 125}
+    assert found["sized"]["replicas"] == 13  # 1000 / (110 * 0.7) = 12.99
+    assert found["sized_high"]["replicas"] == 12
+    assert found["sized"]["per_hour"] == pytest.approx(46.8)
+    per = {cost["per"]: cost for cost in found["costs"]}
+    assert per["requests"]["target"] == pytest.approx(13.0)
+    assert per["output_tokens"]["target"] == pytest.approx(13.0 / 20)  # 20 tokens in each answer, by the records
+    assert per["input_tokens"]["target"] == pytest.approx(13.0 / 50)
+    assert per["good_requests"]["target"] == pytest.approx(13.0 / 0.99)
+    assert (found["gpus"], found["gpus_in_all"], found["price_per_gpu_hour"]) == (2, 26, 1.8)
+    assert found["safe"]["per_s"] == pytest.approx(77)
+    assert found["safe"]["slo_of_saturation"] == pytest.approx(110 / 124, rel=0.01)
+    page = (tmp_path / "s" / "capacity.html").read_text()
+    assert "batch violate all of these" in page
+    assert not (tmp_path / "s" / "capacity.json").exists()
+
+
+def test_the_overlay_and_littles_law_are_of_the_probes_and_gate_nothing(tmp_path: Path) -> None:
+    found = capacity(search(tmp_path / "s"), "--servers", "4")
+    assert {law["view"] for law in found["laws"]} == {"response", "service"}
+    assert not [law for law in found["laws"] if law["wrong"]]
+    assert [queue["model"] for queue in found["queues"]] == ["M/M/1", "M/D/1", "M/M/c"]
+    assert [load["pin"] for load in found["loads"]] == [True, False, False, False, False]
+    assert [bool(load["against"]) for load in found["loads"]] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]  # the last did not keep up
+
+
+def test_a_log_that_contradicts_itself_is_a_loud_warning_and_changes_no_number(tmp_path: Path) -> None:
+    folder = search(tmp_path / "s")
+    before = capacity(folder)
+    broken = folder / "probes/002-bracket/requests.parquet"
+    table = pq.read_table(broken)
+    place = table.column_names.index("done_ns")
+    early = [at - 10**12 for at in table.column("done_ns").to_pylist()]
+    pq.write_table(table.set_column(place, table.schema.field("done_ns"), [early]), broken)
+    done = RUN.invoke(app, ["capacity", str(folder), "--target-rate", "1000"])
+    assert done.exit_code == 0
+    assert "LITTLE'S LAW IS VIOLATED" in done.stderr
+    assert "do not trust these logs" in done.stdout
+    assert capacity(folder)["sized"] == before["sized"]
+
+
+def test_a_run_that_is_gone_is_named_and_costs_only_itself(tmp_path: Path) -> None:
+    folder = search(tmp_path / "s")
+    (folder / "probes/001-bracket/requests.parquet").unlink()
+    found = capacity(folder)
+    assert any("001-bracket" in text for text in found["warnings"])
+    assert found["sized"]["replicas"] == 13
+    assert len(found["loads"]) == 4
+
+
+def test_growth_is_exact(tmp_path: Path) -> None:
+    assert plan.Asked(1000, "7/10", "17/20", growth=0.1).peak_per_s == 1100
+    assert capacity(search(tmp_path / "s"), "--growth", "10%")["target_per_s"] == 1100
+
+
+def test_a_search_that_found_nothing_is_exit_3_with_its_reason(tmp_path: Path) -> None:
+    found = capacity(search(tmp_path / "s", low=None, high=30), code=3)
+    assert found["outcome"] == "NONE"
+    assert "the lowest rate fails" in found["reasons"]
+    assert found["sized"] is None
+    assert found["laws"]  # the logs can be checked all the same
+    done = RUN.invoke(app, ["capacity", str(tmp_path / "s"), "--target-rate", "10"])
+    assert "No validated capacity" in done.stdout
+
+
+def test_no_upper_end_has_no_range_and_says_so(tmp_path: Path) -> None:
+    found = capacity(search(tmp_path / "s", rates=(30, 110), high=None), "--price", "1")
+    assert found["sized_high"] is None
+    assert found["costs"][0]["full_range"] is None
+    assert any("no load was shown to fail" in text for text in found["warnings"])
+
+
+def test_a_sweep_gives_the_line_of_the_series_that_is_named(tmp_path: Path) -> None:
+    folder = sweep(tmp_path / "w", ("a", "b"))
+    assert "'a', 'b'" in refused(folder)[0]
+    found = capacity(folder, "--series", "b")
+    assert found["capacity"] == {"low": 60, "best": 60, "high": 110}
+    assert found["kind"] == "sweep"
+    alone = capacity(sweep(tmp_path / "one"))
+    assert alone["capacity"]["low"] == 60
+
+
+def test_a_sweep_over_clients_counts_the_rate_they_came_to(tmp_path: Path) -> None:
+    found = capacity(sweep(tmp_path / "w", x="concurrency"))
+    assert found["capacity"]["low"] == pytest.approx(59.4)
+    assert any("closed loop" in text for text in found["warnings"])
+    assert not found["loads"]  # a closed loop offers no rate to lay a curve over
+    assert "no load" in refused(sweep(tmp_path / "x", x="output_tokens"))[0]
+
+
+def test_a_single_run_is_a_lower_bound_if_it_passed(tmp_path: Path) -> None:
+    due, done = md1(30, 600, 3)
+    sealed(tmp_path / "r", due, done, 30)
+    run = open_sealed(tmp_path / "r")
+    write_report(judge(run, kept(run)), run.directory)
+    assert "no objective" in capacity(tmp_path / "r", code=3)["reasons"][0]
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    report["verdict"] |= {"outcome": "PASS", "objectives": [{"objective": "p99(latency) <= 80ms"}]}
+    (tmp_path / "r" / "report.json").write_text(json.dumps(report))
+    found = capacity(tmp_path / "r")
+    assert found["capacity"]["low"] <= 31
+    assert found["capacity"]["high"] is None
+    assert any("lower bound" in text for text in found["warnings"])
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    said = refused(
+        tmp_path, "--target-rate", "0", "--price", "-1", "--headroom", "120%", "--one-down", "x", "--growth", "-3%", "--gpus", "0",
+        "--servers", "0", "--format", "pdf=x",
+    )  # fmt: skip
+    assert len(said) == 8
+    assert "neither a search" in refused(tmp_path)[0]
+    (tmp_path / "search.json").write_text('{"schema": "plimsoll.search/1"}')
+    assert "damaged or of another version" in refused(tmp_path)[0]
+
+
+def test_shares_may_be_percent_or_decimal() -> None:
+    errors: list[str] = []
+    assert [plan.share("--headroom", text, errors) for text in ("70%", "0.7", " 70 % ")] == ["7/10"] * 3
+    assert not errors

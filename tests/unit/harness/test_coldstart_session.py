@@ -1,0 +1,172 @@
+"""What a cold start makes of its repeats: outcome, exit code, going on, and everything that is refused before a start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.coldstart import asked, output
+from harness.coldstart.answers import thinned
+from harness.coldstart.asked import Wanted
+from harness.coldstart.session import Ran
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from reports.coldstart.parts import RepeatPart
+
+S = 1_000_000_000
+URL = "http://127.0.0.1:9"
+
+
+def wanted(repeats: int = 3, **changed: Any) -> Wanted:
+    goals, errors = asked.goals(changed.pop("slo", ()))
+    assert not errors
+    fields: dict[str, Any] = {
+        "start": "serve", "stop": "", "between": "", "scenario": None, "flags": {"url": URL, "protocol": "openai-chat"},
+        "curve": asked.curve_flags(None, None, None), "repeats": repeats, "ready_timeout_ns": S, "path": None, "cooldown_ns": 0,
+        "stop_timeout_ns": S, "goals": goals, "command": ("plimsoll",), **changed,
+    }  # fmt: skip
+    return Wanted(**fields)
+
+
+def repeat(number: int, ready: float = 2.0, **changed: Any) -> RepeatPart:
+    fields: dict[str, Any] = {
+        "number": number, "complete": True, "port_ns": S, "ready_ns": int(ready * S), "route": "/health", "first_status": "OK",
+        "first_ttft_ns": S // 10, "first_latency_ns": S // 5, "first_answer_ns": int((ready + 0.1) * S), "steady_after": 1,
+        "steady_ns": int((ready + 0.2) * S), "steady_level_ns": S // 100, "excess_ns": S // 6, "requests": 121,
+        "curve": [(1, S // 5), (2, S // 100)], "stop_forced": False, "stop_ns": 1,
+    }  # fmt: skip
+    return RepeatPart(**{**fields, **changed})
+
+
+def document(ran: Ran, **changed: Any) -> dict[str, Any]:
+    found: dict[str, Any] = output.document(wanted(**changed), ran).document()
+    return found
+
+
+def test_repeats_without_objectives_are_measured_and_with_them_judged_each() -> None:
+    made = tuple(repeat(number, 2 + number / 10) for number in (1, 2, 3))
+    found = document(Ran(made, interrupted=False))
+    assert (found["outcome"], found["exit_code"]) == ("MEASURED", 0)
+    ready = next(part for part in found["spreads"] if part["quantity"] == "ready")
+    assert (ready["median"], ready["least"], ready["greatest"], ready["interval"]) == (2.2e9, 2.1e9, 2.3e9, None)
+    judged = document(Ran(made, interrupted=False), slo=["ready <= 2.25s", "steady < 3s"])
+    assert (judged["outcome"], judged["exit_code"]) == ("FAIL", 1)
+    assert [(goal["outcome"], goal["kept"], goal["worst"]) for goal in judged["goals"]] == [
+        ("FAIL", 2, 2_300_000_000), ("PASS", 3, 2_500_000_000),
+    ]  # fmt: skip
+
+
+def test_a_quantity_that_a_repeat_does_not_have_keeps_no_objective() -> None:
+    made = (repeat(1), repeat(2, steady_ns=None, steady_after=None, unsettled="still changing"))
+    found = document(Ran(made, interrupted=False), slo=["steady <= 1h"])
+    assert found["goals"][0]["outcome"] == "FAIL"
+    assert found["goals"][0]["worst"] is None
+    assert any("no steady state found: still changing" in text for text in found["warnings"])
+
+
+def test_a_failed_first_request_and_an_invalid_curve_have_their_exit_codes() -> None:
+    failed = repeat(
+        1, first_status="HTTP", first_ttft_ns=None, first_latency_ns=None, notes=["the first request failed"]
+    )
+    assert document(Ran((failed,), interrupted=False))["exit_code"] == 1
+    late = repeat(1, invalid=["generator lag"])
+    assert document(Ran((late,), interrupted=False))["exit_code"] == 4
+
+
+def test_what_was_cut_short_is_shown_and_counts_nowhere() -> None:
+    cut = RepeatPart(number=2, complete=False, ready_ns=9 * S, notes=["interrupted"])
+    found = document(Ran((repeat(1), cut), interrupted=True), slo=["ready <= 3s"])
+    assert (found["outcome"], found["exit_code"]) == ("INTERRUPTED", 130)
+    assert len(found["repeats"]) == 2
+    assert {part["n"] for part in found["spreads"]} == {1}
+    assert found["goals"][0]["of"] == 1
+    dead = HarnessFault("it died", ExitCode.UNREACHABLE)
+    assert document(Ran((cut,), interrupted=False, fault=dead))["exit_code"] == 5
+
+
+def test_a_first_start_unlike_the_others_is_told_and_so_is_a_server_that_had_to_be_killed() -> None:
+    made = (repeat(1, 9.0), repeat(2, 2.0), repeat(3, 2.1, stop_forced=True), repeat(4, 2.05, excess_ns=-5))
+    warnings = document(Ran(made, interrupted=False))["warnings"]
+    assert any("the first start took 9.00 s" in text and "--between" in text for text in warnings)
+    assert any("repeat 3" in text and "killed" in text for text in warnings)
+    assert any("repeat 4" in text and "no warm-up" in text for text in warnings)
+
+
+def test_a_port_is_no_word_on_readiness() -> None:
+    warnings = document(Ran((repeat(1, route=""),), interrupted=False))["warnings"]
+    assert any("no health route" in text for text in warnings)
+
+
+def test_going_on_takes_the_whole_repeats_and_refuses_another_measurement(tmp_path: Path) -> None:
+    out = tmp_path / "c"
+    cut = RepeatPart(number=3, complete=False)
+    out.mkdir()
+    found = document(Ran((repeat(1), repeat(2), cut), interrupted=True))
+    (out / "coldstart.json").write_text(json.dumps(found))
+    assert [part.number for part in output._before(wanted(), out, resume=True)] == [1, 2]
+    with pytest.raises(HarnessFault, match="another start, load"):
+        output._before(wanted(start="other", curve=asked.curve_flags(5, None, None)), out, resume=True)
+    with pytest.raises(HarnessFault, match="not empty"):
+        output._before(wanted(), out, resume=False)
+    (out / "coldstart.json").write_text("{}")
+    with pytest.raises(HarnessFault, match="can't be read"):
+        output._before(wanted(), out, resume=True)
+    assert output._before(wanted(), tmp_path / "new", resume=False) == ()
+
+
+def test_only_the_missing_repeats_are_made_and_each_is_written_down_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def measure(_wanted: Wanted, out: Path, before: tuple[RepeatPart, ...], keep: Any) -> Ran:
+        parts = before
+        for number in range(len(before) + 1, 4):
+            made.append(number)
+            parts = (*parts, repeat(number))
+            keep(parts)
+            assert len(json.loads((out / "coldstart.json").read_text())["repeats"]) == number
+        return Ran(parts, interrupted=False)
+
+    monkeypatch.setattr(output, "measure", measure)
+    out = tmp_path / "c"
+    out.mkdir()
+    (out / "coldstart.json").write_text(json.dumps(document(Ran((repeat(1),), interrupted=True))))
+    assert output.coldstart(wanted(), out, (), resume=True, as_json=True) == 0
+    assert made == [2, 3]
+    assert b"Each start" in (out / "coldstart.html").read_bytes()
+
+
+def test_every_mistake_is_told_before_anything_is_started() -> None:
+    with pytest.raises(HarnessFault) as caught:
+        asked.check(wanted(0, start=" ", path="health", flags={"url": "nonsense", "protocol": "foo"}), ["--x: wrong"])
+    said = "\n".join(caught.value.errors)
+    for part in ("--x: wrong", "--start", "--repeats 0", "--path health", "--url"):
+        assert part in said
+    goals, errors = asked.goals(["redy <= 1s", "ready <= soon", "ready >= 1s"])
+    assert not goals
+    assert len(errors) == 3
+
+
+def test_a_credential_in_the_command_is_written_nowhere() -> None:
+    command = "HF_TOKEN=abcdef123 CUDA_VISIBLE_DEVICES=0 serve --api-key 'sekrit-42' --port 8000"
+    shown = asked.public_command(command)
+    assert "abcdef123" not in shown
+    assert "sekrit-42" not in shown
+    assert "--port 8000" in shown
+    assert "CUDA_VISIBLE_DEVICES=0" in shown
+
+
+def test_a_long_curve_is_thinned_where_little_happens_and_its_beginning_never() -> None:
+    import numpy as np
+
+    values = np.arange(1.0, 50_001.0)
+    values[4] = np.inf
+    kept = thinned(values)
+    assert [number for number, _ in kept[:200]] == list(range(1, 201))
+    assert kept[4] == (5, None)
+    assert kept[-1][0] == 50_000
+    assert len(kept) <= 500

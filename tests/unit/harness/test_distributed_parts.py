@@ -1,0 +1,458 @@
+"""Who may take part in a distributed run, what agents are told, and what becomes of the files they send."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from harness import coordinator
+from harness.crew import split_workers
+from harness.distributed import identity
+from harness.distributed.agents import Agent, Roster, deal
+from harness.distributed.courier import Courier
+from harness.distributed.intake import Intake
+from harness.distributed.invitation import differences, invitations, literals
+from harness.distributed.messages import LIMIT, PIECE, WINDOW, line
+from harness.distributed.pieces import cut, shard_of
+from harness.distributed.statuses import Statuses
+from harness.recorder import FRESH
+from harness.segments import dump_segment
+from harness.workforce import Member
+from scenarios.payload import Payload
+from scenarios.plan import Plan
+from scenarios.spec import with_flags
+from slo.records import Records, from_columns
+from slo.validity import GeneratorFacts, assess
+
+HELLO = {"type": "hello", "name": "a1", "version": "1.0", "code": "c0de", "workers": 2, "host": {"hostname": "h1"}}
+
+
+def roster(room: int = 2) -> Roster:
+    return Roster("1.0", "c0de", room)
+
+
+def joined(into: Roster, key: str, **what: Any) -> Agent:
+    agent = into.hello(key, {**HELLO, "name": key, **what}, 0.0)
+    assert isinstance(agent, Agent)
+    assert into.admit(agent, 0) is None
+    return agent
+
+
+def segment(shard: int = 0, n: int = 3) -> bytes:
+    buffer = io.BytesIO()
+    dump_segment(buffer, from_columns(n, worker=shard))
+    return buffer.getvalue()
+
+
+# -- who takes part ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ({"version": "0.9"}, "it has Plimsoll 0.9, the master 1.0"),
+        ({"code": "other"}, "other code"),
+        ({"workers": 0}, "offers 0 workers"),
+        ({"host": None}, "can't be read"),
+        ({"name": 5}, "can't be read"),
+        ({"name": "b"}, "another agent is called b"),
+    ],
+)
+def test_an_agent_that_is_not_as_the_master_is_is_refused_with_the_reason(what: dict[str, Any], reason: str) -> None:
+    members = roster()
+    joined(members, "b")
+    refusal = members.hello("a1", {**HELLO, **what}, 0.0)
+    assert isinstance(refusal, str)
+    assert reason in refusal
+    assert members.refused[-1]["reason"] == refusal
+    assert [agent.name for agent in members.accepted] == ["b"]
+
+
+def test_the_wall_clock_may_be_a_second_off_and_no_more() -> None:
+    members = roster()
+    for name, error, refused in (("ahead", 999_999_999, False), ("behind", -1_000_000_001, True)):
+        agent = members.hello(name, {**HELLO, "name": name}, 0.0)
+        assert isinstance(agent, Agent)
+        reason = members.admit(agent, error)
+        assert (reason is not None) == refused
+    assert "1.0 s behind the master's, limit 1 s" in members.refused[0]["reason"]
+
+
+def test_who_comes_when_all_are_there_is_too_late_and_a_place_that_is_left_is_free_again() -> None:
+    members = roster(room=1)
+    pending = members.hello("slow", {**HELLO, "name": "slow"}, 0.0)
+    assert isinstance(pending, Agent)
+    first = joined(members, "quick")
+    assert "too late" in (members.admit(pending, 0) or "")
+    assert "too late" in str(members.hello("later", {**HELLO, "name": "later"}, 0.0))
+    members.forget(first)
+    again = joined(members, "again")
+    members.begun = True
+    again.lost = "was lost"
+    assert "too late" in str(members.hello("instead", {**HELLO, "name": "instead"}, 0.0))
+
+
+def test_a_thousand_refusals_for_one_reason_are_one_sentence() -> None:
+    members = roster()
+    for number in range(1000):
+        members.hello(str(number), {**HELLO, "name": f"a{number}", "version": "0.9"}, 0.0)
+    (text,) = members.refusals()
+    assert text.startswith(
+        "agents a0 (h1), a1 (h1), a2 (h1), a3 (h1), a4 (h1) and 995 more were refused, each because it has"
+    )
+    assert len(members.refused) == 1000
+
+
+def test_agents_have_the_same_shards_in_whatever_order_they_came() -> None:
+    members = roster(room=3)
+    for name in ("c", "a", "b"):
+        joined(members, name)
+    assert [agent.name for agent in members.accepted] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("shards", "offers", "counts"),
+    [(6, [1, 2, 3], [1, 2, 3]), (3, [4, 4, 4], [1, 1, 1]), (5, [1, 9], [1, 4]), (2, [1, 1, 1], [1, 1, 0])],
+)
+def test_shards_are_dealt_so_that_each_has_one_owner(shards: int, offers: list[int], counts: list[int]) -> None:
+    dealt = deal(shards, offers)
+    assert [len(mine) for mine in dealt] == counts
+    assert [shard for mine in dealt for shard in mine] == list(range(shards))
+
+
+@pytest.mark.parametrize("arrival", ["poisson", "constant", "gamma"])
+def test_forty_shards_are_the_plan_of_one(arrival: str) -> None:
+    scenario = with_flags(None, protocol="null", duration=3.0, seed=3, rate=80.0, arrival=arrival)
+    plan = scenario.build(len(scenario.source_object()))
+    columns = ("query_id", "due_ns")
+
+    def rows(shards: int) -> list[tuple[int, ...]]:
+        found: list[tuple[int, ...]] = []
+        for index in range(shards):
+            part = plan.shard(index, shards)
+            assert part.seed == plan.seed
+            sizes = np.diff(part.offsets)
+            cells = [np.repeat(getattr(part, name), sizes).tolist() for name in columns]
+            found += zip(*cells, part.sample_ix.tolist(), part.payload_ix.tolist(), strict=True)
+        return sorted(found)
+
+    assert rows(1) == rows(2) == rows(5) == rows(40)
+    assert len(rows(1)) > 40
+
+
+@pytest.mark.parametrize(
+    ("cyclic", "slots", "samples", "wanted", "n"),
+    [(True, 4, 99, 40, 4), (False, None, 99, 40, 40), (False, None, 7, 40, 7), (False, 3, 99, 40, 3)],
+)
+def test_there_are_no_more_shards_than_a_plan_can_be_dealt_to(
+    cyclic: bool, slots: int | None, samples: int, wanted: int, n: int
+) -> None:
+    plan = SimpleNamespace(cyclic=cyclic, max_in_flight=slots, n_samples=samples)
+    assert split_workers(cast("Plan", plan), wanted) == n
+
+
+# -- what they are told -----------------------------------------------------------------------------------------
+
+
+def spec(**target: Any) -> dict[str, Any]:
+    scenario = with_flags(None, url="http://a:1", api_key_env="THE_KEY", model="m").to_mapping()
+    scenario["target"] |= target
+    resolved = {"url": "http://b:2", "model": "seen", "headers": [["Authorization", "Bearer s3cret-s3cret"]]}
+    return {"scenario": scenario, "where": "s", "run_id": "r", "shards": 3, "target": resolved, "segments": "/x"}
+
+
+def test_an_agent_hears_the_masters_url_and_model_and_never_a_secret() -> None:
+    members = roster()
+    agents = [joined(members, "a"), joined(members, "b")]
+    agents[0].shards, agents[1].shards = [0, 1], [2]
+    messages, faults = invitations(spec(), agents)
+    assert not faults
+    assert [message["mine"] for message in messages] == [[0, 1], [2]]
+    assert messages[0]["scenario"]["target"]["url"] == "http://b:2"
+    assert messages[0]["scenario"]["target"]["model"] == "seen"
+    assert messages[0]["scenario"]["target"]["api_key_env"] == "THE_KEY"
+    assert b"s3cret" not in line(messages[0])
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ({"api_key_env": None}, "PLIMSOLL_API_KEY"),
+        ({"api_key_env": None, "headers": {"authorization": "Bearer ${env:K}"}}, None),
+        ({"api_key_env": None, "headers_file": "h.txt"}, None),
+        ({}, "THE_KEY"),
+    ],
+)
+def test_an_agent_without_the_key_that_the_master_found_by_itself_says_so(
+    written: dict[str, Any], named: str | None
+) -> None:
+    members = roster()
+    ((message,), faults) = invitations(spec(**written), [joined(members, "a")])
+    assert not faults
+    assert message["scenario"]["target"]["api_key_env"] == named
+
+
+@pytest.mark.parametrize(
+    ("target", "place"),
+    [
+        ({"headers": {"Authorization": "Bearer abcdefgh"}}, "target.headers.Authorization"),
+        ({"options": {"metadata": {"x-api-key": "abcdefgh"}}}, "target.options.metadata.x-api-key"),
+        ({"url": "http://h/?token=abcdefgh"}, "target.url"),
+        ({"url": "http://me:abcdefgh@h/"}, "target.url"),
+    ],
+)
+def test_a_credential_in_the_clear_does_not_travel(target: dict[str, Any], place: str) -> None:
+    (fault,) = literals(target)
+    assert fault.startswith(place)
+    assert "${env:NAME}" in fault
+    assert "abcdefgh" not in fault
+
+
+def test_references_to_secrets_travel() -> None:
+    assert not literals(
+        {"url": "http://h/?n=5", "headers": {"Authorization": "Bearer ${env:KEY}", "X-Run": "abcdefgh"}}
+    )
+
+
+def test_a_scenario_that_no_message_can_hold_is_refused_before_anything_is_sent() -> None:
+    big = spec()
+    big["scenario"]["name"] = "x" * LIMIT
+    assert "Put its data into a file" in invitations(big, [])[1][0]
+
+
+def test_another_plan_and_other_data_are_told_apart() -> None:
+    members = roster(room=3)
+    agents = [joined(members, name) for name in ("same", "plan", "data")]
+    said = {"fingerprints": {"0": "p"}, "payloads": "d"}
+    agents[0].ready, agents[1].ready = said, {**said, "fingerprints": {"1": "p", "2": "q"}}
+    agents[2].ready = {**said, "payloads": "e"}
+    other_plan, other_data = differences(agents, "p", "d")
+    assert other_plan.startswith("agent plan (h1) computed another plan")
+    assert other_data.startswith("agent data (h1) has other data")
+
+
+class Library:
+    """A source of payloads, one of which may be another."""
+
+    def __init__(self, n: int, other: int | None = None) -> None:
+        self._n = n
+        self._other = other
+
+    def __len__(self) -> int:
+        return self._n
+
+    def payload(self, index: int) -> Payload:
+        array = np.arange(4) + (index == self._other)
+        return Payload(prompt=f"p{index}", data={"x": array, "y": [1, b"z", {"k": 2.5}]})
+
+
+def test_payloads_are_compared_by_content() -> None:
+    digest = identity.payload_digest(Library(64))
+    assert digest == identity.payload_digest(Library(64))
+    for other in (Library(63), Library(65), Library(64, other=0), Library(64, other=31), Library(64, other=63)):
+        assert identity.payload_digest(other) != digest
+
+
+def test_code_is_compared_by_content_and_by_name(tmp_path: Path) -> None:
+    (tmp_path / "harness").mkdir()
+    file = tmp_path / "harness" / "a.py"
+    file.write_text("x = 1\n")
+    first = identity.code_digest(tmp_path)
+    file.write_text("x = 2\n")
+    second = identity.code_digest(tmp_path)
+    file.rename(file.with_name("b.py"))
+    assert len({first, second, identity.code_digest(tmp_path)}) == 3
+    assert identity.code_digest() == identity.code_digest()
+
+
+# -- files ------------------------------------------------------------------------------------------------------
+
+
+def test_only_names_of_our_own_files_are_taken() -> None:
+    assert [shard_of(name) for name in ("w007-000001.seg", "outputs-w1234.jsonl")] == [7, 1234]
+    for name in ("../w007-000001.seg", "w007-000001.seg\n", "manifest.json", "w7-1.seg", "/w007-000001.seg", ""):
+        assert shard_of(name) is None, name
+
+
+def test_a_file_that_is_damaged_is_asked_for_again_once_and_is_then_a_fault(tmp_path: Path) -> None:
+    intake = Intake(tmp_path, lambda shard, records: None)
+    (piece,) = cut("w000-000000.seg", b"rows")
+    bad = {**piece, "data": "AAAAAA=="}
+    assert intake.take("a", [0], bad) == {"type": "again", "file": "w000-000000.seg"}
+    assert intake.take("a", [0], piece) == {
+        "type": "taken",
+        "file": "w000-000000.seg",
+        "piece": 0,
+        "whole": True,
+        "good": True,
+    }
+    assert (tmp_path / "w000-000000.seg").read_bytes() == b"rows"
+    assert not intake.faults
+    (other,) = cut("w000-000001.seg", b"more")
+    worse = {**other, "data": "AAAAAA=="}
+    assert intake.take("a", [0], worse)["type"] == "again"
+    answer = intake.take("a", [0], worse)
+    assert (answer["whole"], answer["good"]) == (True, False)
+    assert "w000-000001.seg of agent a came damaged twice" in intake.faults[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["w000-000000.seg"]
+
+
+def test_a_file_without_its_first_piece_is_asked_for_again(tmp_path: Path) -> None:
+    intake = Intake(tmp_path, lambda shard, records: None)
+    pieces = [*cut("w000-000000.seg", bytes(2 * PIECE))]
+    assert intake.take("a", [0], pieces[1])["type"] == "again"
+    assert [intake.take("a", [0], piece)["whole"] for piece in pieces] == [False, True]
+    assert (tmp_path / "w000-000000.seg").stat().st_size == 2 * PIECE
+
+
+def test_an_agent_writes_nothing_but_its_own_segments(tmp_path: Path) -> None:
+    intake = Intake(tmp_path, lambda shard, records: None)
+    for name in ("w001-000000.seg", "../../manifest.json"):
+        (piece,) = cut(name, b"x")
+        assert not intake.take("a", [0], piece)["good"]
+    assert len(intake.faults) == 2
+    assert not [*tmp_path.iterdir()]
+
+
+def test_rows_that_the_masters_disk_does_not_take_are_kept_in_memory(tmp_path: Path) -> None:
+    kept: list[tuple[int, Records]] = []
+    intake = Intake(tmp_path / "gone", lambda shard, records: kept.append((shard, records)))
+    (piece,) = cut("w002-000000.seg", segment(2, n=5))
+    assert intake.take("a", [2], piece)["good"]
+    assert [(shard, len(records)) for shard, records in kept] == [(2, 5)]
+    assert not intake.faults
+
+
+class Master:
+    """Answers pieces, some of them badly, and never before it is asked to."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Mapping[str, Any]] = []
+        self.most = 0
+        self.answered = 0
+
+    def say(self, message: Mapping[str, Any]) -> None:
+        self.pieces.append(message)
+        self.most = max(self.most, len(self.pieces) - self.answered)
+
+    def answer(self, courier: Courier, again: frozenset[int] = frozenset()) -> None:
+        piece = self.pieces[self.answered]
+        last = piece["piece"] == piece["pieces"] - 1
+        kind = "again" if self.answered in again else "taken"
+        self.answered += 1
+        courier.heard({"type": kind, "file": piece["file"], "piece": piece["piece"], "whole": last, "good": True})
+
+
+def test_no_more_than_a_window_of_pieces_is_on_its_way() -> None:
+    async def send() -> Master:
+        master = Master()
+        courier = Courier(master.say)
+        work = asyncio.create_task(courier.send("w000-000000.seg", bytes(9 * PIECE)))
+        while not work.done() or master.answered < len(master.pieces):
+            await asyncio.sleep(0)
+            if len(master.pieces) - master.answered == WINDOW or work.done():
+                master.answer(courier)
+        await courier.settled()
+        return master
+
+    master = asyncio.run(send())
+    assert [piece["piece"] for piece in master.pieces] == list(range(9))
+    assert master.most == WINDOW
+
+
+def test_a_file_that_the_master_wants_again_goes_again() -> None:
+    async def send() -> Master:
+        master = Master()
+        courier = Courier(master.say)
+        await courier.send("w000-000000.seg", b"one")
+        await courier.send("w000-000001.seg", b"two")
+        settled = asyncio.create_task(courier.settled())
+        while not settled.done():
+            await asyncio.sleep(0)
+            if master.answered < len(master.pieces):
+                master.answer(courier, again=frozenset({0}))
+        return master
+
+    master = asyncio.run(send())
+    assert [piece["file"][5:11] for piece in master.pieces] == ["000000", "000001", "000000"]
+
+
+# -- status lines -----------------------------------------------------------------------------------------------
+
+
+def status(sent: int, **bins: dict[str, int]) -> dict[str, Any]:
+    return {"type": "status", "sent": sent, **{name: bins.get(name, {}) for name in FRESH}}
+
+
+def test_counters_are_the_last_and_histograms_the_sum_of_what_was_said() -> None:
+    statuses = Statuses()
+    statuses.add(0, status(5, latency={"900": 2}))
+    statuses.add(0, status(9, latency={"900": 1, "901": 4}, ttft={"800": 1}))
+    statuses.add(3, status(1))
+    ((first, second),) = statuses.take(LIMIT)
+    assert first == (0, {**status(9), "latency": {"900": 3, "901": 4}, "ttft": {"800": 1}})
+    assert second == (3, status(1))
+    assert not [*statuses.take(LIMIT)]
+
+
+def test_status_messages_stay_below_their_room_however_many_workers_there_are() -> None:
+    statuses = Statuses()
+    for shard in range(300):
+        statuses.add(shard, status(10**9, **{name: {str(bin_): 10**6 for bin_ in range(700, 800)} for name in FRESH}))
+    batches = [*statuses.take(LIMIT * 3 // 4)]
+    assert len(batches) > 1
+    assert max(len(line({"type": "workers", "lines": batch})) for batch in batches) <= LIMIT
+    assert [shard for batch in batches for shard, _ in batch] == list(range(300))
+
+
+# -- what the run says of it ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("agents", "error_ns", "ok"), [(3, 5_000_000, True), (3, 5_000_001, False), (0, 10**9, None)])
+def test_clocks_that_are_not_known_well_enough_make_a_run_invalid(agents: int, error_ns: int, ok: bool | None) -> None:
+    rows = from_columns(3, due_ns=[0, 1, 2], ready_ns=[0, 1, 2], sent_ns=[0, 1, 2], done_ns=[5, 6, 7])
+    seen = assess(rows, GeneratorFacts(True, 3, agents=agents, clock_error_ns=error_ns))
+    found = [check for check in seen.checks if check.name == "clocks"]
+    assert [check.ok for check in found] == ([] if ok is None else [ok])
+    for check in found:
+        assert check.detail.startswith("3 agents, the clock of each known to within 5")
+        assert "limit 5 ms" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("agents", "error_ns", "process", "warned"),
+    [
+        (4, 90_000, "poisson", False),
+        (4, 110_000, "poisson", True),
+        (1, 110_000, "poisson", False),
+        (4, 110_000, "constant", False),
+    ],
+)
+def test_clocks_that_may_have_evened_the_arrivals_out_are_told(
+    agents: int, error_ns: int, process: str, warned: bool
+) -> None:
+    due = np.arange(1001) * 250_000  # 4,000/s: an agent of four sends every ms
+    rows = from_columns(1001, due_ns=due, ready_ns=due, sent_ns=due, done_ns=due + 1)
+    facts = GeneratorFacts(True, 1001, process=process, agents=agents, clock_error_ns=error_ns)
+    found = [text for text in assess(rows, facts).warnings if "more even than planned" in text]
+    assert bool(found) == warned
+    if warned:
+        assert "known to within 110 us, and each sends a query every 1 ms" in found[0]
+
+
+def test_an_agent_that_takes_its_workers_with_it_is_one_reason_and_not_one_a_worker() -> None:
+    members = [Member(index) for index in range(4)]
+    for member in members[1:3]:
+        member.death = "ended with agent a (h), which was lost 1.0 s after t0: it left"
+    members[3].death = "was killed by SIGKILL"
+    assert coordinator._deaths(members) == [
+        "workers 1, 2 ended with agent a (h), which was lost 1.0 s after t0: it left",
+        "worker 3 was killed by SIGKILL",
+    ]

@@ -1,0 +1,117 @@
+"""Start and Stop of Locust as a coordinator of its own, with neither Locust nor a process."""
+
+from __future__ import annotations
+
+import signal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gevent")
+
+from harness.distributed import start_button as module
+from harness.distributed.start_button import StartButton
+
+
+class Hook:
+    """One of Locust's event hooks."""
+
+    def add_listener(self, listener: Any) -> None:
+        self.listener = listener
+
+
+class Coordinator:
+    """A process that ends when it is told how."""
+
+    def __init__(self, command: list[str], **_: Any) -> None:
+        self.command, self.signals, self.code = command, list[int](), 0
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def wait(self) -> int:
+        return self.code
+
+
+class Bench:
+    """A button and everything that it is connected to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, headless: bool, **options: Any) -> None:
+        self.over: list[Any] = []
+        self.calls: list[str] = []
+        monkeypatch.setattr(module.gevent, "spawn", lambda *call: self.over.append(call))
+        monkeypatch.setattr(module.subprocess, "Popen", Coordinator)
+        monkeypatch.setattr(module, "Lines", lambda *_: SimpleNamespace(close=lambda: None))
+        monkeypatch.setattr(module, "FileObject", lambda number, mode: module.os.close(number))
+        events = SimpleNamespace(test_start=Hook(), test_stop=Hook(), quitting=Hook())
+        parsed = SimpleNamespace(headless=headless, autostart=False, autoquit=-1, csv_prefix="", **options)
+        self.environment = SimpleNamespace(events=events, parsed_options=parsed, host=None, process_exit_code=None)
+        runner = SimpleNamespace(quit=lambda: self.calls.append("quit"), stop=lambda: self.calls.append("stop"))
+        self.office = SimpleNamespace(attach=lambda lines, **_: None, reachable=2)
+        self.button = StartButton(self.environment, runner, self.office, lambda: 2)  # type: ignore[arg-type]
+
+    @property
+    def process(self) -> Coordinator:
+        found = self.button._process
+        assert isinstance(found, Coordinator)
+        return found
+
+    def end(self, code: int) -> None:
+        if self.button._process is not None:
+            self.process.code = code
+        work, *arguments = self.over.pop()
+        work(*arguments)
+
+
+@pytest.mark.parametrize(("headless", "then"), [(True, "quit"), (False, "stop")])
+def test_the_exit_code_is_the_coordinators(monkeypatch: pytest.MonkeyPatch, headless: bool, then: str) -> None:
+    bench = Bench(monkeypatch, headless, plimsoll_scenario="smoke")
+    bench.button.start()
+    assert bench.process.command[2:5] == ["harness", "run", "smoke"]
+    bench.end(4)
+    assert (bench.environment.process_exit_code, bench.calls) == (4, [then])
+
+
+def test_a_coordinator_that_was_killed_has_the_shells_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, True)
+    bench.button.start()
+    bench.end(-9)
+    assert bench.environment.process_exit_code == 137
+
+
+def test_stop_is_one_ctrl_c_and_none_when_locust_stops_because_nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, True)
+    bench.button.start()
+    bench.office.reachable = 0
+    bench.button.stop()
+    assert bench.process.signals == []
+    bench.office.reachable = 1
+    bench.button.stop()
+    bench.button.stop()
+    assert bench.process.signals == [signal.SIGINT]
+
+
+def test_a_second_start_is_refused_until_the_first_has_its_verdict(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(monkeypatch, False)
+    bench.button.start()
+    first = bench.process
+    bench.button.start()
+    assert bench.process is first
+    assert "not sealed yet" in caplog.text
+    bench.end(0)
+    bench.button.start()
+    assert bench.process is not first
+    assert bench.process.signals == []
+
+
+def test_words_that_make_no_command_are_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(monkeypatch, True, plimsoll_flags="--option 'a")
+    bench.button.start()
+    assert "--plimsoll-flags" in caplog.text
+    bench.end(0)
+    assert (bench.environment.process_exit_code, bench.calls) == (2, ["quit"])

@@ -1,0 +1,298 @@
+"""Rows of streaming users: none is lost between the worker that measured it and the verdict, and what is lost is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import rundir
+from harness.distributed import streaming_rows, streaming_session
+from harness.distributed.streaming_rows import About, Gathered, Kept, LaterClock
+from harness.distributed.streaming_session import ROWS, STOP, Session, prepare
+from harness.errors import HarnessFault
+from harness.exchange import Exchange
+from harness.promises import Asked, Promises, read_promises
+from harness.session import judge
+from slo.records import Stamp, Status, TokensFrom
+
+MS = 1_000_000
+ABOUT = About("abc", "Reader", "http://user:pw@model.test/v1?key=1", "m", 4, ["locust", "-f", "x.py"])
+
+
+def never(seconds: float, call: Callable[[], None]) -> None:
+    """A loop that never comes round."""
+
+
+def finished(query_id: int, kept_at: int, ttft_ms: int = 50, error: str | None = None) -> Exchange:
+    exchange = Exchange(query_id, 0, -1, kept_at, None)
+    exchange.ready_ns = exchange.sent_ns = kept_at
+    exchange.first_byte_ns = exchange.first_token_ns = exchange.first_answer_ns = kept_at + ttft_ms * MS
+    exchange.chunk_ns.extend([kept_at + ttft_ms * MS, kept_at + (ttft_ms + 10) * MS])
+    exchange.n_chunks = exchange.n_out = 2
+    exchange.tokens_from = int(TokensFrom.CHUNKS)
+    exchange.last_token_ns = exchange.done_ns = exchange.chunk_ns[-1]
+    exchange.status = int(Status.OK if error is None else Status.HTTP)
+    exchange.error = error
+    exchange.stamp = int(Stamp.USER)
+    return exchange
+
+
+def promises(*texts: str) -> Promises:
+    made, errors = read_promises(Asked(slo=texts))
+    assert not errors
+    return made
+
+
+def kept(index: int, n: int, ttft_ms: int = 50, failed: int = 0) -> list[dict[str, Any]]:
+    """All messages of a worker that measured n requests."""
+    posted: list[dict[str, Any]] = []
+    rows = Kept(index, LaterClock(never), posted.append)
+    now = LaterClock.now_ns()
+    for number in range(n):
+        error = "boom" if number < failed else None
+        rows.keep(finished(rows.next_id(number), now + number * MS, ttft_ms, error))
+    rows.close()
+    rows.close()
+    return posted
+
+
+def gathered(path: Path, workers: list[list[dict[str, Any]]]) -> Gathered:
+    whole = Gathered(rundir.create(path))
+    for number, messages in enumerate(workers):
+        for message in messages:
+            whole.take(f"w{number}", message)
+    return whole
+
+
+def test_every_row_of_every_worker_is_in_the_sealed_run(tmp_path: Path) -> None:
+    sealed = gathered(tmp_path / "r", [kept(0, 4_500), kept(1, 3)]).seal(ABOUT, promises())
+    again = rundir.open_sealed(tmp_path / "r")
+    assert len(sealed.records) == len(again.records) == 4_503
+    assert np.unique(again.records["worker"], return_counts=True)[1].tolist() == [4_500, 3]
+    assert len(np.unique(again.records["query_id"])) == 4_503
+    assert (again.records["first_token_ns"] - again.records["sent_ns"] == 50 * MS).all()
+    assert (again.facts.open_loop, again.facts.n_workers, again.facts.worker_faults) == (False, 2, ())
+
+
+def test_pieces_are_bounded_by_rows_and_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert max(len(one.get("piece", b"")) for one in kept(0, 5_000)) < 1_500_000
+    assert sum("piece" in one for one in kept(0, 5_000)) == 3
+    monkeypatch.setattr(streaming_rows, "PIECE_CHUNKS", 10)
+    assert sum("piece" in one for one in kept(0, 20)) == 4
+
+
+def test_the_verdict_is_the_usual_one_and_warns_of_coordinated_omission(tmp_path: Path) -> None:
+    asked = promises("p99(ttft) <= 200ms", "ratio(error) <= 5%")
+    fails = judge(gathered(tmp_path / "f", [kept(0, 400, ttft_ms=300)]).seal(ABOUT, asked), asked)
+    assert fails.verdict.outcome == "FAIL"
+    failed = judge(gathered(tmp_path / "e", [kept(0, 400, failed=60)]).seal(ABOUT, asked), asked)
+    assert [one.outcome for one in failed.verdict.objectives] == ["FAIL", "FAIL"]
+    passes = judge(gathered(tmp_path / "p", [kept(0, 400)]).seal(ABOUT, asked), asked)
+    assert passes.verdict.outcome == "PASS"
+    assert any("coordinated omission" in text for text in passes.warnings)
+    few = judge(gathered(tmp_path / "i", [kept(0, 40)]).seal(ABOUT, asked), asked)
+    assert few.verdict.outcome == "INCONCLUSIVE"
+    assert passes.validity.stamp == "user"
+
+
+def test_a_worker_that_never_said_its_last_word_makes_the_run_invalid(tmp_path: Path) -> None:
+    whole = gathered(tmp_path / "r", [kept(0, 400), kept(1, 400)[:-1]])
+    assert whole.awaited == {"w1"}
+    judged = judge(whole.seal(ABOUT, promises()), promises())
+    assert judged.verdict.outcome == "INVALID"
+    assert "w1 went away" in judged.verdict.reasons[0]
+
+
+def test_a_lost_piece_is_told_by_number_and_by_count(tmp_path: Path) -> None:
+    messages = kept(0, 4_500)
+    del messages[2]
+    sealed = gathered(tmp_path / "r", [messages]).seal(ABOUT, promises())
+    assert [text.split(":")[0] for text in sealed.facts.worker_faults] == ["worker 0", "Locust worker w0 sent 4500 rows, of which 2500 came"]  # fmt: skip
+
+
+def test_workers_times_are_joined_by_their_wall_clocks(tmp_path: Path) -> None:
+    messages = kept(0, 3)
+    whole = gathered(tmp_path / "r", [])
+    moved = [{**one, "t0_wall_ns": whole.t0_wall_ns + 7_000 * MS} for one in messages]
+    behind = [{**one, "index": 1, "t0_wall_ns": whole.t0_wall_ns - 7_000 * MS} for one in kept(1, 3)]
+    for sender, told in (("a", moved), ("b", behind)):
+        for one in told:
+            whole.take(sender, one)
+    records = whole.seal(ABOUT, promises()).records
+    first = [int(records["due_ns"][records["worker"] == worker].min()) for worker in (0, 1)]
+    assert 7_000 * MS <= first[0] < 8_000 * MS
+    assert 0 <= first[1] < 1_000 * MS
+    assert (records["connect_ns"] == -1).all()
+    assert (records.chunk_ns[::2] - records["due_ns"] == 50 * MS).all()
+
+
+def test_the_run_directory_holds_no_secret_of_the_url_or_the_command(tmp_path: Path) -> None:
+    about = About("abc", "R", ABOUT.url, "m", 1, ["locust", "--host", ABOUT.url, "--api-key", "sk-secret"])
+    gathered(tmp_path / "r", [kept(0, 3)]).seal(about, promises())
+    texts = "".join((tmp_path / "r" / name).read_text() for name in ("manifest.json", "scenario.yaml", "generator.json"))  # fmt: skip
+    assert "sk-secret" not in texts
+    assert "pw@" not in texts
+    assert "key=1" not in texts
+
+
+class Hook:
+    """An event of Locust's."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[..., None]] = []
+        self.add_listener = self.listeners.append
+        self.fired: list[dict[str, Any]] = []
+
+    def fire(self, **meta: Any) -> None:
+        self.fired.append(meta)
+
+
+class Stats:
+    """Locust's statistics: what was logged under which name and type."""
+
+    def __init__(self) -> None:
+        self.logged: list[tuple[str, str, float]] = []
+
+    def get(self, name: str, kind: str) -> Any:
+        return SimpleNamespace(log=lambda value, length: self.logged.append((name, kind, value)))
+
+
+class Runner:
+    """Of Locust's master or worker, as far as a session knows it."""
+
+    worker_index = 3
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+        self.listening: dict[str, Callable[..., None]] = {}
+        self.clients = SimpleNamespace(all=[SimpleNamespace(id="w0", state="running")])
+        self.final_user_classes_count = {"Reader": 4}
+        self.stopped = 0
+
+    def register_message(self, name: str, listener: Callable[..., None], concurrent: bool = False) -> None:
+        self.listening[name] = listener
+
+    def send_message(self, name: str, data: Any = None) -> None:
+        self.sent.append((name, data))
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+def environment(**options: Any) -> Any:
+    names = ("test_start", "test_stopping", "test_stop", "quitting", "report_to_master", "request")
+    kind = type("Reader", (), {"host": None, "model": "m"})
+    return SimpleNamespace(
+        parsed_options=SimpleNamespace(**{"slo": None, "plimsoll_out": None, "plimsoll_run": "", **options}),
+        events=SimpleNamespace(**{name: Hook() for name in names}),
+        stats=Stats(),
+        runner=Runner(),
+        user_classes=[kind],
+        host="http://model.test",
+        stop_timeout=0.0,
+        process_exit_code=None,
+    )
+
+
+def session(given: Any, role: streaming_session.Role, *slo: str) -> Session:
+    return prepare(given, role, slo, never)
+
+
+def test_without_workers_the_verdict_becomes_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = environment(plimsoll_out=str(tmp_path / "r"))
+    one = session(given, "local", "p50(ttft) <= 20ms")
+    one.on_start()
+    number, request_id = one.next_id()
+    now = LaterClock.now_ns()
+    for n in range(60):
+        one.report(finished(number + 1_000 * n, now + n * MS), "chat", url="u")
+    one.on_stop()
+    assert given.process_exit_code == 1
+    assert request_id == f"{given.parsed_options.plimsoll_run}-{number}-0"
+    assert "p50(ttft)" in capsys.readouterr().out
+    assert (tmp_path / "r" / "report.json").is_file()
+    assert len(rundir.open_sealed(tmp_path / "r").records) == 60
+    one.on_quitting()
+    assert given.runner.stopped == 0
+
+
+def test_the_lines_beside_a_request_stay_out_of_locusts_total() -> None:
+    given = environment()
+    one = session(given, "local")
+    one.report(finished(1, 0), "chat")
+    one.report(finished(2, 0, error="boom"), "chat")
+    fired = given.events.request.fired
+    assert [(meta["request_type"], meta["response_time"]) for meta in fired] == [("POST", 60.0)] * 2
+    assert [str(meta["exception"]) for meta in fired] == ["None", "boom"]
+    assert given.stats.logged[:3] == [("chat", "TTFT", 50.0), ("chat", "TPOT", 10.0), ("chat", "ITL", 10.0)]
+    assert [kind for _, kind, _ in given.stats.logged[3:]] == ["TTFT", "ITL"]
+
+
+def test_without_an_objective_nothing_is_kept_and_locusts_exit_code_stands() -> None:
+    given = environment()
+    one = session(given, "local")
+    one.on_start()
+    one.report(finished(1, 0), "chat")
+    one.on_stop()
+    one.on_quitting()
+    assert given.process_exit_code is None
+
+
+def test_a_worker_sends_its_rows_and_the_master_judges_them(capsys: pytest.CaptureFixture[str]) -> None:
+    far, near = environment(), environment(slo=["p50(ttft) <= 200ms"])
+    worker, master = session(far, "worker"), session(near, "master", "p50(ttft) <= 1ms")
+    master.on_start()
+    worker.on_start()
+    now = LaterClock.now_ns()
+    for n in range(60):
+        worker.report(finished(n, now + n * MS), "chat")
+        if n == 30:
+            worker.on_report()
+    far.runner.listening[STOP]()  # Locust would fire test_stop from stop()
+    assert far.runner.stopped == 1
+    worker.on_stop()
+    assert {name for name, _ in far.runner.sent} == {ROWS}
+    for _, data in far.runner.sent:
+        near.runner.listening[ROWS](msg=SimpleNamespace(node_id="w0", data=data))
+    master.on_stopping()
+    master.on_stop()
+    assert near.runner.sent == [(STOP, None)]
+    assert near.process_exit_code == 0
+    assert "p50(ttft) ≤ 200ms" in capsys.readouterr().out
+
+
+def test_a_message_that_cannot_be_sent_costs_no_user_its_task(caplog: pytest.LogCaptureFixture) -> None:
+    given = environment()
+
+    def broken(name: str, data: Any = None) -> None:
+        raise RuntimeError("no master")
+
+    given.runner.send_message = broken
+    one = session(given, "worker")
+    one.on_start()
+    one.report(finished(1, 0), "chat")
+    one.on_stop()
+    assert "no master" in caplog.text
+
+
+def test_locust_waits_for_answers_in_flight_unless_told_how_long() -> None:
+    given = environment()
+    session(given, "local")
+    assert given.stop_timeout == streaming_session.DRAIN_S
+    given.stop_timeout = 2.0
+    session(given, "local")
+    assert given.stop_timeout == 2.0
+
+
+def test_wrong_objectives_and_a_taken_folder_are_told_before_any_load(tmp_path: Path) -> None:
+    with pytest.raises(HarnessFault) as told:
+        session(environment(slo=["p99(ttf) <= 1s", "nonsense"]), "local")
+    assert len(told.value.errors) == 2
+    (tmp_path / "x").write_text("")
+    with pytest.raises(HarnessFault, match="not empty"):
+        session(environment(plimsoll_out=str(tmp_path)), "local")

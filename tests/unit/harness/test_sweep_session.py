@@ -1,0 +1,195 @@
+"""A sweep from flags to its document: what is made, what is left out, and what a stop leaves. No load is sent."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.comparison import rounds
+from harness.coordinator import Outcome
+from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
+from harness.job import Prepared
+from harness.promises import Asked, keep
+from harness.rundir import open_sealed
+from harness.sweep.session import Wanted, plan, say_grid, sweep
+from tests.unit.harness.sealed_runs import sealed_run
+
+SLO = ("p50(ttft) <= 100ms",)
+
+
+class Endpoint:
+    """Stands in for the runs: TTFT is the load in ms, and above ``most`` nearly every request fails."""
+
+    def __init__(self, most: float = 1e9) -> None:
+        self.most = most
+        self.made: list[str] = []
+        self.stop_at = 10**9
+
+    def __call__(self, prepared: Prepared, label: str = "") -> Outcome:
+        if len(self.made) + 1 >= self.stop_at:
+            raise HarnessFault("interrupted before the first query", ExitCode.INTERRUPTED)
+        path, scenario = prepared.job.directory.path, prepared.job.scenario
+        load = float(scenario.params.concurrency)
+        self.made.append(path.name)
+        shutil.rmtree(path)
+        made = open_sealed(sealed_run(path, load, failed=35 if load > self.most else 0, seed=scenario.seed))
+        keep(prepared.promises, made.directory)
+        return Outcome(made, interrupted=False)
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Endpoint:
+    async def reached(target: object) -> None:
+        return None
+
+    made = Endpoint()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PLIMSOLL_API_KEY", raising=False)
+    monkeypatch.setattr(rounds, "carry_out", made)
+    monkeypatch.setattr(rounds, "preflight", reached)
+    return made
+
+
+def wanted(vary: Sequence[str] = ("concurrency=20,50,200",), load: dict[str, Any] | None = None, **more: Any) -> Wanted:
+    more = {"out": Path("o"), "cooldown": "0s", "asked": Asked(SLO), **more}
+    return Wanted(None, vary, {"url": "http://a:1", "queries": 40, **(load or {})}, **more)
+
+
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path("o/sweep.json").read_text())
+    return found
+
+
+def test_every_point_is_run_upwards_and_the_line_is_found(endpoint: Endpoint) -> None:
+    assert sweep(wanted()) == 0
+    assert endpoint.made == [f"00{n}-endpoint-concurrency-{x}" for n, x in ((1, 20), (2, 50), (3, 200))]
+    found = document()
+    assert found["outcome"] == "FOUND"
+    line = found["series"][0]["line"]
+    assert (line["low"], line["high"]) == (50, 200)
+    assert line["interpolated"] == pytest.approx(100, rel=0.02)
+    assert found["series"][0]["points"][0]["runs"] == ["runs/001-endpoint-concurrency-20"]
+    assert Path("o/sweep.html").is_file()
+    assert Path("o/runs/001-endpoint-concurrency-20/report.html").is_file()
+
+
+def test_a_series_ends_after_two_hopeless_loads_and_all_runs_them_all_the_same(endpoint: Endpoint) -> None:
+    endpoint.most = 30
+    vary = ("concurrency=20,50,60,70,80", "prompt_tokens=8,16")
+    assert sweep(wanted(vary)) == 0
+    assert len(endpoint.made) == 6
+    points = document()["series"][0]["points"]
+    assert [point["outcome"] for point in points] == ["PASS", "FAIL", "FAIL", "SKIPPED", "SKIPPED"]
+    assert points[3]["reasons"] == ["already saturated at 50 in flight"]
+    assert sweep(wanted(vary, resume=True, all_points=True)) == 0
+    assert len(endpoint.made) == 10
+    assert "SKIPPED" not in Path("o/sweep.json").read_text()
+
+
+def test_a_stopped_sweep_is_published_as_far_as_it_came_and_gone_on_with(endpoint: Endpoint) -> None:
+    endpoint.stop_at = 2
+    assert sweep(wanted()) == ExitCode.INTERRUPTED
+    assert [point["outcome"] for point in document()["series"][0]["points"]] == ["PASS", "PENDING", "PENDING"]
+    assert document()["exit_code"] == 130
+    endpoint.stop_at = 10**9
+    assert sweep(wanted(resume=True)) == 0
+    assert endpoint.made == [f"00{n}-endpoint-concurrency-{x}" for n, x in ((1, 20), (2, 50), (3, 200))]
+
+
+def test_again_judges_by_other_objectives_and_sends_nothing(endpoint: Endpoint) -> None:
+    sweep(wanted())
+    first = document()
+    assert sweep(wanted((), asked=Asked(), again=True)) == 0
+    assert document()["series"] == first["series"]
+    assert sweep(wanted((), asked=Asked(("p50(ttft) <= 10ms",)), again=True)) == 1
+    assert document()["outcome"] == "FAIL"
+    assert len(endpoint.made) == 3
+
+
+def test_repeats_go_up_and_down_and_a_point_is_the_median_of_its_runs(endpoint: Endpoint) -> None:
+    assert sweep(wanted(("concurrency=20,50",), repeats=2)) == 0
+    assert [name.rpartition("-")[2] for name in endpoint.made] == ["20", "50", "50", "20"]
+    assert len(document()["series"][0]["points"][0]["runs"]) == 2
+
+
+def test_an_endpoint_that_can_t_be_reached_is_exit_5_before_anything_is_sent(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreached(target: object) -> None:
+        raise HarnessFault("cannot connect", ExitCode.UNREACHABLE)
+
+    monkeypatch.setattr(rounds, "preflight", unreached)
+    with pytest.raises(HarnessFault) as caught:
+        sweep(wanted())
+    assert caught.value.code == ExitCode.UNREACHABLE
+    assert endpoint.made == []
+
+
+def test_check_says_the_points_and_the_time_and_sends_nothing(
+    endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say_grid(wanted(("rate=10,20", "prompt_tokens=8,16"), {"queries": None, "duration": "10s"}, repeats=3))
+    said = capsys.readouterr().out
+    assert "4 points, 3 times: 12 runs" in said
+    assert re.search(r"about 1,9\d\d requests in 1[34]\d s", said)  # 12 runs of 10 s and what is around them
+    say_grid(wanted(as_json=True))
+    assert json.loads(capsys.readouterr().out)["assumed_latency_ns"] == 10**9
+    assert endpoint.made == []
+    assert not Path("o").exists()
+
+
+def test_the_estimate_of_an_open_loop_follows_its_schedule(endpoint: Endpoint) -> None:
+    found = plan(
+        wanted(("rate=10,20",), {"queries": None, "duration": "10s", "arrival": "constant"}), every_point=True
+    ).estimate
+    assert found.requests == pytest.approx(300, rel=0.02)
+    assert found.duration_ns == pytest.approx(23e9, rel=0.05)
+    assert not found.assumed
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"vary": ("rate=1,2",), "load": {"rate": 5.0}}, "--rate: it is varied too"),
+        ({"repeats": 0}, "--repeats"),
+        ({"cooldown": "soon"}, "--cooldown"),
+        ({"asked": Asked(("p99(ttft) < ",))}, "--slo"),
+        ({"vary": ("server.slots=1,2",)}, "Leave --url out"),
+        ({"formats": ("pdf=x",)}, "no format of a sweep"),
+        ({"resume": True, "again": True}, "Give one of them"),
+        ({"out": None, "resume": True}, "Give its --out"),
+        ({"again": True}, "takes the grid"),
+        ({"vary": (), "again": True}, "it holds no grid.json"),
+        ({"formats": ("csv=-",), "as_json": True}, "all go to standard output"),
+        ({"vary": ("prompt_tokens=0,5", "concurrency=1,2")}, "prompt"),
+        ({"vary": ("option.no_such=1,2", "rate=1,2")}, "no_such"),
+    ],
+)
+def test_wrong_flags_are_told_before_any_load(endpoint: Endpoint, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(HarnessFault) as caught:
+        sweep(wanted(**more))
+    assert words in str(caught.value)
+    assert caught.value.code == ExitCode.USAGE
+    assert endpoint.made == []
+
+
+def test_options_that_vary_are_set_over_the_others(endpoint: Endpoint) -> None:
+    arms = plan(
+        wanted(("option.max_connections=1,2", "concurrency=1,2"), {"options": {"spin": "1ms", "max_connections": 9}}),
+        every_point=True,
+    ).contest.arms
+    assert [arm.options for arm in arms] == [{"spin": "1ms", "max_connections": n} for n in (1, 2)]
+
+
+def test_a_damaged_grid_is_refused(endpoint: Endpoint) -> None:
+    sweep(wanted())
+    Path("o/grid.json").write_text("{")
+    with pytest.raises(HarnessFault, match="damaged"):
+        sweep(wanted((), again=True))

@@ -1,0 +1,170 @@
+"""What a sweep says: the line in its bracket, the knee, the outcome and the exit code, whatever became of the runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from reports.report import Report
+from reports.sweep import words as say
+from reports.sweep.document import About, Course, Place, build
+from reports.sweep.figures import Seen, figures
+from tests.unit.reports.made_reports import case
+from tests.unit.reports.made_sweeps import LIMIT_NS, MU, place, seen, sweep, two_series
+
+#: Where ln(100) / (mu - lambda) is 200 ms.
+TRUTH = MU - 4.605170186 / (LIMIT_NS / 1e9)
+
+
+def test_the_line_of_a_known_queue_is_interpolated_within_a_per_cent_of_the_closed_form() -> None:
+    made = sweep(*(place(rate) for rate in (20, 40, 60, 70, 80, 90)))
+    line = made.series[0].line
+    assert line is not None
+    assert (line.low, line.high) == (70, 80)
+    assert line.interpolated == pytest.approx(TRUTH, rel=0.01)
+    assert line.by == "p99(latency) <= 200ms"
+    assert made.series[0].knee is not None
+    assert made.series[0].knee.x == 70
+    assert (made.outcome, made.exit_code) == ("FOUND", 0)
+
+
+def test_attainment_is_given_beside_it_and_named() -> None:
+    line = sweep(*(place(rate) for rate in (60, 70, 80))).series[0].line
+    assert line is not None
+    assert line.attainment is not None
+    assert line.attainment.x == pytest.approx(70 + 10 * 7 / 37)
+    assert line.attainment.target == 0.9
+    assert "DistServe" in line.attainment.method
+
+
+def test_no_line_is_read_off_an_unstable_point() -> None:
+    made = sweep(place(40), place(70), place(120))
+    line = made.series[0].line
+    assert line is not None
+    assert (line.low, line.high, line.interpolated) == (70, 120, None)
+    assert "did not keep up" in line.crossings[0].why
+    assert made.series[0].points[-1].unstable
+    assert "no crossing can be read off" in say.sentence(made.series[0], made)
+
+
+def test_an_undecided_point_below_an_unstable_one_still_shows_where_the_limit_is_crossed() -> None:
+    line = sweep(place(40), place(70), place(80, seen(80, "INCONCLUSIVE")), place(120)).series[0].line
+    assert line is not None
+    assert line.undecided == [80]
+    assert line.interpolated == pytest.approx(TRUTH, rel=0.02)
+
+
+def test_an_invalid_point_gives_no_figure_and_does_not_break_the_curve() -> None:
+    made = sweep(*(place(rate, seen(rate, "INVALID" if rate == 75 else None)) for rate in (60, 70, 75, 80)))
+    spoiled = made.series[0].points[2]
+    assert (spoiled.outcome, spoiled.metrics, spoiled.achieved_per_s) == ("INVALID", {}, None)
+    line = made.series[0].line
+    assert line is not None
+    assert line.interpolated == pytest.approx(TRUTH, rel=0.01)
+    assert any("INVALID" in text for text in made.warnings)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "outcome", "code"),
+    [
+        (("PASS", "PASS"), "HOLDS", 0),
+        (("PASS", "FAIL"), "FOUND", 0),
+        (("FAIL", "FAIL"), "FAIL", 1),
+        (("INCONCLUSIVE", "FAIL"), "INCONCLUSIVE", 3),
+        (("PASS", "INCONCLUSIVE"), "HOLDS", 0),
+        (("INVALID", "INVALID"), "INVALID", 4),
+        (("INVALID", "FAIL"), "FAIL", 1),
+    ],
+)
+def test_the_exit_code_says_whether_a_point_holds(outcomes: tuple[str, str], outcome: str, code: int) -> None:
+    made = sweep(*(place(rate, seen(rate, judged)) for rate, judged in zip((20, 40), outcomes, strict=True)))  # type: ignore[arg-type]
+    assert (made.outcome, made.exit_code) == (outcome, code)
+
+
+def test_an_endpoint_that_was_never_reached_is_exit_5_and_one_that_went_away_is_a_warning() -> None:
+    gone = Seen("runs/2", "unreachable", error="cannot connect")
+    assert sweep(place(20, gone)).exit_code == 5
+    made = sweep(place(20), place(40, gone))
+    assert (made.exit_code, made.series[0].points[1].outcome) == (0, "UNREACHABLE")
+    assert "cannot connect" in made.warnings[0]
+
+
+def test_a_sweep_that_was_stopped_before_its_first_run_says_so_and_judges_nothing() -> None:
+    made = sweep(place(20, Seen("runs/1", "pending")))
+    assert (made.outcome, made.exit_code) == ("INCONCLUSIVE", 3)
+    assert say.headline(made) == "Nothing could be judged."
+    assert "--resume" in made.warnings[0]
+
+
+def test_without_a_limit_on_a_request_no_share_is_called_good() -> None:
+    made = sweep(*(place(rate, seen(rate, good_fraction=None)) for rate in (60, 70, 80)))
+    line = made.series[0].line
+    assert line is not None
+    assert line.attainment is None
+    assert made.fronts[1].title == "Throughput against p99(latency)"
+
+
+def test_points_that_were_left_out_say_why() -> None:
+    made = sweep(place(20), place(400, Seen("runs/9", "skipped", error="already saturated at 200/s")))
+    assert made.series[0].points[1].outcome == "SKIPPED"
+    assert made.series[0].points[1].reasons == ["already saturated at 200/s"]
+    assert made.exit_code == 0
+
+
+def test_runs_of_a_point_that_differ_are_undecided_and_its_figures_are_medians() -> None:
+    runs = [seen(20, run="a"), seen(20, "FAIL", "b", achieved_per_s=18.0), seen(20, run="c", achieved_per_s=19.0)]
+    point = sweep(place(20, *runs)).series[0].points[0]
+    assert point.outcome == "INCONCLUSIVE"
+    assert point.reasons[0] == "the runs differ: 2 PASS, 1 FAIL"
+    assert point.achieved_per_s == 19.0
+    assert point.achieved_range == (18.0, 20.0)
+    assert point.runs == ["a", "b", "c"]
+
+
+def test_without_an_objective_the_carried_load_is_told_and_no_line() -> None:
+    made = sweep(place(20, seen(20, good_fraction=None)), place(120, seen(120, good_fraction=None)), promised=False)
+    assert made.series[0].line is None
+    assert made.outcome == "MEASURED"
+    assert "Carried up to 20/s" in say.headline(made)
+
+
+def test_along_a_setting_that_is_no_load_nothing_is_called_a_knee() -> None:
+    places = tuple(Place({"server.slots": n}, n, (seen(60, judged),)) for n, judged in ((1.0, "FAIL"), (2.0, "PASS")))
+    made = build(About("q", {"server.slots": [1, 2]}, "server.slots", True, ["o"]), [Course({}, places)])
+    (series,) = made.series
+    assert (series.knee, series.line, series.bend, series.saturated_at) == (None, None, None, None)
+    assert say.headline(made) == "Passes at slots 2. Fails at slots 1."
+    assert made.exit_code == 0
+
+
+def test_fronts_leave_out_what_did_not_keep_up() -> None:
+    made = sweep(*(place(rate) for rate in (20, 40, 120)))
+    assert [front.title for front in made.fronts] == [
+        "Throughput against interactivity",
+        "Goodput against p99(latency)",
+    ]
+    assert {point.name for front in made.fronts for point in front.points} == {"20/s", "40/s"}
+    assert made.fronts[1].x_better == "lower"
+
+
+def test_of_very_many_points_only_the_edge_of_the_front_is_kept() -> None:
+    rates = [20 + n / 4 for n in range(201)]
+    made = sweep(*(place(rate, seen(rate, achieved_per_s=20.0, goodput_per_s=20.0)) for rate in rates))
+    # All have the same goodput, so the earliest beats the rest.
+    assert [point.name for point in made.fronts[1].points] == ["20/s"]
+    assert made.fronts[1].title.endswith("the edge of 201 points")
+
+
+def test_every_series_has_its_own_sentence() -> None:
+    made = two_series()
+    assert [series.label for series in made.series] == ["slots 1", "slots 2"]
+    assert "the highest load that holds is 40/s" in say.headline(made)
+    assert all("between 40/s (passes) and 80/s (fails)" in say.sentence(s, made) for s in made.series)
+
+
+def test_the_figures_of_a_report_are_its_own() -> None:
+    report: Report = case("pass")
+    found = figures(report)
+    assert found.achieved_per_s == report.throughput.requests_per_s
+    assert found.completion == report.counts.ok / (report.counts.ok + report.counts.failed)
+    assert found.metrics["ttft"].p99 == report.metrics["ttft"].p99
+    assert "lag" not in found.metrics

@@ -1,0 +1,74 @@
+"""A sweep in every format: what a program reads, and what a page may show and to whom."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+from reports.sweep.formats import FORMATS
+from reports.sweep.parts import SweepReport
+from tests.unit.reports.made_sweeps import place, seen, sweep, two_series
+
+
+def test_the_document_reads_back_as_itself() -> None:
+    made = sweep(place(20), place(120))
+    document = json.loads(FORMATS["json"](made))
+    assert document["schema"] == "plimsoll.sweep/1"
+    assert set(document["series"][0]["points"][0]) >= {
+        *("settings", "x", "offered_per_s", "achieved_per_s", "goodput_per_s", "output_tokens_per_s"),
+        *("outcome", "reasons", "unstable", "metrics", "runs"),
+    }
+    assert SweepReport.model_validate(document) == made
+
+
+def test_a_spreadsheet_gets_one_row_a_point_and_no_formula() -> None:
+    made = sweep(place(20, seen(20, run="=cmd()")), place(40))
+    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](made).decode())))
+    assert [row["x"] for row in rows] == ["20.0", "40.0"]
+    assert rows[0]["runs"] == "'=cmd()"
+    assert float(rows[0]["latency_p99_ns"]) > float(rows[0]["latency_p50_ns"])
+
+
+def test_the_page_holds_every_point_its_run_and_nothing_to_fetch() -> None:
+    page = FORMATS["html"](sweep(*(place(rate) for rate in (20, 40, 60, 80, 120)))).decode()
+    assert 'href="runs/20/report.html"' in page
+    assert "UNSTABLE" in page
+    assert "knee 60/s" in page
+    assert re.search(r"line 7\d(\.\d+)?/s", page)
+    assert not re.search(r'(src|href)="(https?:)?//', page)
+
+
+def test_names_of_the_user_s_are_escaped() -> None:
+    made = sweep(place(20), place(40), name="<script>alert(1)</script>")
+    assert b"<script>alert(1)" not in FORMATS["html"](made)
+    assert b"<script>" not in FORMATS["markdown"](made)
+
+
+def test_an_unstable_point_stands_hollow_and_its_latency_is_in_no_table() -> None:
+    page = FORMATS["html"](sweep(place(20), place(40), place(120))).decode()
+    assert "mark hollow" in page
+    assert "120/s: p99: UNSTABLE" in page
+    text = FORMATS["text"](sweep(place(20), place(40), place(120))).decode()
+    assert re.search(r"120 .*–.*UNSTABLE", text)
+
+
+def test_text_and_markdown_name_knee_and_line() -> None:
+    made = sweep(*(place(rate) for rate in (20, 40, 60, 80)))
+    text = " ".join(FORMATS["text"](made).decode().replace("│", " ").split())
+    assert "The line lies between 60/s (passes) and 80/s (fails)" in text
+    assert "← knee" in text
+    assert "| 60/s |" in FORMATS["markdown"](made).decode()
+
+
+def test_more_series_than_colours_are_still_drawn_and_named() -> None:
+    page = FORMATS["html"](two_series()).decode()
+    assert page.count("slots 2") > 3
+
+
+def test_points_that_were_never_measured_make_a_page_all_the_same() -> None:
+    for made in (sweep(place(20, seen(20, "INVALID"))), sweep(place(120)), sweep(place(20))):
+        assert b"<html" in FORMATS["html"](made)
+        assert FORMATS["text"](made)
+        assert FORMATS["markdown"](made)

@@ -1,0 +1,75 @@
+"""A search of a queue with a known line finds it: full verdicts of real records, in virtual time.
+
+Requests a probe needs for 3 % (tests/bench/known_queue.py --simulated has more seeds): 80,000 at the longest for the p90 of
+M/D/1, 160,000 for that of M/M/1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from slo.capacity.search import Settings
+from slo.statistics import queueing
+from tests.simulated_queue import Queue, Service, promise, run, search
+
+
+@pytest.mark.parametrize(
+    ("service", "within", "base", "seed"),
+    [
+        ("constant", 8, 10_000, 1),
+        ("constant", 5, 10_000, 2),
+        ("exponential", 20, 20_000, 3),
+    ],
+)
+def test_the_search_is_within_three_per_cent_of_the_closed_form(
+    service: Service, within: int, base: int, seed: int
+) -> None:
+    queue = Queue(service)
+    line = queue.line_per_s(0.9, within)
+    answer, probes = search(
+        queue, Settings("rate", 100.0, 1.0, resolution=0.01, seed=seed), [promise("90", within, queue)], base
+    )
+    assert answer.outcome == "FOUND"
+    assert answer.best is not None
+    assert abs(answer.best / line - 1) <= 0.03
+    assert answer.low <= line <= answer.high <= 1.06 * line
+    assert len(probes) <= 30
+
+
+def test_short_probes_make_the_interval_wider_and_it_still_holds_the_line_as_often_as_it_says() -> None:
+    queue = Queue("constant")
+    line = queue.line_per_s(0.9, 10)
+    answers = [
+        search(
+            queue,
+            Settings("rate", 400.0, 50.0, resolution=0.05, seed=seed, longest=4.0),
+            [promise("90", 10, queue)],
+            1500,
+        )[0]
+        for seed in range(30)
+    ]
+    held = sum(answer.low <= line <= answer.high for answer in answers)
+    claimed = sum(answer.confidence or 0.0 for answer in answers)
+    assert held >= claimed - 2 * math.sqrt(30 * 0.1 * 0.9)
+    assert all(answer.best is not None and answer.best <= line * 1.1 for answer in answers)
+    assert {answer.outcome for answer in answers} <= {"FOUND", "OPEN"}
+
+
+def test_the_simulated_queues_are_the_ones_of_the_books() -> None:
+    n = 200_000
+    for queue, closed in (
+        (Queue("exponential"), queueing.mm1_mean(0.6)),
+        (Queue("constant"), queueing.md1_mean(0.6)),
+    ):
+        records, _ = run(queue, 600.0, n, 5)
+        took = (records["done_ns"] - records["due_ns"]) / queue.service_ns
+        assert took.mean() == pytest.approx(closed, rel=0.03)
+    many = Queue("exponential", servers=4)
+    records, _ = run(many, 0.8 * many.capacity_per_s, n, 5)
+    took = (records["done_ns"] - records["due_ns"]) / many.service_ns
+    assert float((took > queueing.mmc_quantile(4, 0.8, 0.9)).mean()) == pytest.approx(0.1, rel=0.1)
+    assert many.line_per_s(0.9, queueing.mmc_quantile(4, 0.8, 0.9)) == pytest.approx(
+        0.8 * many.capacity_per_s, rel=1e-4
+    )

@@ -1,0 +1,189 @@
+"""What the search does next in each of the cases that matter, and what it says when it is over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from slo.capacity.search import Answer, Next, Probe, Settings, decide, probe_seed
+
+RATE = Settings("rate", 100.0, 1.0)
+
+
+def made(asked: Next, outcome: str, n: int = 0, needed: int | None = None, reasons: tuple[str, ...] = ()) -> Probe:
+    return Probe(
+        asked.number,
+        asked.purpose,
+        asked.load,
+        asked.length,
+        asked.seed,
+        outcome,  # type: ignore[arg-type]
+        reasons,
+        n,
+        needed,
+    )
+
+
+def after(settings: Settings, outcomes: Sequence[str]) -> tuple[Next | Answer, list[Probe]]:
+    probes: list[Probe] = []
+    for outcome in outcomes:
+        asked = decide(settings, probes)
+        assert isinstance(asked, Next)
+        probes.append(made(asked, outcome))
+    return decide(settings, probes), probes
+
+
+def to_the_end(settings: Settings, line: float, fresh: dict[str, list[str]]) -> tuple[Answer, list[Probe]]:
+    """Every probe says what a line would, but the first confirming ones what is told."""
+    probes: list[Probe] = []
+    while not isinstance(asked := decide(settings, probes), Answer):
+        told = fresh.get(asked.purpose, [])
+        probes.append(made(asked, told.pop(0) if told else "PASS" if asked.load <= line else "FAIL"))
+    return asked, probes
+
+
+def test_loads_double_while_they_pass_and_the_bracket_is_halved_at_its_geometric_mean() -> None:
+    step, probes = after(RATE, ["PASS", "PASS", "FAIL"])
+    assert [(p.purpose, p.load) for p in probes] == [("bracket", 100.0), ("bracket", 200.0), ("bracket", 400.0)]
+    assert isinstance(step, Next)
+    assert (step.purpose, step.load, step.length) == ("bisect", 282.8, 1.0)
+
+
+def test_loads_halve_while_they_fail_down_to_the_lowest() -> None:
+    step, probes = after(Settings("rate", 10.0, 3.0), ["FAIL", "FAIL", "FAIL"])
+    assert [p.load for p in probes] == [10.0, 5.0, 3.0]
+    assert isinstance(step, Next)
+    assert (step.purpose, step.load) == ("ceiling", 3.0)
+    answer, _ = after(Settings("rate", 10.0, 3.0), ["FAIL"] * 4)
+    assert isinstance(answer, Answer)
+    assert (answer.outcome, answer.best, answer.interval, answer.confidence) == ("NONE", None, (0.0, 3.0), 0.95)
+    assert "not even 3/s" in answer.reasons[0]
+
+
+def test_an_inconclusive_probe_runs_longer_as_long_as_it_says_it_needs() -> None:
+    asked = decide(RATE, [])
+    assert isinstance(asked, Next)
+    for n, needed, length in ((0, None, 2.0), (1000, 1100, 2.0), (1000, 2600, 4.0), (1000, 10**6, 8.0)):
+        step = decide(RATE, [made(asked, "INCONCLUSIVE", n, needed)])
+        assert isinstance(step, Next)
+        assert (step.purpose, step.load, step.length) == ("longer", 100.0, length)
+        assert step.seed != asked.seed
+
+
+def test_a_load_that_the_longest_probe_does_not_decide_is_closed_in_on_from_both_sides() -> None:
+    settings = Settings("rate", 100.0, 1.0, resolution=0.2, longest=2.0)
+    step, _ = after(settings, ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE"])  # 141.4 is undecided
+    assert isinstance(step, Next)
+    assert (step.purpose, step.load, step.length) == ("bisect", 118.9, 1.0)
+    step, _ = after(settings, ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE", "PASS"])
+    assert isinstance(step, Next)
+    assert (step.purpose, step.load) == ("bisect", 168.2)
+    answer, probes = after(settings, ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE", "PASS", "FAIL", "PASS", "FAIL"])
+    assert isinstance(answer, Answer)
+    assert [(p.purpose, p.load) for p in probes[-2:]] == [("confirm", 118.9), ("ceiling", 168.2)]
+    assert (answer.outcome, answer.interval, answer.confirmed_by) == ("FOUND", (118.9, 168.2), 7)
+    assert any("undecided at 141.4/s" in reason for reason in answer.reasons)
+
+
+def test_near_what_took_long_a_probe_begins_long() -> None:
+    settings = Settings("rate", 100.0, 1.0, longest=4.0)
+    step, _ = after(settings, ["INCONCLUSIVE", "PASS", "INCONCLUSIVE", "FAIL"])
+    assert isinstance(step, Next)
+    assert (step.load, step.length) == (141.4, 2.0)
+
+
+def test_an_invalid_probe_is_repeated_and_then_stops_the_search_with_the_reason() -> None:
+    step, _ = after(RATE, ["PASS", "INVALID"])
+    assert isinstance(step, Next)
+    assert (step.purpose, step.load) == ("repeat", 200.0)
+    probes: list[Probe] = []
+    for outcome in ("PASS", "INVALID", "INVALID", "INVALID"):
+        asked = decide(RATE, probes)
+        assert isinstance(asked, Next)
+        probes.append(made(asked, outcome, reasons=("p99 of the lag is 3 ms",)))
+    answer = decide(RATE, probes)
+    assert isinstance(answer, Answer)
+    assert (answer.outcome, answer.best, answer.high) == ("INVALID", 100.0, math.inf)
+    assert "3 runs at 200/s were INVALID" in answer.reasons[0]
+    assert "p99 of the lag is 3 ms" in answer.reasons[0]
+    assert len({probe.seed for probe in probes}) == 4
+
+
+def test_nobody_there_stops_it_at_once() -> None:
+    answer, _ = after(RATE, ["PASS", "UNREACHABLE"])
+    assert isinstance(answer, Answer)
+    assert (answer.outcome, answer.best) == ("UNREACHABLE", 100.0)
+
+
+def test_both_ends_of_the_answer_rest_on_runs_that_the_search_did_not_pick() -> None:
+    answer, probes = to_the_end(RATE, 333.0, {})
+    assert [probe.purpose for probe in probes[-2:]] == ["confirm", "ceiling"]
+    assert [probe.load for probe in probes[-2:]] == [answer.low, answer.high]
+    assert [probe.length for probe in probes[-2:]] == [2.0, 2.0]
+    assert answer.low <= 333.0 < answer.high <= answer.low * 1.02
+    assert (answer.outcome, answer.confidence, answer.confirmed_by) == ("FOUND", 0.9, probes[-2].number)
+
+
+def test_where_the_confirming_run_does_not_pass_the_answer_steps_down_and_its_confidence_falls() -> None:
+    answer, probes = to_the_end(RATE, 333.0, {"confirm": ["INCONCLUSIVE"]})
+    first, second, last = probes[-3:]
+    assert (first.purpose, second.purpose, last.purpose) == ("confirm", "confirm", "ceiling")
+    assert second.load == pytest.approx(first.load / 1.02, rel=1e-3)
+    assert (answer.best, answer.confidence) == (second.load, 0.85)
+    assert any("was to say PASS and said INCONCLUSIVE" in reason for reason in answer.reasons)
+
+
+def test_a_confirming_run_that_fails_is_the_upper_end() -> None:
+    answer, probes = to_the_end(RATE, 333.0, {"confirm": ["FAIL"]})
+    first, second = probes[-2:]
+    assert (first.purpose, second.purpose) == ("confirm", "confirm")
+    assert (answer.low, answer.high, answer.confidence) == (second.load, first.load, 0.9)
+    assert any("PASS at" in reason and "but FAIL at" in reason for reason in answer.reasons)
+
+
+def test_where_the_upper_end_passes_after_all_it_moves_up_and_best_does_not() -> None:
+    answer, probes = to_the_end(RATE, 333.0, {"ceiling": ["PASS"]})
+    confirm, first, second = probes[-3:]
+    assert (answer.best, answer.high) == (confirm.load, second.load)
+    assert second.load > first.load
+    assert any("does better under more load" in reason for reason in answer.reasons)
+
+
+def test_an_open_end_is_said() -> None:
+    answer, _ = to_the_end(Settings("rate", 100.0, 1.0, highest=300.0), 1e9, {})
+    assert (answer.outcome, answer.interval, answer.confidence) == ("OPEN", (300.0, math.inf), 0.95)
+    assert answer.reasons == ("no load up to 300/s, the highest asked for, was shown to break the objectives",)
+
+
+def test_without_confirmation_nothing_is_claimed() -> None:
+    answer, _ = to_the_end(Settings("rate", 100.0, 1.0, confirm=False), 333.0, {})
+    assert (answer.outcome, answer.confidence, answer.confirmed_by) == ("FOUND", None, None)
+
+
+def test_probes_of_another_search_are_refused() -> None:
+    _, probes = after(RATE, ["PASS", "FAIL"])
+    with pytest.raises(ValueError, match=r"probe 1 has seed .* Search into a new folder"):
+        decide(Settings("rate", 100.0, 1.0, seed=1), probes)
+    with pytest.raises(ValueError, match=r"probe 1 has load 100\.0, where these settings ask for 50\.0"):
+        decide(Settings("rate", 50.0, 1.0), probes)
+    _, over = to_the_end(RATE, 333.0, {})
+    with pytest.raises(ValueError, match="the search was over after probe"):
+        decide(RATE, [*over, over[-1]])
+
+
+def test_settings_say_all_that_is_wrong_at_once() -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the lines are looked at below
+        Settings("concurrency", 2.5, 3.0, resolution=0.0, longest=0.5, growth=1.0, repeats=-1)
+    assert len(str(caught.value).splitlines()) == 6
+
+
+def test_seeds_of_probes_are_those_of_splitmix64_and_fit_a_json_number() -> None:
+    # The reference outputs of splitmix64 from state 0, as published with the xoshiro generators.
+    assert [probe_seed(0, number) for number in (1, 2, 3)] == [
+        0xE220A8397B1DCDAF >> 11,
+        0x6E789E6AA1B965F4 >> 11,
+        0x06C45D188009454F >> 11,
+    ]
+    assert probe_seed(2**53 - 1, 10**6) < 2**53
