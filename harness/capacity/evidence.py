@@ -20,7 +20,7 @@ from slo import tables
 from slo.capacity.overlay import Little, Load, little, load
 from slo.capacity.sizing import Capacity, Yield
 from slo.goodput import throughput
-from slo.records import Records
+from slo.records import Records, Status
 
 #: Settings of a sweep that are a load, and so have a capacity.
 _LOADS = ("rate", "concurrency")
@@ -107,9 +107,11 @@ def _of_search(folder: Path, found: SearchReport) -> Evidence:
         notes.append(_CLOSED)
     else:
         capacity = None if low is None or found.found.best is None else Capacity(low, found.found.best, high)
-    if capacity is not None and found.outcome != "FOUND":
-        notes.append(f"the search ended {found.outcome}: {'; '.join(found.reasons) or 'it says no more'}")
     answer = found.answer
+    if capacity is not None and found.outcome != "FOUND":
+        notes.append(": ".join([f"the search ended {found.outcome}", *filter(None, ["; ".join(found.reasons)])]))
+    if capacity is not None and (answer is None or not answer.confirmed):
+        notes.append(_PICKED)
     at = next((run for run in runs if answer is not None and run.name == answer.run), None)
     return Evidence(
         kind="search",
@@ -130,6 +132,11 @@ def _of_search(folder: Path, found: SearchReport) -> Evidence:
 _CLOSED = (
     "the capacity is the rate that a closed loop came to: its clients wait for answers. The same rate with arrivals of their own pace "
     "queues more; search the rate for a fleet that has open traffic"
+)
+
+_PICKED = (
+    "no fresh run confirmed the lower end: it rests on a run that was picked for passing, and is rather too high than too low. Let "
+    "the search end (--resume), without --no-confirm, before you buy by it"
 )
 
 
@@ -261,10 +268,11 @@ def see(evidence: Evidence) -> Seen:
 
 
 def _brings(records: Records, good: float | None) -> Yield:
-    """Tokens per answered request."""
-    rates = throughput(records.measured())
-    answered = int(records.measured().ok.sum())
-    if not answered:
+    """Tokens per request that was sent: one that fails costs as much, and brings none."""
+    rows = records.measured()
+    sent = int((rows["status"] != Status.UNSENT).sum())
+    if not sent:
         return Yield(good)
+    rates = throughput(rows)
     out, given = rates.output_tokens, rates.input_tokens
-    return Yield(good, out / answered if out else None, given / answered if given else None)
+    return Yield(good, out / sent if out else None, given / sent if given else None)

@@ -34,6 +34,10 @@ from reports.capacity.text import render_terminal
 from slo.capacity.overlay import Load, Overlay, Queue, overlay
 from slo.capacity.sizing import Capacity, around, costs, size
 
+#: More than any fleet carries or costs; far beyond it sums overflow.
+_MOST = 1e12
+_MOST_GROWTH = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -71,21 +75,23 @@ def growth(text: str, errors: list[str]) -> float:
     """``30%`` or ``0.3`` as 0.3."""
     try:
         value = float(Fraction(text.strip().removesuffix("%").strip())) / (100 if text.strip().endswith("%") else 1)
-        if 0 <= value < math.inf:
+        if 0 <= value <= _MOST_GROWTH:
             return value
     except (ValueError, ZeroDivisionError, OverflowError):
         value = 0.0
-    errors.append(f"--growth {text}: write by how much the target grows, such as 30%")
+    errors.append(f"--growth {text}: write by how much the target grows, such as 30%, at most {_MOST_GROWTH}")
     return 0.0
 
 
 def check(asked: Asked, errors: Sequence[str]) -> None:
     """Raises HarnessFault with ``errors`` and everything that is wrong with the numbers."""
     said = list(errors)
-    if not 0 < asked.target_per_s < math.inf:
-        said.append(f"--target-rate {asked.target_per_s:g}: give the requests per second to carry, above 0")
-    if asked.price is not None and not 0 <= asked.price < math.inf:
-        said.append(f"--price {asked.price:g}: give what one replica costs an hour, at least 0")
+    if not 0 < asked.target_per_s <= _MOST:
+        said.append(
+            f"--target-rate {asked.target_per_s:g}: give the requests per second to carry, above 0 and at most {_MOST:g}"
+        )
+    if asked.price is not None and not 0 <= asked.price <= _MOST:
+        said.append(f"--price {asked.price:g}: give what one replica costs an hour, from 0 to {_MOST:g}")
     if asked.gpus is not None and asked.gpus < 1:
         said.append(f"--gpus {asked.gpus}: give how many one replica has, or leave it out")
     if not 1 <= asked.servers <= 10_000:

@@ -110,7 +110,7 @@ def _outcome(ran: Ran, whole: Sequence[RepeatPart], kept: Sequence[GoalPart]) ->
     if ran.interrupted:
         return "INTERRUPTED", ExitCode.INTERRUPTED
     if ran.fault is not None:
-        return "UNREACHABLE", ran.fault.code
+        return "UNREACHABLE" if ran.fault.code == ExitCode.UNREACHABLE else "STOPPED", ran.fault.code
     if any(goal.outcome == "FAIL" for goal in kept) or any(part.first_status != "OK" for part in whole):
         return "FAIL", ExitCode.FAIL
     if any(part.invalid for part in whole):

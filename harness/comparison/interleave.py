@@ -121,7 +121,7 @@ def read(out: Path) -> Interleaving:
     """The ``interleave.json`` of a folder. Raises HarnessFault if it is not whole, or of another version."""
     path = out / FILE
     if not path.is_file():
-        raise HarnessFault(f"{out}: it holds no {FILE}. Give the --out of an interleaved comparison or a bake-off")
+        raise HarnessFault(f"{out}: it holds no {FILE}. Give the --out of an interleaved comparison, a bake-off or a sweep")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
@@ -141,7 +141,7 @@ def read(out: Path) -> Interleaving:
         ) from None
 
 
-def go_on(out: Path, wanted: Interleaving, resume: bool) -> Interleaving:
+def go_on(out: Path, wanted: Interleaving, resume: bool, whole: str = "comparison") -> Interleaving:
     """What is to be done in ``out``: everything, or with ``resume`` what an earlier attempt at the same left undone.
 
     Raises HarnessFault if the folder holds anything else; a finished run is never taken for a new one unasked.
@@ -156,7 +156,7 @@ def go_on(out: Path, wanted: Interleaving, resume: bool) -> Interleaving:
     left = len(found.pending())
     if not resume:
         raise HarnessFault(
-            f"--out: {out} holds a comparison with {len(found.slots) - left} of {len(found.slots)} runs made. "
+            f"--out: {out} holds a {whole} with {len(found.slots) - left} of {len(found.slots)} runs made. "
             "Add --resume to make the rest, or name a new folder"
         )
     differing = _differences(found, wanted)
@@ -165,7 +165,7 @@ def go_on(out: Path, wanted: Interleaving, resume: bool) -> Interleaving:
     if differing:
         raise HarnessFault(
             [f"--resume: {out}: {text}" for text in differing]
-            + [f"--resume: {out} is another comparison. Give what it was begun with, or name a new folder"]
+            + [f"--resume: {out} is another {whole}. Give what it was begun with, or name a new folder"]
         )
     made = {slot.number: slot for slot in found.slots}
     return replace(wanted, slots=tuple(made.get(slot.number, slot) for slot in wanted.slots))

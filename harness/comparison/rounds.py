@@ -22,6 +22,7 @@ from harness.comparison import interleave
 from harness.comparison.arms import BUNDLED, Arm, public
 from harness.comparison.interleave import Interleaving, Slot
 from harness.coordinator import preflight
+from harness.dashboard.series import Series
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.job import Prepared, find_scenario, prepare
@@ -46,7 +47,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What is to be run: one scenario against several arms, at one or more loads, several times."""
+    """What is to be run: one scenario against several arms, at one or more loads, several times.
+
+    ``whole``: what messages call it. Who did not speak of arms (a sweep) is not told of them.
+    """
 
     scenario: str | None
     flags: Mapping[str, Any]
@@ -55,6 +59,13 @@ class Contest:
     repeats: int
     cooldown_ns: int
     levels: tuple[Level, ...] = (Level(),)
+    whole: str = "comparison"
+
+    def about(self, arm: Arm, text: str) -> str:
+        """What is wrong with an arm, with its name where that helps."""
+        if self.whole == "comparison":
+            return f"arm {arm.name}: {text}"
+        return text if len(self.arms) == 1 else f"{arm.name}: {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +81,15 @@ class Ran:
 Skip = Callable[[Interleaving, Slot], str | None]
 
 
-def carry_out_all(contest: Contest, out: Path, *, resume: bool, skip: Skip | None = None) -> Ran:
-    """Make every run that ``out`` does not hold yet and that ``skip`` has nothing against.
+def carry_out_all(
+    contest: Contest, out: Path, *, resume: bool, skip: Skip | None = None, live: Series | None = None
+) -> Ran:
+    """Make every run that ``out`` does not hold yet and that ``skip`` has nothing against, with ``live``'s page beside each.
 
     Raises HarnessFault with every error found before anything is sent; with exit 5 where an arm can't be reached then.
     """
     checked = check(contest)
-    plan = interleave.go_on(out, checked, resume)
+    plan = interleave.go_on(out, checked, resume, contest.whole)
     # What was skipped is asked for again: the reason may be gone, or nobody wants it to count any more.
     plan = replace(
         plan, slots=tuple(replace(s, state="pending", error="") if s.state == "skipped" else s for s in plan.slots)
@@ -94,7 +107,7 @@ def carry_out_all(contest: Contest, out: Path, *, resume: bool, skip: Skip | Non
             if sent and contest.cooldown_ns:
                 time.sleep(contest.cooldown_ns / 1e9)
             sent = True
-            marked = _one(contest, slot, out, len(plan.slots))
+            marked = _one(contest, slot, out, len(plan.slots), live or Series(None))
             if marked is None:
                 interrupted = True
                 break
@@ -124,7 +137,7 @@ def check(contest: Contest) -> Interleaving:
                 with tempfile.TemporaryDirectory() as scratch:
                     job = _prepare(contest, arm, level, base.seed, Path(scratch) / "run").job
             except HarnessFault as fault:
-                errors += [text if text in errors else f"arm {arm.name}: {text}" for text in fault.errors]
+                errors += [text if text in errors else contest.about(arm, text) for text in fault.errors]
                 continue
             if level is contest.levels[0]:
                 arms.append(public(arm, job.public["target"]))
@@ -205,22 +218,24 @@ def _reach(contest: Contest, names: set[str]) -> None:
         try:
             asyncio.run(preflight(job.target))
         except HarnessFault as fault:
-            errors += [f"arm {arm.name}: {text}" for text in fault.errors]
+            errors += [contest.about(arm, text) for text in fault.errors]
     if errors:
         raise HarnessFault(errors, ExitCode.UNREACHABLE)
 
 
-def _one(contest: Contest, slot: Slot, out: Path, total: int) -> Slot | None:
+def _one(contest: Contest, slot: Slot, out: Path, total: int, live: Series) -> Slot | None:
     """One run: what has become of it, or None if the user stopped it. Raises HarnessFault for what is our side's."""
     folder = out / slot.folder
     sealed = made_before(out, slot.folder)
     arm = next(arm for arm in contest.arms if arm.name == slot.arm)
     level = next(level for level in contest.levels if level.label == slot.level)
     label = f"[{slot.number}/{total}] {slot.arm}{' ' + slot.level if slot.level else ''}"
-    if sealed is None:
-        prepared = _prepare(contest, arm, level, slot.seed, folder)
+    if sealed is not None:
+        return _done(slot, sealed, label)
+    prepared = _prepare(contest, arm, level, slot.seed, folder)
+    with live.watching(prepared) as watchers:
         try:
-            done = carry_out(prepared, label=f"{label}: ")
+            done = carry_out(prepared, label=f"{label}: ", watchers=watchers)
         except HarnessFault as fault:
             if fault.code == ExitCode.INTERRUPTED:
                 return None
@@ -228,9 +243,10 @@ def _one(contest: Contest, slot: Slot, out: Path, total: int) -> Slot | None:
                 raise
             _say(f"{label}: {fault}")
             return replace(slot, state="unreachable", error=str(fault))
-        if done.interrupted:
-            return None
-        sealed = done.sealed
+        return None if done.interrupted else _done(slot, done.sealed, label)
+
+
+def _done(slot: Slot, sealed: Sealed, label: str) -> Slot:
     outcome = _reported(sealed, label)
     return replace(slot, state="done", outcome=outcome, started_at=str(sealed.manifest.get("started_at", "")))
 

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from harness.dashboard.place import Place
 from reports.dashboard import exposition, page
@@ -29,8 +30,8 @@ _SHARE = 0.02
 #: Open connections, and of them those that are sent every picture.
 MOST_CONNECTIONS = 64
 MOST_READERS = 16
-#: A reader that takes no picture for so long is let go.
-_SLOW_S = 10.0
+#: A reader that takes no picture for so long is let go, and so is a connection on which nothing whole was ever asked.
+SLOW_S = 10.0
 _HEADERS = MappingProxyType(
     {
         "Cache-Control": "no-store",
@@ -69,6 +70,7 @@ class LiveServer:
         self._html = ""
         self._whole = (-PICTURE_S, b"")
         self._readers = 0
+        self._unheard: dict[asyncio.BaseProtocol, float] = {}
         self._ended = False
 
     def start(self) -> Future[int]:
@@ -111,7 +113,7 @@ class LiveServer:
 
     async def _serve(self) -> None:
         quiet = logging.Logger("live view", logging.CRITICAL + 1)
-        app = web.Application(logger=quiet, client_max_size=1024)
+        app = web.Application(logger=quiet, client_max_size=1024, middlewares=[self._hear])
         for path, answer in (
             ("/", self._page), ("/events", self._events), ("/state.json", self._state), ("/metrics", self._metrics),
             ("/healthz", self._healthz),
@@ -123,6 +125,7 @@ class LiveServer:
             listener = await self._listen(runner)
             drawing = asyncio.create_task(self._draw_while_read())
             while not self._stop.is_set() and not self._source.finished():
+                self._hang_up()
                 await asyncio.sleep(0.1)
             drawing.cancel()
             self._ended = True
@@ -137,11 +140,28 @@ class LiveServer:
         assert server is not None
 
         def door() -> asyncio.BaseProtocol:
-            return server() if len(server.connections) < MOST_CONNECTIONS else _Closed()
+            if len(server.connections) >= MOST_CONNECTIONS:
+                return _Closed()
+            guest = server()
+            self._unheard[guest] = time.monotonic()
+            return guest
 
         listener = await self._loop.create_server(door, self._place.host, self._place.port)
         self._bound.set_result(listener.sockets[0].getsockname()[1])
         return listener
+
+    @web.middleware
+    async def _hear(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._unheard.pop(request.protocol, None)
+        return await handler(request)
+
+    def _hang_up(self) -> None:
+        """On those that never asked: without that, ``MOST_CONNECTIONS`` of them would keep everybody else out for good."""
+        long_ago = time.monotonic() - SLOW_S
+        for guest in [guest for guest, since in self._unheard.items() if since < long_ago]:
+            del self._unheard[guest]
+            assert isinstance(guest, web.RequestHandler)
+            guest.force_close()
 
     # -- pictures -------------------------------------------------------------------------------------------------
 
@@ -195,7 +215,7 @@ class LiveServer:
             self._readers -= 1
 
     async def _send(self, writing: Awaitable[None]) -> None:
-        await asyncio.wait_for(writing, _SLOW_S)
+        await asyncio.wait_for(writing, SLOW_S)
 
     # -- answers --------------------------------------------------------------------------------------------------
 

@@ -131,7 +131,9 @@ class LiveState:
         if self.over:
             return "over"
         if at < 0:
-            return "warm-up"
+            # The workers are told of a time that is yet to come; a run without a warm-up has none.
+            assert self._intervals is not None
+            return "warm-up" if at >= self._intervals.start_ns and self._intervals.start_ns < 0 else "preparing"
         return "draining" if left_ns == 0 and fraction == 1.0 else "running"
 
     def _series(self, shown: Sequence[Interval], at: int) -> parts.Intervals:

@@ -8,6 +8,8 @@ from typing import Any
 
 from harness.comparison.output import formats_of, say, say_drawn, write
 from harness.comparison.session import default_out
+from harness.dashboard.place import where
+from harness.dashboard.series import Series
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.job import one_on_stdout
@@ -28,13 +30,18 @@ def search_and_say(
     *,
     resume: bool,
     as_json: bool,
+    live: str | None = None,
 ) -> int:
     """Check everything, search, publish. Returns the exit code; raises HarnessFault with every error."""
     outputs, errors = formats_of(format_texts, FORMATS, "a search")
     errors += one_on_stdout(format_texts, as_json)
     if resume and out is None:
         errors.append("--resume: of which search? Give its --out")
-    question = None
+    question, place = None, None
+    try:
+        place = where(live)
+    except HarnessFault as fault:
+        errors += fault.errors
     try:
         question = read(scenario, flags, asked, texts)
     except HarnessFault as fault:
@@ -42,7 +49,7 @@ def search_and_say(
     if errors or question is None:
         raise HarnessFault(errors)
     folder = out or default_out(f"search-{question.name}")
-    report = search(question, folder, resume=resume)
+    report = search(question, folder, resume=resume, live=Series(place))
     written = [write(output.path, output.render(report)) for output in outputs]
     written.append(write(folder / "search.html", FORMATS["html"](report)))
     if as_json:

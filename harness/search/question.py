@@ -9,6 +9,7 @@ import math
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from harness.promises import Asked, Promises
 from scenarios.durations import format_duration, parse_duration
 from scenarios.flags import Flags
 from scenarios.spec import Scenario, ScenarioError
-from slo.capacity.probe import Settings, Variable
+from slo.capacity.probe import FINEST, MOST_LENGTH, Settings, Variable
 from slo.indicator import catalogue
 from slo.objective import Objective
 from slo.statistics.confidence import n_needed
@@ -32,6 +33,8 @@ _FEWEST = 10
 #: A Poisson process brings fewer requests than its rate says in a run of a few hundred about every other time.
 _SPARE = 1.25
 UNLIMITED = "none"
+#: As a scenario takes them.
+MOST_LOAD: Mapping[Variable, int] = {"rate": 10_000_000, "concurrency": 100_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ def read(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Te
     if texts.gpus is not None and texts.gpus < 1:
         errors.append(f"--gpus {texts.gpus}: give how many the endpoint has, 1 or more")
     base, variable = _scenario(scenario, flags, texts.over, errors)
+    sane = _loads(texts, variable or "rate", errors)
     longest_ns = max(round(probe_ns * longest), 1)
     checked = None
     if base is not None and (most := base.stop.max_duration_ns) is not None and most <= longest_ns:
@@ -107,7 +111,8 @@ def read(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Te
     settings = None
     if base is not None and variable is not None and checked is not None:
         errors += _judgeable(promises)
-        settings = _settings(base, variable, scenario, texts, longest, resolution, probe_ns, promises, errors)
+        if sane:
+            settings = _settings(base, variable, scenario, texts, longest, resolution, probe_ns, promises, errors)
     if errors or base is None or settings is None or checked is None:
         raise HarnessFault(list(dict.fromkeys(errors)))
     return Question(
@@ -140,20 +145,45 @@ def _duration(flag: str, text: str, errors: list[str]) -> int:
 def _longest(text: str, probe_ns: int, errors: list[str]) -> float:
     """``8x``, or a duration."""
     try:
-        if text.strip().endswith("x"):
-            return float(text.strip()[:-1])
-        return max(1.0, parse_duration(text) / probe_ns)
+        times = text.strip().endswith("x")
+        found = float(text.strip()[:-1]) if times else parse_duration(text) / probe_ns
     except ValueError:
         errors.append(f"--longest {text}: not a multiple of --probe such as 8x, nor a duration such as 160s")
         return 1.0
+    if 1 <= found <= MOST_LENGTH:
+        return found
+    errors.append(f"--longest {text}: give 1 to {MOST_LENGTH} times --probe ({format_duration(probe_ns)})")
+    return 1.0
 
 
 def _share(text: str, errors: list[str]) -> float:
     try:
-        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+        found = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+        if FINEST <= found <= 1:
+            return found
     except ValueError:
-        errors.append(f"--resolution {text}: not a share. Write it like 2%")
-        return 0.02
+        found = math.nan
+    errors.append(f"--resolution {text}: not a share from {FINEST * 100:g}% to 100%. Write it like 2%")
+    return 0.02
+
+
+def _loads(texts: Texts, variable: Variable, errors: list[str]) -> bool:
+    """Whether the loads given can be loads, and ascend; what is wrong with them goes to ``errors``."""
+    before = len(errors)
+    given = [
+        (flag, load)
+        for flag, load in (("--lowest", texts.lowest), ("--start", texts.start), ("--highest", texts.highest))
+        if load is not None
+    ]
+    for flag, load in given:
+        if not 0 < load <= MOST_LOAD[variable]:
+            errors.append(f"{flag} {load:g}: give a {variable} above 0 and at most {MOST_LOAD[variable]:,}")
+        elif variable == "concurrency" and load != math.floor(load):
+            errors.append(f"{flag} {load:g}: a concurrency is a whole number of requests. Give a whole number")
+    for (flag, load), (above, higher) in pairwise(given):
+        if load > higher:
+            errors.append(f"{flag} {load:g}: lies above {above} {higher:g}. Give --lowest <= --start <= --highest")
+    return len(errors) == before
 
 
 def _scenario(

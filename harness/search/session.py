@@ -15,8 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.dashboard.series import Series
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
+from harness.job import Prepared
+from harness.remains import made_before
+from harness.rundir import Sealed
 from harness.search import answer as answers
 from harness.search import folder, probe
 from harness.search.answer import Ended
@@ -74,8 +78,11 @@ class Log:
         return Ended(found, interrupted=True)
 
 
-def search(question: Question, out: Path, *, resume: bool) -> SearchReport:
-    """Search, and write ``search.json`` into ``out``. Raises HarnessFault before the first request; afterwards only for our side's."""
+def search(question: Question, out: Path, *, resume: bool, live: Series | None = None) -> SearchReport:
+    """Search, and write ``search.json`` into ``out``, with ``live``'s page beside each probe.
+
+    Raises HarnessFault before the first request; afterwards only for what is our side's.
+    """
     before = folder.begin(out, question, resume)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     log = Log(question, out, list(before.probes), before.spent_ns, time.monotonic_ns(), before.started_at or began)
@@ -83,21 +90,21 @@ def search(question: Question, out: Path, *, resume: bool) -> SearchReport:
         report = log.report(Ended(found))
         folder.save(out, report)
         return report
-    report = log.report(_with_endpoint(log))
+    report = log.report(_with_endpoint(log, live or Series(None)))
     folder.save(out, report)
     return report
 
 
-def _with_endpoint(log: Log) -> Ended:
+def _with_endpoint(log: Log, live: Series) -> Ended:
     try:
         with standing(log.question.job, log.out / "server.log", _say) as aim:
             folder.save(log.out, log.report(log.so_far()))
-            return _probes(log, aim)
+            return _probes(log, aim, live)
     except KeyboardInterrupt:  # between two probes; in one the coordinator takes it
         return log.so_far()
 
 
-def _probes(log: Log, aim: Aim) -> Ended:
+def _probes(log: Log, aim: Aim, live: Series) -> Ended:
     rested = True
     while isinstance(wanted := log.next(), Next):
         if not _fits(log, wanted):
@@ -110,7 +117,7 @@ def _probes(log: Log, aim: Aim) -> Ended:
         if not rested:
             time.sleep(log.question.cooldown_ns / 1e9)
         rested = False
-        part = _one(log, wanted, aim)
+        part = _one(log, wanted, aim, live)
         if part is None:
             return log.so_far()
         log.probes.append(part)
@@ -131,32 +138,37 @@ def _fits(log: Log, wanted: Next) -> bool:
     return log.spent_ns + needed + log.question.cooldown_ns <= budget
 
 
-def _one(log: Log, wanted: Next, aim: Aim) -> ProbePart | None:
+def _one(log: Log, wanted: Next, aim: Aim, live: Series) -> ProbePart | None:
     """One probe, or None if the user stopped it. Raises HarnessFault for what is our side's."""
     question, run = log.question, probe.folder_of(wanted)
     length_ns, began_ns = question.length_ns(wanted.length), time.monotonic_ns()
-    sealed = probe.made_before(log.out, run)
-    fault: HarnessFault | None = None
-    if sealed is None:
-        prepared = aim(question.prepared(wanted.load, wanted.length, wanted.seed, log.out / run))
-        watcher = Hopeless(question.promises.objectives, question.promises.confidence, probe.among(question.promises))
+    if (sealed := made_before(log.out, run)) is not None:
+        return _judged(question, sealed, wanted, run, None, began_ns)
+    prepared = aim(question.prepared(wanted.load, wanted.length, wanted.seed, log.out / run))
+    watcher = Hopeless(question.promises.objectives, question.promises.confidence, probe.among(question.promises))
+    with live.watching(prepared) as onlookers:
         try:
-            done = carry_out(prepared, label=f"[{wanted.number}] {_load(question, wanted.load)}: ", watchers=(watcher,))
+            label = f"[{wanted.number}] {_load(question, wanted.load)}: "
+            done = carry_out(prepared, label=label, watchers=(watcher, *onlookers))
         except HarnessFault as raised:
             if raised.code == ExitCode.INTERRUPTED:
                 return None
             if raised.code != ExitCode.UNREACHABLE:
                 raise
             return probe.unreachable(wanted, length_ns, run, raised.errors, time.monotonic_ns() - began_ns)
-        if done.interrupted:
-            return None
-        sealed = done.sealed
+        return None if done.interrupted else _judged(question, done.sealed, wanted, run, prepared, began_ns)
+
+
+def _judged(
+    question: Question, sealed: Sealed, wanted: Next, run: str, prepared: Prepared | None, began_ns: int
+) -> ProbePart:
+    """What a probe says. ``prepared``: it ended just now, so the endpoint is asked whether it is still there."""
+    fault = None if prepared is None else still_there(prepared)
+    if prepared is not None and fault is not None:  # it may only be busy with what was given up
+        time.sleep(max(question.cooldown_ns, _AGAIN_NS) / 1e9)
         fault = still_there(prepared)
-        if fault is not None:  # it may only be busy with what was given up
-            time.sleep(max(question.cooldown_ns, _AGAIN_NS) / 1e9)
-            fault = still_there(prepared)
     took_ns = time.monotonic_ns() - began_ns
-    part = probe.judged(sealed, question.promises, wanted, length_ns, run, took_ns)
+    part = probe.judged(sealed, question.promises, wanted, question.length_ns(wanted.length), run, took_ns)
     if fault is not None:  # it is gone: that it failed at this load would be a guess
         reasons = ["it answered before this probe and accepts no connection after it", *fault.errors]
         part = part.model_copy(update={"outcome": "UNREACHABLE", "reasons": reasons})

@@ -19,6 +19,8 @@ from harness.comparison.interleave import Interleaving, Slot
 from harness.comparison.output import Output, formats_of, say, say_drawn, write
 from harness.comparison.rounds import Contest, carry_out_all, check
 from harness.comparison.session import default_out
+from harness.dashboard.place import where
+from harness.dashboard.series import Series
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.job import find_scenario, one_on_stdout
@@ -58,6 +60,7 @@ class Wanted:
     again: bool = False
     all_points: bool = False
     as_json: bool = False
+    live: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def plan(wanted: Wanted, *, every_point: bool) -> Checked:
     if errors:
         raise HarnessFault(errors)
     arms = tuple(_with_options(arm, flags.get("options") or {}) for arm in arms)
-    contest = Contest(wanted.scenario, first, wanted.asked, arms, repeats, cooldown_ns, levels)
+    contest = Contest(wanted.scenario, first, wanted.asked, arms, repeats, cooldown_ns, levels, whole="sweep")
     if every_point:
         check(contest)
     places = places_of(grid, scenario.name, [level.label for level in levels], [arm.name for arm in arms])
@@ -189,6 +192,11 @@ def sweep(wanted: Wanted) -> int:
         errors.append("--vary: --again takes the grid that --out holds. Leave one of them out")
     if wanted.again:
         errors += read_promises(wanted.asked)[1]
+    place = None
+    try:
+        place = where(wanted.live)
+    except HarnessFault as fault:
+        errors += fault.errors
     if errors:
         raise HarnessFault(errors)
     if wanted.again and wanted.out is not None:
@@ -197,7 +205,8 @@ def sweep(wanted: Wanted) -> int:
     found = plan(wanted, every_point=False)
     out = wanted.out or default_out("sweep")
     print(f"{found.places.name}: {_size(found)}", file=sys.stderr, flush=True)
-    ran = carry_out_all(found.contest, out, resume=wanted.resume, skip=_watch(found.places, out, wanted.all_points))
+    skip = _watch(found.places, out, wanted.all_points)
+    ran = carry_out_all(found.contest, out, resume=wanted.resume, skip=skip, live=Series(place))
     # Runs of an earlier attempt may have been judged by other objectives: one document, one set of them.
     report = read(found.places, out, wanted.asked if wanted.resume else None)
     if ran.interrupted:

@@ -58,4 +58,8 @@ ProtocolOption = Annotated[
     typer.Option("--option", metavar="K=V", help="A protocol option (V is YAML; a.b reaches inside). Repeatable."),
 ]
 CaFile = Annotated[str | None, typer.Option(metavar="PATH", help="Extra certificate authorities (PEM).")]
+Live = Annotated[
+    str | None,
+    typer.Option(metavar="[HOST:]PORT", help="Serve a page of charts while a run goes on (0: a free port)."),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")]

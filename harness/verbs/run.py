@@ -159,7 +159,7 @@ def fleet(
 
 
 class Command(TyperCommand):
-    """``--locust-master`` and ``--locust-web`` with or without their address, which the parser itself does not know.
+    """``--live``, ``--locust-master`` and ``--locust-web`` with or without their address, which the parser itself does not know.
 
     Without ``=``, the next word is the address only if it ends in a port: no scenario's name does.
     """
@@ -170,7 +170,7 @@ class Command(TyperCommand):
 
 
 def addressed(words: Sequence[str]) -> list[str]:
-    """The words of a command line with ``--locust-master``'s and ``--locust-web``'s address joined to them."""
+    """The words of a command line with the addresses of those three joined to them."""
     defaults = {"--locust-master": "*:5557", "--locust-web": "127.0.0.1:8089", "--live": "0"}
     found: list[str] = []
     left = list(words)

@@ -58,6 +58,7 @@ def search(
     option: of_target.ProtocolOption = None,
     ca_file: of_target.CaFile = None,
     insecure: of_target.Insecure = False,
+    live: of_target.Live = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the probes and the result.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what --out holds; finished probes are not repeated.")
@@ -84,7 +85,7 @@ def search(
     asked = Asked(slo or [], goodput, preset or [], confidence)
     texts = Texts(over, start, lowest, highest, resolution, probe, longest, cooldown, budget, gpus, not no_confirm)
     given = {key: value for key, value in load.items() if value is not None}
-    code = search_and_say(scenario, given, asked, texts, out, format or [], resume=resume, as_json=json_)
+    code = search_and_say(scenario, given, asked, texts, out, format or [], resume=resume, as_json=json_, live=live)
     raise typer.Exit(code)
 
 

@@ -61,6 +61,7 @@ def sweep(
     check: Annotated[
         bool, typer.Option("--check", help="Say what would run, and how long it takes. Sends nothing.")
     ] = False,
+    live: shared.Live = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the result.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")
@@ -87,7 +88,19 @@ def sweep(
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence)
     wanted = session.Wanted(
-        scenario, vary or [], load, asked, repeats, cooldown, out, format or [], resume, again, all_points, json_
+        scenario,
+        vary or [],
+        load,
+        asked,
+        repeats,
+        cooldown,
+        out,
+        format or [],
+        resume,
+        again,
+        all_points,
+        json_,
+        live,
     )
     if check:
         session.say_grid(wanted)

@@ -30,9 +30,12 @@ def content(report: ColdstartReport) -> dict[str, Any]:
         "report": report,
         "headline": say.headline(report),
         "certainty": say.certainty(report),
-        "tone": {"MEASURED": "ranked", "UNREACHABLE": "fail", "INTERRUPTED": "inconclusive"}.get(
-            report.outcome, report.outcome.lower()
-        ),
+        "tone": {
+            "MEASURED": "ranked",
+            "UNREACHABLE": "fail",
+            "INTERRUPTED": "inconclusive",
+            "STOPPED": "inconclusive",
+        }.get(report.outcome, report.outcome.lower()),
         "meta": [
             f"{units.many(sum(part.complete for part in report.repeats), 'complete start')} of {report.wanted} asked for",
             report.url,

@@ -29,7 +29,8 @@ QUANTITIES: Mapping[str, str] = MappingProxyType(
         "excess": "what the requests before took more than that, in sum",
     }
 )
-Outcome = Literal["MEASURED", "PASS", "FAIL", "INVALID", "INTERRUPTED", "UNREACHABLE"]
+#: STOPPED: something other than the server ended it (--between failed, or something still answered after a stop).
+Outcome = Literal["MEASURED", "PASS", "FAIL", "INVALID", "INTERRUPTED", "UNREACHABLE", "STOPPED"]
 
 
 class RepeatPart(BaseModel, frozen=True, extra="forbid"):

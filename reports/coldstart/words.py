@@ -8,7 +8,7 @@ from reports import units
 from reports.coldstart.parts import ColdstartReport, RepeatPart, SpreadPart
 
 SYMBOLS = MappingProxyType(
-    {"MEASURED": "●", "PASS": "✓", "FAIL": "✗", "INVALID": "⊘", "INTERRUPTED": "?", "UNREACHABLE": "✗"}
+    {"MEASURED": "●", "PASS": "✓", "FAIL": "✗", "INVALID": "⊘", "INTERRUPTED": "?", "UNREACHABLE": "✗", "STOPPED": "?"}
 )
 TITLES = MappingProxyType(
     {

@@ -20,6 +20,8 @@ AnswerOutcome = Literal["FOUND", "NONE", "OPEN", "INCONCLUSIVE", "INVALID", "UNR
 
 #: Finer than this no run of any length decides.
 FINEST = 1e-4
+#: Most times the shortest probe that the longest may last.
+MOST_LENGTH = 10_000
 _MASK = 2**64 - 1
 
 
@@ -63,9 +65,9 @@ class Settings:
             found.append("a concurrency is a whole number of requests: give whole numbers")
         if not FINEST <= self.resolution <= 1:
             found.append(f"resolution {self.resolution:g}: give a share between {FINEST:g} and 1, such as 0.02 for 2 %")
-        if not 1 <= self.longest <= 10_000:
+        if not 1 <= self.longest <= MOST_LENGTH:
             found.append(
-                f"longest {self.longest:g}: give how many times the shortest probe the longest may last, 1 to 10000"
+                f"longest {self.longest:g}: give how many times the shortest probe the longest may last, 1 to {MOST_LENGTH}"
             )
         if not 1.1 <= self.growth <= 10:
             found.append(f"growth {self.growth:g}: give a factor from 1.1 to 10")

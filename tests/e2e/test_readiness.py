@@ -8,13 +8,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from harness import readiness
 from harness.client import Target
 from harness.errors import HarnessFault
 from harness.readiness import Ready, wait_ready
@@ -92,10 +94,39 @@ def test_a_named_route_is_the_only_one_and_must_say_yes(tmp_path: Path) -> None:
     assert plimsoll("readiness", url, "--path", "ping", cwd=tmp_path).returncode == 2
 
 
+def test_an_answer_that_comes_byte_by_byte_is_none_and_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "_ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        over = threading.Event()
+
+        def drip() -> None:
+            with listening.accept()[0]:  # the connection that only looks whether the port is open
+                pass
+            with listening.accept()[0] as guest:
+                for byte in b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1000:
+                    with suppress(OSError):
+                        guest.send(bytes([byte]))
+                    if over.wait(0.05):
+                        return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(HarnessFault, match=r"/health says nothing within 0\.2 s"):
+                wait(f"http://127.0.0.1:{listening.getsockname()[1]}", 0.1)
+        finally:
+            over.set()
+            thread.join()
+        assert time.monotonic() - began < 5
+
+
 def test_the_bundled_server_is_ready_only_with_its_models() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    command = [sys.executable, "-m", "reference_server", "--http-port", str(port), "--fault", "slow_start=warm_up:1s"]
+    command = [
+        sys.executable, "-m", "reference_server", "--http-port", str(port), "--model", "scripted", "--fault", "slow_start=warm_up:1s",
+    ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             ready = wait(f"http://127.0.0.1:{port}", 30.0)

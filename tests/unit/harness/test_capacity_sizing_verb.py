@@ -93,6 +93,26 @@ def test_a_run_that_is_gone_is_named_and_costs_only_itself(tmp_path: Path) -> No
     assert len(found["loads"]) == 4
 
 
+def test_a_capacity_that_no_fresh_run_confirmed_is_told_to_be_one(tmp_path: Path) -> None:
+    confirmed = search(tmp_path / "s")
+    assert not [text for text in capacity(confirmed)["warnings"] if "picked for passing" in text]
+    document = json.loads((confirmed / "search.json").read_text())
+    for change in ({"answer": None, "outcome": "INTERRUPTED", "reasons": []}, {"answer": {**document["answer"], "confirmed": False}}):
+        (confirmed / "search.json").write_text(json.dumps(document | change))
+        assert [text for text in capacity(confirmed)["warnings"] if "picked for passing" in text]
+
+
+def test_tokens_of_failed_requests_are_paid_for_and_not_delivered() -> None:
+    due, done = md1(50, 100, seed=1)
+    half = rows(due, done).columns | {"status": np.where(np.arange(100) % 2, Status.HTTP, Status.OK)}
+    assert _brings(from_columns(100, **half), None).output_tokens == pytest.approx(10)
+
+
+def test_numbers_beyond_all_sense_are_a_complaint_and_no_traceback(tmp_path: Path) -> None:
+    said = refused(search(tmp_path / "s"), "--target-rate", "1e300", "--price", "1e300", "--growth", "1e9")
+    assert [text.split()[0] for text in said] == ["--growth", "--target-rate", "--price"]
+
+
 def test_growth_is_exact(tmp_path: Path) -> None:
     assert plan.Asked(1000, "7/10", "17/20", growth=0.1).peak_per_s == 1100
     assert capacity(search(tmp_path / "s"), "--growth", "10%")["target_per_s"] == 1100

@@ -84,7 +84,10 @@ def test_what_was_cut_short_is_shown_and_counts_nowhere() -> None:
     assert {part["n"] for part in found["spreads"]} == {1}
     assert found["goals"][0]["of"] == 1
     dead = HarnessFault("it died", ExitCode.UNREACHABLE)
-    assert document(Ran((cut,), interrupted=False, fault=dead))["exit_code"] == 5
+    ended = document(Ran((cut,), interrupted=False, fault=dead))
+    assert (ended["outcome"], ended["exit_code"]) == ("UNREACHABLE", 5)
+    ours = document(Ran((repeat(1),), interrupted=False, fault=HarnessFault("--between: ended with exit code 1")))
+    assert (ours["outcome"], ours["exit_code"]) == ("STOPPED", 2)
 
 
 def test_a_first_start_unlike_the_others_is_told_and_so_is_a_server_that_had_to_be_killed() -> None:
@@ -158,6 +161,31 @@ def test_a_credential_in_the_command_is_written_nowhere() -> None:
     assert "sekrit-42" not in shown
     assert "--port 8000" in shown
     assert "CUDA_VISIBLE_DEVICES=0" in shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker run -e HF_TOKEN=sekrit-42 image",
+        "docker run -e 'HF_TOKEN=sekrit-42' image",
+        'docker run --env="HF_TOKEN=sekrit-42" image',
+        "curl -H 'Authorization: Bearer sekrit-42' host && serve",
+        'curl -H "X-Api-Key: sekrit-42" host && serve',
+        "fetch https://me:sekrit-42@host/model && serve",
+        "export PASSWORD='sekrit-42 and more'; serve",
+    ],
+)
+def test_a_credential_is_masked_however_a_shell_is_given_it(command: str) -> None:
+    shown = asked.public_command(command)
+    assert "sekrit-42" not in shown
+    assert "[redacted]" in shown
+    assert "sekrit-42" not in json.dumps(document(Ran((), interrupted=True), start=command, between=command))
+
+
+def test_the_name_of_a_variable_is_no_secret() -> None:
+    assert (
+        asked.public_command('docker run -e HF_TOKEN="$MY_TOKEN" image') == 'docker run -e HF_TOKEN="$MY_TOKEN" image'
+    )
 
 
 def test_a_long_curve_is_thinned_where_little_happens_and_its_beginning_never() -> None:

@@ -30,7 +30,7 @@ class Runs:
         self.made: list[tuple[str, int, list[str]]] = []
         self.deeds: dict[int, Deed] = {}
 
-    def __call__(self, prepared: Prepared, label: str = "") -> Outcome:
+    def __call__(self, prepared: Prepared, label: str = "", watchers: object = ()) -> Outcome:
         job = prepared.job
         self.made.append((job.directory.path.name, job.scenario.seed, list(job.command)))
         return self.deeds.get(len(self.made), sealed)(prepared)

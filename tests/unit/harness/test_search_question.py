@@ -110,7 +110,25 @@ def test_a_scenario_that_would_end_the_longest_probe_early_is_refused(tmp_path: 
 
 def test_a_duration_for_the_longest_probe_is_a_multiple_of_the_shortest() -> None:
     assert asked("p50(ttft) <= 1s", probe="20s", longest="1m").settings.longest == 3.0
-    assert asked("p50(ttft) <= 1s", probe="20s", longest="5s").settings.longest == 1.0
+    assert "--longest 5s: give 1 to 10000 times --probe (20s)" in complaints("p50(ttft) <= 1s", longest="5s")
+
+
+@pytest.mark.parametrize("longest", ["nanx", "infx", "1e300x", "0x", "-2x", "99999h"])
+def test_a_longest_probe_that_is_no_number_of_times_is_a_complaint_and_no_traceback(longest: str) -> None:
+    assert f"--longest {longest}" in complaints("p50(ttft) <= 1s", longest=longest)
+
+
+@pytest.mark.parametrize("resolution", ["nan", "inf%", "0", "-2%", "101%"])
+def test_a_resolution_that_is_no_share_is_a_complaint(resolution: str) -> None:
+    assert f"--resolution {resolution}" in complaints("p50(ttft) <= 1s", resolution=resolution)
+
+
+def test_loads_that_are_none_are_told_by_their_own_flag_whatever_else_is_wrong() -> None:
+    said = complaints("p99(zz) <= 3ms", over="users", start=float("nan"), lowest=-3.0, highest=1e30, resolution="0%")
+    for part in ("zz", "--over users", "--start nan", "--lowest -3", "--highest 1e+30", "--resolution 0%"):
+        assert part in said
+    assert "--start 1e+30: give a rate above 0" in complaints("p50(ttft) <= 1s", start=1e30)
+    assert "--start 100: lies above --highest 50" in complaints("p50(ttft) <= 1s", start=100.0, highest=50.0)
 
 
 def test_objectives_of_the_scenario_are_searched_for_where_no_flag_names_any(tmp_path: Path) -> None:

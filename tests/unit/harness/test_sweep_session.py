@@ -32,11 +32,11 @@ class Endpoint:
         self.made: list[str] = []
         self.stop_at = 10**9
 
-    def __call__(self, prepared: Prepared, label: str = "") -> Outcome:
+    def __call__(self, prepared: Prepared, label: str = "", watchers: object = ()) -> Outcome:
         if len(self.made) + 1 >= self.stop_at:
             raise HarnessFault("interrupted before the first query", ExitCode.INTERRUPTED)
         path, scenario = prepared.job.directory.path, prepared.job.scenario
-        load = float(scenario.params.concurrency)
+        load = float(scenario.params.model_dump()["concurrency"])
         self.made.append(path.name)
         shutil.rmtree(path)
         made = open_sealed(sealed_run(path, load, failed=35 if load > self.most else 0, seed=scenario.seed))

@@ -128,7 +128,8 @@ def test_without_an_objective_the_carried_load_is_told_and_no_line() -> None:
 
 
 def test_along_a_setting_that_is_no_load_nothing_is_called_a_knee() -> None:
-    places = tuple(Place({"server.slots": n}, n, (seen(60, judged),)) for n, judged in ((1.0, "FAIL"), (2.0, "PASS")))
+    judged = (seen(60, "FAIL"), seen(60, "PASS"))
+    places = tuple(Place({"server.slots": n}, n, (one,)) for n, one in zip((1.0, 2.0), judged, strict=True))
     made = build(About("q", {"server.slots": [1, 2]}, "server.slots", True, ["o"]), [Course({}, places)])
     (series,) = made.series
     assert (series.knee, series.line, series.bend, series.saturated_at) == (None, None, None, None)
