@@ -37,7 +37,7 @@ from harness.speech.options import stated_normaliser
 from harness.watcher import Beginning, Watcher
 from harness.workforce import Member, Workforce
 from scenarios import cancellation
-from scenarios.plan import Plan
+from scenarios.plan import Dealing, Plan
 from scenarios.reference import Expected, references
 from scenarios.spec import Scenario
 from slo.loadgen import QUANTILES
@@ -161,9 +161,11 @@ class Coordinator:
         plan = scenario.build(n_samples)
         workforce = self._workforce
         shards = await workforce.gather(plan, scenario.workers, self._notice)
+        await self._look_around(target)
         run_id = secrets.token_hex(5)
         folder = job.directory.segments
-        specs = [worker_spec(scenario, target, run_id, folder, index, shards) for index in range(shards)]
+        share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)
+        specs = [share(index) for index in range(shards)]
         with job.directory.worker_log.open("wb") as log:
             await workforce.start(specs, log, self._on_status)
             self._t0_ns = time.monotonic_ns() + workforce.lead_ns + scenario.warmup_ns
@@ -193,7 +195,21 @@ class Coordinator:
         if scenario.mode == "accuracy":
             self._gather_outputs(plan, run_id, references(source, scenario.reference))
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
-        return seal(job.directory, manifest, job.public, plan, workforce.members, self._facts(plan, shards), chosen)
+        facts = self._facts(plan, shards)
+        return seal(job.directory, manifest, job.public, plan, workforce.members, facts, chosen, workforce.dealing)
+
+    async def _look_around(self, target: Target) -> None:
+        """An agent on another host has another 127.0.0.1. Raises HarnessFault where the bundled server is on ours."""
+        far = elsewhere(self._workforce.facts(), manifest_file.host_facts()["hostname"])
+        if far and self._job.bundled is not None:
+            await self._workforce.kill()
+            raise HarnessFault(
+                f"the bundled server listens on 127.0.0.1 of this host only, and there are agents elsewhere: {', '.join(far)}. Nothing was "
+                "sent. Start `plimsoll serve --host` with an address that they reach, and name it with --url"
+            )
+        if far and loopback(target.url):
+            url = manifest_file.public_url(target.url)
+            self._notice(f"warning: target.url is {url}, and each agent asks that of its own host: {', '.join(far)}")
 
     def _gather_outputs(self, plan: Plan, run_id: str, expected: Sequence[Expected] | None) -> None:
         job = self._job
@@ -235,11 +251,7 @@ class Coordinator:
         members = self._workforce.members
         done = [member.done for member in members if member.done is not None]
         faults = [*_deaths(members), *self._workforce.faults(), *(text for report in done for text in report["faults"])]
-        exhausted: Counter[str] = Counter()
-        for report in done:
-            exhausted.update(report["client"].get("exhausted", {}))
-        opened = sum(int(report["client"].get("connections_opened", 0)) for report in done)
-        faults += limits.exhaustion(exhausted, opened, (time.monotonic_ns() - self._t0_ns) / 1e9, limits.read())
+        faults += _exhausted(members, self._workforce.facts(), (time.monotonic_ns() - self._t0_ns) / 1e9)
         stop, frame = plan.stop, self._job.scenario.frame
         return GeneratorFacts(
             open_loop=plan.open_loop,
@@ -263,7 +275,7 @@ class Coordinator:
 
 
 def worker_spec(
-    scenario: Scenario, target: Target, run_id: str, segments: Path, index: int, shards: int
+    scenario: Scenario, target: Target, run_id: str, segments: Path, index: int, shards: int, dealing: Dealing
 ) -> dict[str, Any]:
     """What one worker is told (``harness/worker.py``): shard ``index`` of ``shards``, and where its segments go. May hold secrets."""
     return {
@@ -274,6 +286,7 @@ def worker_spec(
         "run_id": run_id,
         "shard": index,
         "shards": shards,
+        "dealing": dealing,
         "segments": str(segments),
         "drain_ns": scenario.drain_ns,
         "max_outstanding": max(1, target.max_outstanding // shards),
@@ -289,10 +302,46 @@ def _deaths(members: Sequence[Member]) -> list[str]:
     return [f"worker{'s' * (len(who) > 1)} {', '.join(who)} {death}" for death, who in died.items()]
 
 
+def _exhausted(members: Sequence[Member], facts: Mapping[str, Any], seconds: float) -> list[str]:
+    """What the hosts ran out of. Of agents' hosts without the arithmetic: their limits are not ours, and each has some of the workers."""
+    parts = [(f" (agent {agent['name']})", agent["shards"]) for agent in facts.get("agents", ())]
+    found = []
+    for whose, shards in parts or [("", range(len(members)))]:
+        reports = [report for shard in shards if (report := members[shard].done) is not None]
+        failed: Counter[str] = Counter()
+        for report in reports:
+            failed.update(report["client"].get("exhausted", {}))
+        if parts:
+            found += [
+                f"{count} connections failed on their host{whose}, not at the endpoint: {text}"
+                for text, count in failed.items()
+            ]
+        else:
+            opened = sum(int(report["client"].get("connections_opened", 0)) for report in reports)
+            found += limits.exhaustion(failed, opened, seconds, limits.read())
+    return found
+
+
+def loopback(url: str) -> bool:
+    """Its server is on the host that asks."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def elsewhere(facts: Mapping[str, Any], hostname: str) -> list[str]:
+    """The agents that are on another host than ``hostname``."""
+    return [
+        f"{agent['name']} ({agent['host']['hostname']})"
+        for agent in facts.get("agents", ())
+        if agent["host"].get("hostname") != hostname
+    ]
+
+
 def _clocks(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Of agents on other hosts: how many there are, and how well the worst clock is known."""
-    errors = [agent["clock"]["error_ns"] for agent in facts.get("agents", ()) if "clock" in agent]
-    return {"agents": len(facts.get("agents", ())), "clock_error_ns": max(errors, default=0)}
+    """Of agents on other hosts: how many had a part, and how well the worst clock of them is known."""
+    took_part = [agent for agent in facts.get("agents", ()) if agent["shards"]]
+    errors = [agent["clock"]["error_ns"] for agent in took_part if "clock" in agent]
+    return {"agents": len(took_part), "clock_error_ns": max(errors, default=0)}
 
 
 def _vitals(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.segments import load_segment
 from harness.workforce import Member, OnStatus, unready
-from scenarios.plan import Plan
+from scenarios.plan import Dealing, Plan
 
 #: Time for "go" to reach every worker.
 LEAD_NS = 150_000_000
@@ -36,6 +36,11 @@ class Crew:
         self._on_status: OnStatus = lambda member, message: None
         self._readers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
+
+    @property
+    def dealing(self) -> Dealing:
+        """They share a clock: each has its turn."""
+        return "turns"
 
     @property
     def lead_ns(self) -> int:
@@ -120,7 +125,7 @@ class Crew:
 
     async def finished(self) -> None:
         """Wait until every worker is done or dead; one that says nothing for a long time is dead."""
-        while True:
+        while self._readers:  # none: an agent of a closed loop with fewer slots than workers
             _, waiting = await asyncio.wait(self._readers, timeout=SILENCE_S / 10)
             if not waiting:
                 break

@@ -21,7 +21,7 @@ import yaml
 from harness.errors import HarnessFault
 from harness.segments import read_segments
 from harness.workforce import Member
-from scenarios.plan import Plan
+from scenarios.plan import Dealing, Plan
 from slo import cancelled, tables
 from slo import records as rec
 from slo.queries import with_deadline
@@ -87,10 +87,11 @@ def seal(
     members: Sequence[Member],
     facts: GeneratorFacts,
     chosen: Callable[[IntArray], BoolArray] | None = None,
+    dealing: Dealing = "turns",
 ) -> Sealed:
     """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where.
 
-    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose.
+    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got theirs.
     """
     folders = [directory.segments]
     for member in members:
@@ -98,11 +99,10 @@ def seal(
     parts, unreadable = read_segments(folders)
     parts += [records for member in members for records in member.segments]
     measured = rec.concat(parts)
-    missing = _missing(plan, members, measured, int(manifest["t0_monotonic_ns"]))
+    missing = _missing(plan, members, measured, int(manifest["t0_monotonic_ns"]), dealing)
     facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
     records = rec.concat([measured, missing]) if len(missing) else measured
-    order = np.lexsort((records["sample_ix"], records["query_id"], -records["phase"]))
-    records = records.select(order)
+    records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
     n_queries = len(np.unique(records["query_id"][records["phase"] == 0]))
     facts = replace(
         facts,
@@ -142,7 +142,7 @@ def _lost_in_closed_loop(plan: Plan, members: Sequence[Member], measured: Record
     return notes
 
 
-def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: int) -> Records:
+def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: int, dealing: Dealing) -> Records:
     """Rows for planned samples that no worker recorded.
 
     UNFINISHED where a worker that died had come to their due time, so that it may have sent them; UNSENT otherwise.
@@ -156,8 +156,7 @@ def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: in
     left = ~np.isin(query * width + plan.sample_ix, seen)
     n = int(left.sum())
     dead = np.array([member.done is None for member in members], dtype=bool)
-    shards = len(members)
-    owner = (query if plan.n_queries > 1 else np.arange(len(query)))[left] % shards
+    owner = plan.owners(max(1, len(members)), dealing)[left]
     due = np.repeat(plan.due_ns, np.diff(plan.offsets))[left]
     until = np.array([(member.died_ns or t0_ns) - t0_ns for member in members])
     lost = dead[owner] & (due <= until[owner])

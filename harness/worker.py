@@ -81,9 +81,11 @@ class Worker:
         n = len(source)
         plan = scenario.build(n)
         warmup = scenario.build_warmup(n)
-        shards = int(self._spec["shards"])
-        mine = plan.shard(self._index, shards)
-        before = warmup.shard(self._index, shards) if warmup is not None and self._warms_up(warmup, shards) else None
+        shards, dealing = int(self._spec["shards"]), self._spec["dealing"]
+        mine = plan.shard(self._index, shards, dealing)
+        before = None
+        if warmup is not None and self._warms_up(warmup, shards):
+            before = warmup.shard(self._index, shards, dealing)
         needed: set[int] = set(np.unique(mine.payload_ix).tolist())
         if before is not None:
             needed |= set(np.unique(before.payload_ix).tolist())

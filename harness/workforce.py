@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from scenarios.plan import Plan
+from scenarios.plan import Dealing, Plan
 from slo.records import Records
 
 
@@ -43,6 +43,11 @@ class Workforce(Protocol):
     @property
     def members(self) -> Sequence[Member]:
         """In the order of their shards."""
+        ...
+
+    @property
+    def dealing(self) -> Dealing:
+        """How the plan's queries are dealt to the members."""
         ...
 
     @property

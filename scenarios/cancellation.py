@@ -23,11 +23,8 @@ from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
 from scenarios.durations import Duration
 from scenarios.plan import IntArray, Plan
-from scenarios.seeds import child
+from scenarios.seeds import child, mixed
 from scenarios.strict import STRICT
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class UniformDelay(BaseModel):
@@ -119,9 +116,5 @@ def chosen(section: CancelSection | None, seed: int, plan: Plan, query_ids: IntA
 
 
 def _uniforms(key: int, ids: IntArray) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for each id: the finaliser of SplitMix64 (Steele, Lea and Flood 2014) over a counter."""
-    z = np.uint64(key) + (ids.astype(np.uint64) + np.uint64(1)) * _GOLDEN
-    for shift, factor in _MIX:
-        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
-    z ^= z >> np.uint64(31)
-    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    """A number in [0, 1) for each id."""
+    return (mixed(key, ids) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from scenarios.seeds import mixed
+
 IntArray = npt.NDArray[np.int64]
+
+#: How an open loop's queries are dealt. ``turns``: query j to shard ``j % n``, which evens the load out, for processes that share a clock.
+#: ``lots``: by a fixed mix of j, for hosts that don't: a part of a Poisson plan drawn by lot is Poisson by itself, and Poisson parts add
+#: up to Poisson however their clocks are shifted; every n-th query is nearly even, and shifted parts add up to too even a load.
+Dealing = Literal["turns", "lots"]
 
 _ARRAYS = ("due_ns", "query_id", "offsets", "sample_ix", "payload_ix", "after")
 
@@ -94,12 +102,11 @@ class Plan:
         """Samples in the list."""
         return int(self.offsets[-1])
 
-    def shard(self, i: int, n: int) -> Plan:
+    def shard(self, i: int, n: int, dealing: Dealing = "turns") -> Plan:
         """Part ``i`` of ``n``; the parts together are this plan, each query or sample in exactly one of them.
 
-        Open loop: query j goes to shard ``j % n`` (a query that waits for another goes where that one goes);
-        a plan of one query deals its samples instead. Closed loop: every shard keeps all rows, issues every
-        n-th id and gets its share of the slots and of the stop counts.
+        Open loop: as ``owners`` says. Closed loop, whatever the ``dealing``: every shard keeps all rows, issues
+        every n-th id and gets its share of the slots and of the stop counts.
         Raises ``ValueError`` for a shard that cannot be, or more shards than slots.
         """
         if n < 1 or not 0 <= i < n:
@@ -114,9 +121,25 @@ class Plan:
             )
         if self.cyclic:
             return self._shard_closed(i, n, slots)
+        mine = self.owners(n, dealing) == i
         if self.n_queries == 1:
-            return self._shard_samples(i, n, slots)
-        return self._select(np.flatnonzero(_shard_key(self) % n == i), slots)
+            return self._shard_samples(mine, slots)
+        return self._select(np.flatnonzero(mine if len(mine) == self.n_queries else mine[self.offsets[:-1]]), slots)
+
+    def owners(self, n: int, dealing: Dealing = "turns") -> IntArray:
+        """int64[m], of each sample of an open loop: which of ``n`` shards sends it.
+
+        A query goes whole, and one that waits for another goes where that one goes; a plan of one query has its samples dealt in
+        turns. The shard by ``lots`` is output number ``query_id`` of SplitMix64 started at 0, modulo n.
+        Raises ``ValueError`` for a closed loop, whose ids nobody knows beforehand.
+        """
+        if self.cyclic:
+            raise ValueError("a closed loop has no list of queries to be dealt.")
+        if self.n_queries == 1:
+            return np.arange(self.n_samples) % n
+        first = _first_of_session(self)
+        rows = first % n if dealing == "turns" else (mixed(0, self.query_id[first]) % np.uint64(n)).astype(np.int64)
+        return rows if self.n_samples == self.n_queries else np.repeat(rows, np.diff(self.offsets))
 
     def fingerprint(self) -> str:
         """SHA-256 in hex over every field; equal plans have equal fingerprints on any machine."""
@@ -145,9 +168,8 @@ class Plan:
             id_step=self.id_step * n,
         )
 
-    def _shard_samples(self, i: int, n: int, slots: int | None) -> Plan:
-        mine = slice(i, None, n)
-        count = len(self.sample_ix[mine])
+    def _shard_samples(self, mine: npt.NDArray[np.bool_], slots: int | None) -> Plan:
+        count = int(mine.sum())
         rows = slice(0, 1 if count else 0)  # a query without samples is no query
         return replace(
             self,
@@ -182,8 +204,8 @@ def _share(count: int, i: int, n: int) -> int:
     return (count - i + n - 1) // n if count > i else 0
 
 
-def _shard_key(plan: Plan) -> IntArray:
-    """Row number that decides the shard: its own, or that of the query it (in the end) waits for."""
+def _first_of_session(plan: Plan) -> IntArray:
+    """The row that decides a row's shard: itself, or that of the query it (in the end) waits for."""
     key = np.arange(plan.n_queries)
     waits = plan.after >= 0
     if not waits.any():

@@ -39,3 +39,14 @@ def stream(seed: int) -> np.random.PCG64:
 def uniforms(bits: np.random.PCG64, n: int) -> npt.NDArray[np.float64]:
     """The next ``n`` numbers of the stream as multiples of 2^-53 in [0, 1)."""
     return (bits.random_raw(n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def mixed(key: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """uint64[n]: for each number k >= 0 output k (from 0) of SplitMix64 (Steele, Lea and Flood 2014) started at ``key``.
+
+    A number of its own for each k, whatever is asked beside it and on whatever machine.
+    """
+    z = np.uint64(key) + (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(z ^ (z >> np.uint64(31)))

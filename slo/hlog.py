@@ -8,7 +8,7 @@ start time, floor-divides the maximum and writes no tag. Nothing here measures o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -44,15 +44,18 @@ def write(log: Log, unit_ratio: float = 1e6) -> str:
 
     Raises ValueError for a tag with a comma or white space, or an interval before the start.
     """
-    started = datetime.fromtimestamp(log.start_epoch_s, UTC).isoformat(sep=" ", timespec="milliseconds")
-    lines = [
-        "#[Histogram log format version 1.3]",
-        f"#[StartTime: {log.start_epoch_s:.3f} (seconds since epoch), {started}]",
-        f"#[BaseTime: {log.start_epoch_s:.3f} (seconds since epoch)]",
-        _LEGEND,
-    ]
-    lines += [_line(interval, unit_ratio) for interval in log.intervals]
-    return "\n".join(lines) + "\n"
+    return "".join(lines(log.start_epoch_s, log.intervals, unit_ratio))
+
+
+def lines(start_epoch_s: float, intervals: Iterable[Interval], unit_ratio: float = 1e6) -> Iterator[str]:
+    """What ``write`` writes, a line at a time: a long run's counts need not all be in memory at once."""
+    started = datetime.fromtimestamp(start_epoch_s, UTC).isoformat(sep=" ", timespec="milliseconds")
+    yield "#[Histogram log format version 1.3]\n"
+    yield f"#[StartTime: {start_epoch_s:.3f} (seconds since epoch), {started}]\n"
+    yield f"#[BaseTime: {start_epoch_s:.3f} (seconds since epoch)]\n"
+    yield _LEGEND + "\n"
+    for interval in intervals:
+        yield _line(interval, unit_ratio) + "\n"
 
 
 def _line(interval: Interval, unit_ratio: float) -> str:

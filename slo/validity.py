@@ -28,9 +28,6 @@ __all__ = ["Check", "GeneratorFacts", "Lag", "LagLimits", "Validity", "assess", 
 WAITED_SHARE = 0.01
 #: Agents' clocks must be known better than this: by so much their parts of the schedule may lie beside each other.
 CLOCK_LIMIT_NS = 5_000_000
-#: Beyond this share of the time between two queries of one agent, errors of the clocks may even the arrivals out. Superposed shards of a
-#: Poisson plan had an index of dispersion of 0.98 at 5 % of it, 0.85 at 10 % and 0.5 at 100 % (simulated, docs/scale.md).
-CLOCK_SHARE = 0.1
 _NO_CHUNKS = Merged(0, 0, None)
 
 
@@ -155,26 +152,15 @@ def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
 
 
 def _clocks(facts: GeneratorFacts) -> list[Check]:
-    """Of a distributed run: every agent began when the others did."""
+    """Of a distributed run: every agent began when the others did. That their arrivals are as irregular as the plan's needs no clock:
+    queries are dealt by lot (``scenarios.plan.Dealing``).
+    """
     if not facts.agents:
         return []
     known, limit = show(facts.clock_error_ns, "ns"), show(CLOCK_LIMIT_NS, "ns")
-    detail = f"{facts.agents} agents, the clock of each known to within {known}, limit {limit}"
+    detail = f"{facts.agents} agents, the clock of each known to within {known} at t0, limit {limit}"
     fix = "Use a quieter network between master and agents, or a quieter host for the master"
     return [Check("clocks", facts.clock_error_ns <= CLOCK_LIMIT_NS, detail, fix)]
-
-
-def _evened_out(facts: GeneratorFacts, rows: Records) -> list[str]:
-    """Whether the arrivals of several agents together are as irregular as the plan's, as far as their clocks tell."""
-    rate = arrivals.rate_per_s(rows["due_ns"])
-    gap_ns = facts.agents / rate * 1e9 if rate > 0 else 0.0
-    if facts.agents < 2 or facts.process != "poisson" or facts.clock_error_ns <= CLOCK_SHARE * gap_ns:
-        return []
-    return [
-        f"the agents' clocks are known to within {show(facts.clock_error_ns, 'ns')}, and each sends a query every "
-        f"{show(gap_ns, 'ns')}: within such times arrivals may have been more even than planned, which is easier on the endpoint. "
-        "Use fewer agents, or a quieter network"
-    ]
 
 
 def _yes(flag: bool) -> str:
@@ -248,7 +234,7 @@ def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check) -> tuple[str
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    return (*found, *_evened_out(facts, left), *strain.warnings(facts), *_waits(facts, left))
+    return (*found, *strain.warnings(facts), *_waits(facts, left))
 
 
 def _merged(seen: Merged) -> list[str]:

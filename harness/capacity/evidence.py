@@ -120,7 +120,7 @@ def _of_search(folder: Path, found: SearchReport) -> Evidence:
         capacity=capacity,
         reasons=(f"the search ended {found.outcome}", *found.reasons) if capacity is None else (),
         confidence=found.confidence,
-        saturation_per_s=_saturation([(probe.unstable, probe.achieved_per_s) for probe in found.probes]),
+        saturation_per_s=_saturation([(probe.unstable, probe.requests_per_s) for probe in found.probes]),
         gpus=answer.gpus if answer is not None else None,
         runs=runs,
         at=at,
@@ -139,6 +139,8 @@ _PICKED = (
     "the search end (--resume), without --no-confirm, before you buy by it"
 )
 
+_NO_FRESH_RUN = "a sweep's line is the last of several loads that passed, and no fresh run confirmed it: `plimsoll search` with --start there does"
+
 
 def _probe_run(folder: Path, probe: ProbePart, by_rate: bool) -> Run:
     offered = probe.load if by_rate else None
@@ -147,10 +149,10 @@ def _probe_run(folder: Path, probe: ProbePart, by_rate: bool) -> Run:
 
 def _of_concurrency(passed: Sequence[ProbePart], probes: Sequence[ProbePart], low: float | None) -> Capacity | None:
     """Rates that probes came to: at the highest concurrency that holds, and at the first above it that does not."""
-    held = [probe.achieved_per_s for probe in passed if low is not None and probe.load == low and probe.achieved_per_s]
+    held = [probe.requests_per_s for probe in passed if low is not None and probe.load == low and probe.requests_per_s]
     if not held or low is None:
         return None
-    above = sorted((p.load, p.achieved_per_s) for p in probes if p.outcome == "FAIL" and p.load > low and p.achieved_per_s)  # fmt: skip
+    above = sorted((p.load, p.requests_per_s) for p in probes if p.outcome == "FAIL" and p.load > low and p.requests_per_s)  # fmt: skip
     high = above[0][1] if above and above[0][1] > min(held) else None
     return Capacity(min(held), min(held), high)
 
@@ -180,6 +182,8 @@ def _of_sweep(folder: Path, found: SweepReport, wanted: str | None) -> Evidence:
     reason = "no objective was given, so there is no line" if line is None else "no load was shown to hold"
     runs = tuple(run for point in one.points for run in _point_runs(folder, point, found.x == "rate"))
     notes = [_CLOSED] if found.x != "rate" and capacity is not None else []
+    if capacity is not None:
+        notes.append(_NO_FRESH_RUN)
     if line is not None and line.undecided:
         notes.append(f"undecided between the ends: {', '.join(f'{x:g}' for x in line.undecided)}")
     return Evidence(

@@ -24,7 +24,7 @@ _VALUE = r"(\"[^\"]*\"|'[^']*'|[^\s;&|)\"']+)"
 #: ``-e``; a header. Each is looked for by itself, for one may lie in another.
 _NAMED = (
     re.compile(rf"--?([A-Za-z][\w-]*)[= ]\s*{_VALUE}"),
-    re.compile(rf"([A-Za-z_]\w*)={_VALUE}"),
+    re.compile(rf"(?=\b([A-Za-z_]\w*)={_VALUE})"),
     re.compile(r"([A-Za-z][\w-]*): *([^\"'\n]+)"),
 )
 #: User and password of a URL.

@@ -6,6 +6,7 @@ promise in a curve; 5 the command died or was never ready; 130 interrupted.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,7 +103,7 @@ def document(wanted: Wanted, ran: Ran) -> ColdstartReport:
         goals=kept,
         warnings=_warnings(wanted, whole),
         plimsoll=package_version(),
-        command=" ".join(wanted.command),
+        command=shlex.join(wanted.command),
     )
 
 

@@ -121,13 +121,15 @@ def read(out: Path) -> Interleaving:
     """The ``interleave.json`` of a folder. Raises HarnessFault if it is not whole, or of another version."""
     path = out / FILE
     if not path.is_file():
-        raise HarnessFault(f"{out}: it holds no {FILE}. Give the --out of an interleaved comparison, a bake-off or a sweep")
+        raise HarnessFault(
+            f"{out}: it holds no {FILE}. Give the --out of an interleaved comparison, a bake-off or a sweep"
+        )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
             raise HarnessFault(f"{path}: schema {document['schema']!r} is not {SCHEMA}. Use the version that wrote it")
         runs = [{key: value for key, value in run.items() if key != "folder"} for run in document["runs"]]
-        return Interleaving(
+        found = Interleaving(
             scenario=document["scenario"],
             arms=tuple(document["arms"]),
             levels=tuple(document["levels"]),
@@ -135,6 +137,10 @@ def read(out: Path) -> Interleaving:
             cooldown=str(document["cooldown"]),
             slots=tuple(Slot(**run) for run in runs),
         )
+        labels = {str(level["label"]) for level in found.levels}
+        if strange := next((s.number for s in found.slots if s.arm not in found.names or s.level not in labels), None):
+            raise ValueError(f"run {strange} is of none of its arms and loads")
+        return found
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise HarnessFault(
             f"{path}: it is damaged or from another version ({error!r}). Begin in a new folder"

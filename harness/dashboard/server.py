@@ -70,7 +70,7 @@ class LiveServer:
         self._html = ""
         self._whole = (-PICTURE_S, b"")
         self._readers = 0
-        self._unheard: dict[asyncio.BaseProtocol, float] = {}
+        self._guests: dict[web.RequestHandler, _Guest] = {}
         self._ended = False
 
     def start(self) -> Future[int]:
@@ -99,6 +99,8 @@ class LiveServer:
         """Wait until it has ended; after ``stop`` that takes no second."""
         if self._thread.is_alive():
             self._thread.join(2.0)
+        elif not self._loop.is_closed():  # it was never begun
+            self._loop.close()
 
     # -- the thread -----------------------------------------------------------------------------------------------
 
@@ -140,11 +142,9 @@ class LiveServer:
         assert server is not None
 
         def door() -> asyncio.BaseProtocol:
-            if len(server.connections) >= MOST_CONNECTIONS:
+            if len(self._guests) >= MOST_CONNECTIONS:
                 return _Closed()
-            guest = server()
-            self._unheard[guest] = time.monotonic()
-            return guest
+            return _Guest(server(), self._guests)
 
         listener = await self._loop.create_server(door, self._place.host, self._place.port)
         self._bound.set_result(listener.sockets[0].getsockname()[1])
@@ -152,16 +152,16 @@ class LiveServer:
 
     @web.middleware
     async def _hear(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._unheard.pop(request.protocol, None)
+        if (guest := self._guests.get(request.protocol)) is not None:
+            guest.asked = True
         return await handler(request)
 
     def _hang_up(self) -> None:
         """On those that never asked: without that, ``MOST_CONNECTIONS`` of them would keep everybody else out for good."""
         long_ago = time.monotonic() - SLOW_S
-        for guest in [guest for guest, since in self._unheard.items() if since < long_ago]:
-            del self._unheard[guest]
-            assert isinstance(guest, web.RequestHandler)
-            guest.force_close()
+        for handler, guest in self._guests.items():
+            if not guest.asked and guest.since < long_ago:
+                handler.force_close()
 
     # -- pictures -------------------------------------------------------------------------------------------------
 
@@ -186,7 +186,9 @@ class LiveServer:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if self._readers >= MOST_READERS:
             text = f"{MOST_READERS} pages are open already. Close one, or read /state.json\n"
-            return web.Response(status=503, text=text, headers={"Retry-After": "5"})
+            refused = web.Response(status=503, text=text, headers={"Retry-After": "5"})
+            refused.force_close()  # kept open, those that are refused would use up the connections
+            return refused
         self._readers += 1
         try:
             response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
@@ -238,6 +240,38 @@ class LiveServer:
 
 def _answer(body: bytes, kind: str) -> web.Response:
     return web.Response(body=body, headers={**_HEADERS, "Content-Type": kind})
+
+
+class _Guest(asyncio.Protocol):
+    """One connection, counted from the moment it is accepted: the handler itself hears of it a turn of the loop later, and
+    of a hundred that come at once each would find room. ``since``: on the monotonic clock.
+    """
+
+    def __init__(self, handler: web.RequestHandler, guests: dict[web.RequestHandler, _Guest]) -> None:
+        self._handler = handler
+        self._guests = guests
+        self.since = time.monotonic()
+        self.asked = False
+        guests[handler] = self
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._handler.connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._guests.pop(self._handler, None)
+        self._handler.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._handler.resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        self._handler.data_received(data)
+
+    def eof_received(self) -> None:
+        self._handler.eof_received()
 
 
 class _Closed(asyncio.Protocol):

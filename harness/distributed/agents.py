@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.distributed.clocks import WALL_LIMIT_NS, Echo, Offset, drift, estimate
+from harness.workforce import Member
 
 #: So many names stand in one sentence.
 NAMED = 5
@@ -56,7 +57,7 @@ class Agent:
 
     def clock_fault(self) -> str | None:
         """Why its queries were not sent when the plan says, as far as its clock tells; of a lost agent nothing is known."""
-        if self.before is None or self.lost:
+        if self.before is None or self.lost or not self.shards:
             return None
         if self.after is None:
             return f"the clock of agent {self} could not be measured after the run, so its drift is unknown"
@@ -67,6 +68,16 @@ class Agent:
             f"the clock of agent {self} moved by {seen.moved_ns / 1e6:+.3f} ms against the master's in {seen.elapsed_ns / 1e9:.1f} s, "
             f"limit {seen.allowed_ns / 1e6:.3f} ms: its queries were not sent when the plan says"
         )
+
+    def hand_in(self, message: Mapping[str, Any], members: Sequence[Member], t0_ns: int) -> None:
+        """Its ``finished``: to each of its ``members`` what became of it. ``t0_ns``: on the master's clock."""
+        self.over = message
+        for shard in self.shards:
+            member, key = members[shard], str(shard)
+            member.done = message["done"].get(key)
+            if member.done is None:
+                member.death = f"of agent {self} {message['deaths'].get(key, 'did not end')}"
+                member.died_ns = t0_ns + int(message["died_ns"].get(key, 0))
 
     def fact(self) -> dict[str, Any]:
         """What the manifest says of it. ``cpu_s``: processor time of its site from t0 on, without its workers."""

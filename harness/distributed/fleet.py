@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.crew import split_workers
-from harness.distributed import clocks, identity
+from harness.distributed import clocks, identity, interval_log
 from harness.distributed.agents import NAMED, Agent, Roster, deal, many, named
 from harness.distributed.clocks import Echo
 from harness.distributed.intake import Intake
-from harness.distributed.intervals import FILE as INTERVALS
 from harness.distributed.intervals import Merged
 from harness.distributed.invitation import differences, invitations
 from harness.distributed.messages import SILENCE_S, Bridge
@@ -28,8 +27,8 @@ from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.manifest import package_version
 from harness.workforce import Member, OnStatus
-from scenarios.plan import Plan
-from scenarios.spec import parse
+from scenarios.plan import Dealing, Plan
+from scenarios.spec import Scenario, parse
 
 #: How long agents are waited for before the run.
 PATIENCE_S = 120.0
@@ -67,6 +66,7 @@ class Fleet:
         self._lead_ns = lead_ns
         self._roster = Roster(package_version(), identity.code_digest(), expected)
         self._plan: Plan | None = None
+        self._scenario: Scenario | None = None
         self._notice: Callable[[str], None] = lambda text: None
         self._on_status: OnStatus = lambda member, message: None
         self._intake: Intake | None = None
@@ -78,6 +78,11 @@ class Fleet:
         self._faults: list[str] = []
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def dealing(self) -> Dealing:
+        """Their clocks are known to within an error."""
+        return "lots"
 
     @property
     def lead_ns(self) -> int:
@@ -123,7 +128,8 @@ class Fleet:
         await self._or_end(faults)
         for agent, message in zip(self._agents, messages, strict=True):
             self._say(agent, message)
-        payloads = await asyncio.to_thread(_payloads, specs[0])
+        self._scenario = scenario = parse(specs[0]["scenario"], specs[0]["where"])
+        payloads = await asyncio.to_thread(lambda: identity.payload_digest(scenario.source_object()))
         await self._until(lambda: all(agent.ready or agent.faults or agent.lost for agent in self._agents))
         faults = [*(text for agent in self._agents for text in agent.faults), *self._gone()]
         if not faults and self._plan is not None:
@@ -195,12 +201,19 @@ class Fleet:
         await self._hush()
         if self._intake is not None:
             self._faults += self._intake.faults
-        if len(self._intervals):
-            text = await asyncio.get_running_loop().run_in_executor(None, self._intervals.log, self._t0_wall_ns)
-            try:
-                self._folder.with_name(INTERVALS).write_text(text, encoding="ascii")
-            except OSError as error:
-                self._notice(f"warning: {INTERVALS} could not be written ({error.strerror}); the records are whole")
+        try:
+            await asyncio.to_thread(self._write_intervals)
+        except OSError as error:
+            self._notice(f"warning: {interval_log.FILE} could not be written ({error.strerror}); the records are whole")
+
+    def _write_intervals(self) -> None:
+        merged = self._intervals
+        spoiled = self._faults or any(agent.lost for agent in self._agents)
+        plan, scenario = self._plan, self._scenario
+        if spoiled and plan is not None and scenario is not None:
+            kept = [records for member in self.members for records in member.segments]
+            merged = interval_log.counted(self._folder, kept, interval_log.marking(scenario, lambda: plan))
+        interval_log.write(merged, self._t0_wall_ns, self._folder.parent)
 
     def kill_unfinished(self) -> None:
         """The user won't wait: who has not handed everything over is given up."""
@@ -233,6 +246,7 @@ class Fleet:
         intake = self._intake
         return {
             "agents": [agent.fact() for agent in self._agents],
+            "dealing": self.dealing,
             "refused_agents": list(self._roster.refused),
             "handed_over": {"files": intake.files, "bytes": intake.bytes} if intake is not None else {},
         }
@@ -244,7 +258,9 @@ class Fleet:
             try:
                 self._take(envelope)
             except (KeyError, TypeError, ValueError, IndexError) as error:
-                self._faults.append(f"a message that can't be read came from agent {envelope.get('from')}: {error!r}")
+                if len(self._faults) < NAMED:  # one is enough to know
+                    who = envelope.get("from")
+                    self._faults.append(f"a message that can't be read came from agent {who}: {error!r}")
             if envelope.get("message", {}).get("type") not in _PASSING:
                 self._changed.set()
 
@@ -306,7 +322,7 @@ class Fleet:
             agent.faults += [f"agent {agent}: {text}" for text in message["errors"]]
             agent.fault_code = int(message["code"])
         elif kind == "finished":
-            self._over(agent, message)
+            agent.hand_in(message, self.members, self._t0_ns)
         elif kind == "ended" and not agent.settled:
             code = int(message["code"])
             self._lose(agent, f"was lost: its process {'was killed' if code < 0 else 'ended'} ({code})")
@@ -326,16 +342,6 @@ class Fleet:
                 self._refuse(agent.key, reason)
         elif len(agent.echoes) < clocks.PINGS:
             self._ping(agent)
-
-    def _over(self, agent: Agent, message: Mapping[str, Any]) -> None:
-        agent.over = message
-        now = time.monotonic_ns()
-        for shard in agent.shards:
-            member = self.members[shard]
-            member.done = message["done"].get(str(shard))
-            if member.done is None:
-                member.death = f"of agent {agent} {message['deaths'].get(str(shard), 'did not end')}"
-                member.died_ns = now
 
     def _lose(self, agent: Agent, reason: str) -> None:
         """It is gone: its workers die with the reason, what it handed over stays, the others go on."""
@@ -392,7 +398,3 @@ class Fleet:
 
 def _echoed(agents: Sequence[Agent]) -> bool:
     return all(len(agent.echoes) >= clocks.PINGS or agent.lost for agent in agents)
-
-
-def _payloads(spec: Mapping[str, Any]) -> str:
-    return identity.payload_digest(parse(spec["scenario"], spec["where"]).source_object())

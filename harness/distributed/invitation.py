@@ -34,6 +34,7 @@ def invitations(spec: Mapping[str, Any], agents: Sequence[Agent]) -> tuple[list[
         "where": spec["where"],
         "run_id": spec["run_id"],
         "shards": spec["shards"],
+        "dealing": spec["dealing"],
         "status_ns": max(STATUS_NS, len(agents) * 1_000_000_000 // STATUS_PER_S),
     }
     faults = literals(scenario["target"])

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import gevent
+import locust.runners
 from gevent.event import AsyncResult, Event
 from gevent.fileobject import FileObject
 from gevent.server import StreamServer
@@ -37,6 +38,8 @@ from harness.exit_codes import ExitCode
 MESSAGE = "plimsoll"
 #: The master's heartbeat comes once a second; without one for so long the master is gone.
 MASTER_S = 10.0
+#: How often an agent of ours tells Locust's page: Locust's own 3 s would leave a short run without a line.
+SHOWN_S = 1.0
 #: Without an answer for so long the user is told that nobody answers.
 PATIENCE_S = 5.0
 SITE = (sys.executable, "-m", "harness.distributed.site")
@@ -245,6 +248,7 @@ class Stay:
 
 def agent(at: str, site: list[str]) -> int:
     """A stay, until it ends or our stdin is closed; what happens is said on stdout, for ``agent.py``."""
+    locust.runners.WORKER_REPORT_INTERVAL = SHOWN_S
     lines = _stdio(lambda line: stay.result.set({"event": "left"}) if line is None else None)
     stay = Stay(at, site, lines.say)
     staying = gevent.spawn(stay.run)

@@ -108,7 +108,8 @@ class Pong(TypedDict):
 
 class Plan(TypedDict):
     """Everything that a site needs, and no secret. ``scenario``: as in ``scenarios.spec``, with references to secrets unresolved and the
-    master's URL and model in its target; ``shards``: of the whole run; ``mine``: this site's; ``status_ns``: how often to send ``workers``.
+    master's URL and model in its target; ``shards``: of the whole run, and how they are dealt (``scenarios.plan.Dealing``); ``mine``: this
+    site's; ``status_ns``: how often to send ``workers``.
     """
 
     type: Literal["plan"]
@@ -116,6 +117,7 @@ class Plan(TypedDict):
     where: str
     run_id: str
     shards: int
+    dealing: str
     mine: list[int]
     status_ns: int
 
@@ -201,12 +203,13 @@ class Kill(TypedDict):
 
 class Finished(TypedDict):
     """Every worker is done or dead, and the master has every file. ``done``: by shard, the worker's last message or None;
-    ``deaths``: by shard, of those that died; ``cpu_s``: processor time of the site itself since ``go``, without its workers.
+    ``deaths``: by shard, of those that died, and ``died_ns``, when after t0 that was noticed; ``cpu_s``: processor time of the site itself since ``go``, without its workers.
     """
 
     type: Literal["finished"]
     done: dict[str, dict[str, Any] | None]
     deaths: dict[str, str]
+    died_ns: dict[str, int]
     cpu_s: float
 
 

@@ -19,28 +19,30 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness import limits
+from harness.client import Target
 from harness.coordinator import preflight, worker_spec
 from harness.crew import Crew
 from harness.distributed import identity
 from harness.distributed.courier import Courier
+from harness.distributed.interval_log import marking
 from harness.distributed.intervals import Merged, rows_of, split
 from harness.distributed.messages import ALIVE_S, LIMIT
 from harness.distributed.statuses import Statuses
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
+from harness.foresight import needed
 from harness.job import target_of
 from harness.manifest import host_facts, package_version
 from harness.plugins import protocols
 from harness.segments import dump_segment, load_segment
 from harness.worker import Voice
 from harness.workforce import Member
-from scenarios import cancellation
-from scenarios.plan import Plan
 from scenarios.spec import Scenario, ScenarioError, parse
-from slo import cancelled
 from slo.records import Records, Status
 
 #: How often the folder of segments is looked at.
@@ -64,7 +66,7 @@ class Site:
         self._folder: Path | None = None
         self._mine: list[int] = []
         self._status_ns = 0
-        self._went = False
+        self._t0_ns = 0
         self._cpu_s = 0.0
         self._chosen: Callable[[Records], Records] = lambda records: records
         self._tasks: list[asyncio.Task[None]] = []
@@ -84,9 +86,9 @@ class Site:
         elif kind == "plan":
             self._begin(self._prepare(message))
         elif kind == "go" and self._folder is not None:
-            self._went = True
+            self._t0_ns = int(message["t0_ns"])
             self._cpu_s = time.process_time()
-            self._crew.go(int(message["t0_ns"]))
+            self._crew.go(self._t0_ns)
             self._begin(self._run())
         elif kind in ("stop", "drop"):
             self._crew.tell(message)
@@ -118,7 +120,7 @@ class Site:
             return
         self._tell("the master is gone: stopping")
         self._crew.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "the master was gone"})
-        if self._went:
+        if self._t0_ns:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._crew.finished(), ORPHAN_S)
         await self._crew.kill()
@@ -153,12 +155,17 @@ class Site:
             target = await protocol.prepare(target)
         payloads, self._chosen = await asyncio.to_thread(_study, scenario)
         self._mine = [int(shard) for shard in message["mine"]]
+        run_id, shards, dealing = str(message["run_id"]), int(message["shards"]), message["dealing"]
+        if protocol.needs_url:
+            mine, host = len(self._mine), limits.read()
+            errors, warnings = await asyncio.to_thread(foreseen, scenario, target, shards, mine, host)
+            for text in warnings:
+                self._tell(f"warning: {text}")
+            if errors:
+                raise HarnessFault(errors)
         self._status_ns = int(message["status_ns"])
         self._folder = Path(tempfile.mkdtemp(prefix=f"plimsoll-agent-{message['run_id']}-"))
-        shards = int(message["shards"])
-        specs = [
-            worker_spec(scenario, target, str(message["run_id"]), self._folder, shard, shards) for shard in self._mine
-        ]
+        specs = [worker_spec(scenario, target, run_id, self._folder, shard, shards, dealing) for shard in self._mine]
         await self._crew.start(specs, None, self._heard)
         self._say(
             {
@@ -180,6 +187,7 @@ class Site:
         while not finished.done():
             await asyncio.wait([finished], timeout=LOOK_S)
             await self._hand_over(last=finished.done())
+        finished.result()  # a defect of the crew's is a defect of the site's
         await self._hand_over(last=True)
         await self._courier.settled()
         news.cancel()
@@ -192,6 +200,7 @@ class Site:
                 "type": "finished",
                 "done": {str(member.index): _without_folders(member) for member in members},
                 "deaths": {str(member.index): member.death for member in members if member.death},
+                "died_ns": {str(member.index): member.died_ns - self._t0_ns for member in members if member.died_ns},
                 "cpu_s": time.process_time() - self._cpu_s,
             }
         )
@@ -260,13 +269,16 @@ class Site:
 def _study(scenario: Scenario) -> tuple[str, Callable[[Records], Records]]:
     """Digest of the payloads, and what sets apart the queries that the scenario cancels on purpose."""
     source = scenario.source_object()
-    digest = identity.payload_digest(source)
-    if not scenario.cancel:
-        return digest, lambda records: records
-    plan: Plan = scenario.build(len(source))
-    return digest, lambda records: cancelled.marked(
-        records, cancellation.chosen(scenario.cancel, scenario.seed, plan, records["query_id"])
-    )
+    return identity.payload_digest(source), marking(scenario, lambda: scenario.build(len(source)))
+
+
+def foreseen(
+    scenario: Scenario, target: Target, shards: int, mine: int, host: limits.HostLimits
+) -> tuple[list[str], list[str]]:
+    """(errors, warnings): what ``mine`` of so many shards are sure to use up here, and what they may."""
+    whole = needed(scenario.build(1), target, shards)  # when, not what: the payloads may be long to read
+    rate, ceiling = whole.rate_per_s * mine / shards, -(-whole.ceiling * mine // shards)
+    return limits.foresee(replace(whole, workers=mine, rate_per_s=rate, ceiling=ceiling), host)
 
 
 def _without_folders(member: Member) -> dict[str, Any] | None:

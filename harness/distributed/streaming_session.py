@@ -117,6 +117,7 @@ class Session:
         self._gathered: Gathered | None = None
         self._number = 0
         self._tests = 0
+        self._verdict: int | None = None
 
     # Of users.
 
@@ -246,13 +247,17 @@ class Session:
             sealed = gathered.seal(about, self._promises)
             result = judge(sealed, self._promises)
             publish(result, None if self._out is None else sealed.directory, (), as_json=False)
-            environment.process_exit_code = int(OF_OUTCOME[result.verdict.outcome])
+            code = int(OF_OUTCOME[result.verdict.outcome])
         except (OSError, HarnessFault) as error:
             print(f"error: the run could not be judged: {error}", file=sys.stderr)
-            environment.process_exit_code = int(ExitCode.INVALID)
+            code = int(ExitCode.INVALID)
         finally:
             if self._out is None:
                 shutil.rmtree(gathered.directory.path, ignore_errors=True)
+        # A pass hides no failure that the locustfile's own code has found; a verdict of ours gives way to the next.
+        if code or environment.process_exit_code in (None, self._verdict):
+            environment.process_exit_code = code
+        self._verdict = code
 
 
 def _settle_down() -> None:

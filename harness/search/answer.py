@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import ValidationError
+
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.manifest import package_version
@@ -148,6 +150,11 @@ def read(path: Path) -> SearchReport:
     """A ``search.json``. Raises HarnessFault if it is not whole, or of another version."""
     try:
         return SearchReport.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        what = f"{where}: {first['msg']}" if where else first["msg"]
+        raise HarnessFault(f"{path}: damaged or from another version ({what}). Search into a new folder") from None
     except (OSError, ValueError) as error:
         what = " ".join(str(error).split())[:200]
         raise HarnessFault(f"{path}: damaged or from another version ({what}). Search into a new folder") from None

@@ -13,6 +13,7 @@ from harness.errors import HarnessFault
 from harness.remains import put_aside
 from harness.rundir import write_json
 from harness.search import answer
+from harness.search.probe import folder_of
 from harness.search.question import Question
 from reports.search.parts import ProbePart, SearchReport
 
@@ -40,6 +41,8 @@ def begin(out: Path, question: Question, resume: bool) -> Before:
             raise HarnessFault(f"--resume: {out} holds no {FILE}. Leave --resume out to begin")
         return Before()
     found = answer.read(path)
+    if strange := next((part.run for part in found.probes if part.run != folder_of(part)), None):
+        raise HarnessFault(f"{path}: damaged ({strange!r} is no folder of a probe). Search into a new folder")
     if not resume:
         raise HarnessFault(
             f"--out: {out} holds a search with {len(found.probes)} probes. Add --resume to go on, or name a new folder"

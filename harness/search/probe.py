@@ -183,6 +183,6 @@ def decided(part: ProbePart) -> Probe:
     )
 
 
-def folder_of(wanted: Next) -> str:
+def folder_of(wanted: Next | ProbePart) -> str:
     """Where a probe's run directory is, below the search's own folder."""
     return f"probes/{wanted.number:03d}-{wanted.purpose}"

@@ -170,7 +170,10 @@ def _judged(
     took_ns = time.monotonic_ns() - began_ns
     part = probe.judged(sealed, question.promises, wanted, question.length_ns(wanted.length), run, took_ns)
     if fault is not None:  # it is gone: that it failed at this load would be a guess
-        reasons = ["it answered before this probe and accepts no connection after it", *fault.errors]
+        reasons = [
+            "it answered before this probe and accepts no connection after it",
+            *(text.replace(" Nothing was sent.", "") for text in fault.errors),
+        ]
         part = part.model_copy(update={"outcome": "UNREACHABLE", "reasons": reasons})
     return part.model_copy(update={"rest": rest(sealed.records)})
 

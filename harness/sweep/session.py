@@ -207,6 +207,7 @@ def sweep(wanted: Wanted) -> int:
     print(f"{found.places.name}: {_size(found)}", file=sys.stderr, flush=True)
     skip = _watch(found.places, out, wanted.all_points)
     ran = carry_out_all(found.contest, out, resume=wanted.resume, skip=skip, live=Series(place))
+    grid_file.keep(found.places, out)  # it is this grid: what an earlier attempt left of it may be damaged
     # Runs of an earlier attempt may have been judged by other objectives: one document, one set of them.
     report = read(found.places, out, wanted.asked if wanted.resume else None)
     if ran.interrupted:

@@ -33,7 +33,7 @@ Confidence = Annotated[
 ProductionRate = Annotated[
     float | None, typer.Option(metavar="R", help="Requests per second in production: for budgets by events.")
 ]
-#: The target and the load, of verbs that make several runs of one scenario.
+#: The target and the load.
 Url = Annotated[
     str | None, typer.Option(help="The endpoint. Without it the bundled reference server is started and stopped.")
 ]
@@ -55,7 +55,9 @@ ApiKeyEnv = Annotated[str | None, typer.Option(metavar="NAME", help="Variable th
 ApiKeyFile = Annotated[str | None, typer.Option(metavar="PATH", help="File that holds the API key.")]
 ProtocolOption = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="K=V", help="A protocol option (V is YAML; a.b reaches inside). Repeatable."),
+    typer.Option(
+        "--option", metavar="K=V", help="A protocol option (V is YAML; audio.frame=20ms reaches inside). Repeatable."
+    ),
 ]
 CaFile = Annotated[str | None, typer.Option(metavar="PATH", help="Extra certificate authorities (PEM).")]
 Live = Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.errors import HarnessFault
+from harness.verbs import flags as shared
 from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
 
 
@@ -22,12 +23,10 @@ def replay(
     url: Annotated[str | None, typer.Option(help="The endpoint. Default: the run's; else the bundled server.")] = None,
     protocol: Annotated[str | None, typer.Option(help="How to talk to it. Default: as the run did.")] = None,
     model: Annotated[str | None, typer.Option(help="Model name to ask for. Default: the run's.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="K=V", help="A protocol option (V is YAML). Repeatable.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Load-generating processes.")] = None,
-    warmup: Annotated[str | None, typer.Option(metavar="D", help="Load before the measured run, not judged.")] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a request up after this.")] = None,
+    option: shared.ProtocolOption = None,
+    workers: shared.Workers = None,
+    warmup: shared.Warmup = None,
+    timeout: shared.Timeout = None,
     slo: Slo = None,
     goodput: Goodput = None,
     preset: PresetOption = None,

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from harness.errors import HarnessFault
+from harness.verbs import flags as shared
 from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
 
 if TYPE_CHECKING:
@@ -23,12 +24,9 @@ def run(
         str | None,
         typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(help="The endpoint. Without it the bundled reference server is started and stopped."),
-    ] = None,
-    protocol: Annotated[str | None, typer.Option(help="How to talk to it, e.g. openai-chat, kserve-v2, http.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model name to ask for.")] = None,
+    url: shared.Url = None,
+    protocol: shared.Protocol = None,
+    model: shared.Model = None,
     kind: Annotated[
         str | None, typer.Option(help="single_stream, multi_stream, server, offline, concurrency or replay.")
     ] = None,
@@ -40,7 +38,7 @@ def run(
         typer.Option(metavar="FILE", help="Expected answers of an accuracy run: JSON Lines of id, expected."),
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
-    arrival: Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")] = None,
+    arrival: shared.Arrival = None,
     concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight (concurrency).")] = None,
     trace: Annotated[
         str | None, typer.Option(metavar="FILE", help="A recording whose times and lengths are repeated (replay).")
@@ -53,40 +51,30 @@ def run(
     duration: Annotated[str | None, typer.Option(metavar="D", help="Issue for at least this long: 20s, 5m.")] = None,
     queries: Annotated[int | None, typer.Option(metavar="N", help="Issue at least this many queries.")] = None,
     max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever.")] = None,
-    prompt_tokens: Annotated[int | None, typer.Option(metavar="N", help="Prompt length.")] = None,
-    output_tokens: Annotated[int | None, typer.Option(metavar="N", help="Answer length asked for.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything random comes from it.")] = None,
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Load-generating processes.")] = None,
+    prompt_tokens: shared.PromptTokens = None,
+    output_tokens: shared.OutputTokens = None,
+    seed: shared.Seed = None,
+    workers: shared.Workers = None,
     slo: Slo = None,
     goodput: Goodput = None,
     preset: PresetOption = None,
     confidence: Confidence = None,
     production_rate: ProductionRate = None,
-    warmup: Annotated[str | None, typer.Option(metavar="D", help="Load before the measured run, not judged.")] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a request up after this.")] = None,
-    connect_timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a connection up after this.")] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="'NAME: VALUE'", help="Extra header; ${env:NAME} is filled in. Repeatable."),
-    ] = None,
-    api_key_env: Annotated[str | None, typer.Option(metavar="NAME", help="Variable that holds the API key.")] = None,
-    api_key_file: Annotated[str | None, typer.Option(metavar="PATH", help="File that holds the API key.")] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="K=V",
-            help="A protocol option (V is YAML; audio.frame=20ms reaches inside). Repeatable.",
-        ),
-    ] = None,
+    warmup: shared.Warmup = None,
+    timeout: shared.Timeout = None,
+    connect_timeout: shared.ConnectTimeout = None,
+    header: shared.Header = None,
+    api_key_env: shared.ApiKeyEnv = None,
+    api_key_file: shared.ApiKeyFile = None,
+    option: shared.ProtocolOption = None,
     pace: Annotated[
         str | None,
         typer.Option(
             help="How live audio is sent: capture (as a microphone gives it), eager, burst, or a speed such as 2x."
         ),
     ] = None,
-    ca_file: Annotated[str | None, typer.Option(metavar="PATH", help="Extra certificate authorities (PEM).")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")] = False,
+    ca_file: shared.CaFile = None,
+    insecure: shared.Insecure = False,
     locust_master: Annotated[
         str | None,
         typer.Option(metavar="[HOST:PORT]", help="Agents send the load; Locust's master listens here (*:5557)."),
@@ -100,10 +88,7 @@ def run(
     locust_web: Annotated[
         str | None, typer.Option(metavar="[HOST:PORT]", help="Serve Locust's page too (127.0.0.1:8089).")
     ] = None,
-    live: Annotated[
-        str | None,
-        typer.Option(metavar="[HOST:]PORT", help="Serve a page of charts while the run goes on (0: a free port)."),
-    ] = None,
+    live: shared.Live = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory (default: runs/NAME-TIME).")] = None,
     format: FormatOption = None,
     json_: Json = False,

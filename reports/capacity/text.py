@@ -15,6 +15,9 @@ from reports.capacity import words as say
 from reports.capacity.parts import CapacityReport, SizedPart
 
 WIDTH = 100
+#: Between two columns, and the widest word of a heading.
+_GAP = 3
+_HEADING = 8
 
 
 def render(report: CapacityReport) -> bytes:
@@ -33,7 +36,7 @@ def render_terminal(report: CapacityReport, width: int = WIDTH) -> RenderableTyp
     if report.sized is not None:
         parts.append(_facts(report, report.sized))
     if report.costs:
-        parts.append(_costs(report))
+        parts.append(_costs(report, width))
     parts.append(_check(report))
     if report.warnings:
         parts.append(_listed("Read with care", report.warnings))
@@ -81,19 +84,28 @@ def _facts(report: CapacityReport, sized: SizedPart) -> Table:
     return rows
 
 
-def _costs(report: CapacityReport) -> Table:
+def _costs(report: CapacityReport, width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
-    table.add_column(f"what it costs, {report.currency}" if report.currency else "what it costs", no_wrap=True)
-    for name in ("fully used", "range", "at the target", "range"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for cost in report.costs:
-        cells = (
+    rows = [
+        (
             say.amount(cost.full),
             say.cost_range(cost.full_range),
             say.amount(cost.target),
             say.cost_range(cost.target_range),
         )
-        table.add_row(say.cost_name(cost), *map(Text, cells))
+        for cost in report.costs
+    ]
+    needed = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    headings = ("fully\nused", "range", "at the\ntarget", "range")
+    # On a narrow terminal words wrap; a number that lost its end would be another number.
+    left = width - sum(max(one, _HEADING) + _GAP for one in needed)
+    names = max(len(say.cost_name(cost)) for cost in report.costs)
+    what = f"what it costs, {report.currency}" if report.currency else "what it costs"
+    table.add_column(what, width=max(_HEADING, min(max(names, len(what)), left)))
+    for name, least in zip(headings, needed, strict=True):
+        table.add_column(name, justify="right", min_width=least)
+    for cost, row in zip(report.costs, rows, strict=True):
+        table.add_row(say.cost_name(cost), *map(Text, row))
     return table
 
 

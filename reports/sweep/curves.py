@@ -140,8 +140,6 @@ def _holds(point: SweepPoint, index: int) -> bool:
 
 
 def _attainment(points: Sequence[SweepPoint]) -> AttainmentPart | None:
-    # Unlike a latency, the share of good requests of an overloaded endpoint is a fact: the more it is overloaded, the fewer.
-    known = [(p.x, p.good_fraction) for p in points if p.outcome in _JUDGED and p.good_fraction is not None]
     target = next(
         (
             float(p.threshold)
@@ -151,6 +149,13 @@ def _attainment(points: Sequence[SweepPoint]) -> AttainmentPart | None:
         ),
         _ATTAINMENT,
     )
+    shares = [p.good_fraction if p.outcome in _JUDGED else None for p in points]
+    below = next((i for i, share in enumerate(shares) if share is not None and share < target), 0)
+    # Where the endpoint did not keep up the share falls the longer the run lasts: a straight line to it may end above saturation.
+    # Across a point that says nothing it may fall anywhere.
+    if not below or points[below].unstable or shares[below - 1] is None:
+        return None
+    known = [(point.x, share) for point, share in zip(points, shares, strict=True) if share is not None]
     at = linear_crossing([x for x, _ in known], [share for _, share in known], target)
     return None if at is None else AttainmentPart(x=at, target=target)
 

@@ -188,10 +188,10 @@ def test_kill_9_of_a_worker_keeps_its_sealed_rows_and_is_invalid(engine: str, tm
 
 
 def test_the_engines_share_of_its_core_is_that_of_the_run_not_of_its_warm_up(tmp_path: Path) -> None:
-    """3 s of warm-up and 1 s of run, both as fast as the cheapest server goes: no share is more than the whole core."""
+    """1.5 s of warm-up and 0.5 s of run, both as fast as the cheapest server goes: no share is more than the whole core."""
     needs("native")
     (tmp_path / "s.yaml").write_text(
-        "kind: concurrency\nparams: {concurrency: 16}\nwarmup: 3s\nstop: {min_queries: 10, min_duration: 1s}\n"
+        "kind: concurrency\nparams: {concurrency: 16}\nwarmup: 1500ms\nstop: {min_queries: 10, min_duration: 500ms}\n"
     )
     with loopback() as url:
         done = plimsoll("run", "s.yaml", "--url", url, "--protocol", "http", "--out", "r", cwd=tmp_path)

@@ -10,7 +10,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import aiohttp
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from harness.dashboard import server
 from harness.dashboard.place import Place
 from harness.dashboard.server import MOST_CONNECTIONS, MOST_READERS
 from harness.dashboard.state import LiveState
@@ -113,7 +115,10 @@ async def _headers(url: str) -> dict[str, str]:
 
 
 @in_a_loop
-async def test_pictures_are_pushed_and_the_last_one_has_the_verdict(tmp_path: Path) -> None:
+async def test_pictures_are_pushed_and_the_last_one_has_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PICTURE_S", 0.1)
     told = Told(tmp_path)
     async with aiohttp.ClientSession() as session, opened(told) as url:
         told.begin()
@@ -197,6 +202,17 @@ async def test_readers_and_connections_are_bounded() -> None:
                 each.close()
             await asyncio.sleep(0.05)
         host, port = url.removeprefix("http://").strip("/").split(":")
+        crowd = [await asyncio.open_connection(host, int(port)) for _ in range(MOST_CONNECTIONS)]
+        for _, writer in crowd:
+            writer.write(b"GET /events HTTP/1.1\r\nHost: here\r\n\r\n")
+        async with asyncio.timeout(10):  # who is refused is also hung up on, and leaves room
+            heard = [asyncio.create_task(reader.read()) for reader, _ in crowd]
+            while sum(one.done() for one in heard) < MOST_CONNECTIONS - MOST_READERS:
+                await asyncio.sleep(0.02)
+        assert (await get(url + "healthz"))[0] == 200
+        for one in heard:
+            one.cancel()
+        await _hang_up([writer for _, writer in crowd])
         pipes = [await asyncio.open_connection(host, int(port)) for _ in range(MOST_CONNECTIONS + 10)]
         ends = [asyncio.create_task(_ended(reader)) for reader, _ in pipes]
         try:
@@ -208,6 +224,25 @@ async def test_readers_and_connections_are_bounded() -> None:
             for task in ends:
                 task.cancel()
             await _hang_up([writer for _, writer in pipes])
+
+
+@in_a_loop
+async def test_connections_that_ask_nothing_keep_nobody_out_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SLOW_S", 0.3)
+    told = Told()
+    async with opened(told) as url:
+        told.begin()
+        told.go_on(2)
+        host, port = url.removeprefix("http://").strip("/").split(":")
+        async with aiohttp.ClientSession() as session, session.get(url + "events") as reader:
+            pipes = [await asyncio.open_connection(host, int(port)) for _ in range(MOST_CONNECTIONS)]
+            for _, writer in pipes:
+                writer.write(b"GET / HT")  # and never more
+            async with asyncio.timeout(10):
+                await asyncio.gather(*(_ended(end) for end, _ in pipes))
+                assert (await get(url + "healthz"))[0] == 200
+            await _hang_up([writer for _, writer in pipes])
+            assert "RUNNING" in await _picture(reader)  # whoever asked may stay as long as it likes
 
 
 async def _hang_up(writers: list[asyncio.StreamWriter]) -> None:
@@ -269,7 +304,7 @@ def going_on(folder: Path, duration: str) -> Iterator[tuple[subprocess.Popen[str
     """A real run with ``--live``, and its page's address."""
     command = (
         "run", "--kind", "server", "--protocol", "openai-chat", "--rate", "15", "--duration", duration, "--queries", "30",
-        "--prompt-tokens", "8", "--output-tokens", "3", "--live", "0", "--json", "--out", str(folder / "r"), *SLO,
+        "--prompt-tokens", "8", "--output-tokens", "3", "--model", "scripted", "--live", "0", "--json", "--out", str(folder / "r"), *SLO,
     )  # fmt: skip
     process = plimsoll.begin(*command, cwd=folder)
     try:
@@ -289,21 +324,53 @@ def _ask(url: str) -> Any:
         return json.loads(answer.read())
 
 
-def test_a_browser_sees_the_run_go_on_and_end_with_its_verdict(tmp_path: Path) -> None:
+@dataclass
+class Watched:
+    """One real run, read by a program all the time and by a browser where there is one."""
+
+    report: dict[str, Any]
+    last: dict[str, Any]
+    url: str
+    #: What the browser saw in the end, or why it is not what should be seen.
+    seen: str | Exception | None
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    return asyncio.run(_watch(tmp_path_factory.mktemp("live")))
+
+
+async def _watch(folder: Path) -> Watched:
+    async with chromium() if CHROMIUM else nullcontext() as tab:
+        with going_on(folder, "5s") as (process, url):
+            reading = asyncio.create_task(asyncio.to_thread(_read_on, process, url))
+            seen: str | Exception | None = None
+            try:
+                seen = await _look_on(tab, url, str(folder / "r" / "report.html")) if tab else None
+            except (AssertionError, TimeoutError) as error:
+                seen = error
+            last = await reading
+            out, _ = process.communicate(timeout=30)
+    return Watched(json.loads(out), last, url, seen)
+
+
+def _read_on(process: subprocess.Popen[str], url: str) -> dict[str, Any]:
+    last: dict[str, Any] = {}
+    while process.poll() is None:
+        try:
+            last = _ask(url + "state.json")
+        except (urllib.error.URLError, ConnectionError):
+            break
+        time.sleep(0.1)
+    return last
+
+
+def test_a_browser_sees_the_run_go_on_and_end_with_its_verdict(watched: Watched) -> None:
     if CHROMIUM is None:
         pytest.skip("NO CHROMIUM ON THIS HOST: THE LIVE PAGE WAS NOT SEEN BY A BROWSER")
-    asyncio.run(_browse(tmp_path))
-
-
-async def _browse(folder: Path) -> None:
-    """Look at the page of a run until it has a verdict."""
-    async with chromium() as tab:
-        with going_on(folder, "5s") as (process, url):
-            word = await _look_on(tab, url, str(folder / "r" / "report.html"))
-            out, _ = process.communicate(timeout=30)
-    assert json.loads(out)["verdict"]["outcome"] == word
-    with pytest.raises(urllib.error.URLError):
-        _ask(url + "state.json")
+    if isinstance(watched.seen, Exception):
+        raise watched.seen
+    assert watched.report["verdict"]["outcome"] == watched.seen
 
 
 async def _look_on(tab: Tab, url: str, report: str) -> str:
@@ -325,17 +392,10 @@ async def _look_on(tab: Tab, url: str, report: str) -> str:
     return str(await tab.ask("document.querySelector('.word').textContent"))
 
 
-def test_the_last_state_of_a_real_run_agrees_with_its_report(tmp_path: Path) -> None:
-    last: dict[str, Any] = {}
-    with going_on(tmp_path, "2s") as (process, url):
-        while process.poll() is None:
-            try:
-                last = _ask(url + "state.json")
-            except (urllib.error.URLError, ConnectionError):
-                break
-            time.sleep(0.1)
-        out, _ = process.communicate(timeout=30)
-    report = json.loads(out)
+def test_the_last_state_of_a_real_run_agrees_with_its_report(watched: Watched) -> None:
+    last, report = watched.last, watched.report
+    with pytest.raises(urllib.error.URLError):
+        _ask(watched.url + "state.json")  # over is over
     assert last["stage"] == "over"
     assert last["verdict"]["outcome"] == report["verdict"]["outcome"]
     assert last["run"]["id"] == report["run"]["id"]
@@ -348,8 +408,8 @@ def test_the_last_state_of_a_real_run_agrees_with_its_report(tmp_path: Path) -> 
     assert {one["objective"] for one in last["objectives"]} == {"p99(ttft) <= 2s", "ratio(error) <= 5%"}
 
 
-@pytest.mark.parametrize("live", ["nonsense", "127.0.0.1:99999"])
-def test_a_bad_place_is_refused_before_a_folder_is_made(live: str, tmp_path: Path) -> None:
+def test_a_bad_place_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    live = "127.0.0.1:99999"
     done = plimsoll.plimsoll("run", "--live", live, "--out", "r", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: --live {live}: not [HOST:]PORT")

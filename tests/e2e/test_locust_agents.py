@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,15 +18,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
+import zmq
 
 from harness.exit_codes import OF_OUTCOME
+from harness.rundir import open_sealed
 from tests.e2e.plimsoll import PLIMSOLL, Server, server
 
 pytestmark = pytest.mark.e2e
 LOCUSTFILE = Path(__file__).parents[2] / "harness" / "distributed" / "locustfile.py"
 #: Limits so wide that only a death, never a busy host, spoils a run.
-LOAD = ["smoke", "--rate", "40", "--warmup", "0s", "--seed", "7"]
+LOAD = ["smoke", "--rate", "40", "--warmup", "0s", "--seed", "7", "--workers", "1"]
 
 
 def free_port() -> int:
@@ -37,9 +41,10 @@ def free_port() -> int:
 class Host:
     """Everything that one test starts, marked in the environment that children inherit; nothing of it outlives the test."""
 
-    def __init__(self, tmp_path: Path) -> None:
-        self.path, self.port, self.mark = tmp_path, free_port(), uuid.uuid4().hex
+    def __init__(self, path: Path) -> None:
+        self.path, self.port, self.mark = path, free_port(), uuid.uuid4().hex
         self.started: list[subprocess.Popen[bytes]] = []
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         log = (self.path / f"{name}.log").open("wb")
@@ -56,33 +61,54 @@ class Host:
         self.started.append(process)
         return process
 
-    def agent(self, name: str) -> subprocess.Popen[bytes]:
-        address = f"127.0.0.1:{self.port}"
-        return self.start(
-            name, *PLIMSOLL, "agent", "--locust-worker", address, "--name", name, "--workers", "1", "--once"
-        )
-
-    def master(self, url: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def agent(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         at = f"127.0.0.1:{self.port}"
-        words = ["run", *LOAD, "--url", url, "--locust-master", at, "--expect-workers", "2", "--out", "out"]
-        return self.start("master", *PLIMSOLL, *words, *arguments)
+        words = ["agent", "--locust-worker", at, "--name", name, "--workers", "1", *arguments]
+        self.agents[name] = self.start(name, *PLIMSOLL, *words)
+        return self.agents[name]
+
+    def both(self) -> None:
+        for name in ("a", "b"):
+            if name not in self.agents or self.agents[name].poll() is not None:
+                self.agent(name)
+
+    def master(self, agents: int, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        at = f"127.0.0.1:{self.port}"
+        words = ["run", *LOAD, "--locust-master", at, "--expect-workers", str(agents), "--out", name, *arguments]
+        return self.start(name, *PLIMSOLL, *words)
 
     def said(self, name: str) -> str:
         return (self.path / f"{name}.log").read_text()
 
-    def report(self) -> dict[str, Any]:
-        return dict(json.loads((self.path / "out" / "report.json").read_text()))
+    def report(self, name: str) -> dict[str, Any]:
+        return dict(json.loads((self.path / name / "report.json").read_text()))
 
     def left(self, *words: str) -> list[int]:
-        """Processes of this test whose command line has one of the words (none given: any)."""
+        """Processes of this test whose command line has all of the words (none given: any)."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 command = (folder / "cmdline").read_bytes().decode(errors="replace")
                 ours = self.mark.encode() in (folder / "environ").read_bytes() and command
-                if ours and (not words or any(word in command for word in words)):
+                if ours and all(word in command for word in words):
                     found.append(int(folder.name))
         return found
+
+    def below(self, pid: int) -> list[int]:
+        """What a process started, and what that started."""
+        found = []
+        for one in self.left():
+            with contextlib.suppress(OSError):
+                above = int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[1])
+                found += [one, *self.below(one)] if above == pid else []
+        return found
+
+    def end(self) -> None:
+        for pid in self.left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self.started:
+            process.wait()
 
 
 def until(reached: Callable[[], object], seconds: float, what: str) -> Any:
@@ -90,7 +116,7 @@ def until(reached: Callable[[], object], seconds: float, what: str) -> Any:
     while time.monotonic() < by:
         if found := reached():
             return found
-        time.sleep(0.1)
+        time.sleep(0.05)
     raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
@@ -98,11 +124,15 @@ def until(reached: Callable[[], object], seconds: float, what: str) -> Any:
 def host(tmp_path: Path) -> Iterator[Host]:
     found = Host(tmp_path)
     yield found
-    for pid in found.left():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    for process in found.started:
-        process.wait()
+    found.end()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """For agents a and b, who stay from run to run: whoever is there already is not started again."""
+    found = Host(tmp_path_factory.mktemp("fleet"))
+    yield found
+    found.end()
 
 
 @pytest.fixture(scope="module")
@@ -111,86 +141,126 @@ def endpoint() -> Iterator[Server]:
         yield found
 
 
-def test_two_agents_send_one_valid_schedule_that_locust_shows_and_a_late_one_is_refused(
-    host: Host, endpoint: Server
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, endpoint: Server) -> Iterator[Callable[[], Host]]:
+    """Locust's own command line with our locustfile; the first call starts it, so that it runs while another test waits."""
+    host = Host(tmp_path_factory.mktemp("plain"))
+
+    def begun() -> Host:
+        command = [str(Path(sys.executable).with_name("locust")), "-f", str(LOCUSTFILE), "--headless"]
+        given = {"scenario": "smoke", "url": endpoint.url, "rate": "40", "duration": "1s", "out": "out"}
+        words = [word for name, value in given.items() for word in (f"--plimsoll-{name}", value)]
+        words += ["--plimsoll-flags=--warmup 0.3s --workers 1"]
+        if not host.started:
+            host.start("locust", *command, *words, "--plimsoll-slo", "p50(latency) <= 1us; ratio(error) <= 50%")
+        return host
+
+    yield begun
+    host.end()
+
+
+def test_two_agents_send_one_valid_schedule_that_locust_shows_and_stay_for_the_next_run(
+    fleet: Host, endpoint: Server
 ) -> None:
+    fleet.both()
+    shutil.rmtree(fleet.path / "valid", ignore_errors=True)
     page = f"127.0.0.1:{free_port()}"
-    agents = [host.agent("a"), host.agent("b")]
-    master = host.master(endpoint.url, "--duration", "7s", "--locust-web", page)
-    until(lambda: all("taken this agent in" in host.said(name) for name in ("a", "b")), 40, "both agents")
-    late = host.agent("late")
+    master = fleet.master(2, "valid", "--url", endpoint.url, "--duration", "3s", "--locust-web", page)
 
     def entries() -> dict[str, int]:
-        with urllib.request.urlopen(f"http://{page}/stats/requests", timeout=5) as answer:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{page}/stats/requests", timeout=5) as answer:
             rows = {row["name"]: row["num_requests"] for row in json.load(answer)["stats"]}
-        return rows if rows.get("TTFT") and rows.get("TPOT") else {}
+            return rows if rows.get("TTFT") and rows.get("TPOT") else {}
+        return {}
 
-    shown = until(entries, 20, "our entries in Locust's page")
+    until(lambda: "waiting for" in fleet.said("valid"), 60, "the master")
+    _babble(fleet.port)
+    shown = until(entries, 60, "our entries in Locust's page")
     assert shown["Aggregated"] == shown["requests"] >= shown["TTFT"]
-    assert (master.wait(60), [agent.wait(30) for agent in agents], late.wait(30)) == (0, [0, 0], 2), host.said("master")
-    assert "too late" in host.said("late")
-    manifest = json.loads((host.path / "out" / "manifest.json").read_text())
+    assert master.wait(60) == 0, fleet.said("valid")
+    manifest = json.loads((fleet.path / "valid" / "manifest.json").read_text())
     assert {agent["name"]: len(agent["shards"]) for agent in manifest["agents"]} == {"a": 1, "b": 1}
-    report = host.report()
+    report = fleet.report("valid")
     assert (report["validity"]["outcome"], report["validity"]["sent"]) == ("VALID", report["counts"]["ok"])
-    assert report["validity"]["planned"] == report["counts"]["ok"] > 7 * 40 * 0.9
-    until(lambda: not host.left(), 10, "the end of every process")
+    assert report["validity"]["planned"] == report["counts"]["ok"] > 3 * 40 * 0.9
+    until(lambda: "the run is over" in fleet.said("a") and "the run is over" in fleet.said("b"), 20, "the agents' word")
+    assert len(fleet.left("agent", "--locust-worker")) == 2
 
 
-def test_an_agent_killed_in_mid_run_makes_it_invalid_and_its_rows_are_kept(host: Host, endpoint: Server) -> None:
-    agents = [host.agent("a"), host.agent("b")]
-    master = host.master(endpoint.url, "--duration", "5s")
-    until(lambda: "the run begins" in host.said("a"), 40, "the run's begin")
-    time.sleep(3.0)  # two of them after t0
-    (site,) = [pid for pid in host.left("harness.distributed.site") if b"--name=a" in _arguments(pid)]
+def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_late_agent_is_refused(
+    fleet: Host, plain: Callable[[], Host]
+) -> None:
+    """a loses its site and waits for the next run; of b its two upper processes die, and those below them end by themselves."""
+    fleet.both()
+    shutil.rmtree(fleet.path / "killed", ignore_errors=True)
+    master = fleet.master(2, "killed", "--protocol", "null", "--duration", "4s")
+    segments = fleet.path / "killed" / "segments"
+    until(lambda: len({path.name[:4] for path in segments.glob("w*.seg")}) == 2, 60, "a sealed segment of each")
+    late = fleet.agent("late")
+    (site,) = fleet.left("harness.distributed.site", "--name=a")
+    standby = fleet.agents["b"]
+    (relay,) = fleet.left("harness.distributed.locust_", "--name=b")
+    below = fleet.below(relay)
     os.kill(site, signal.SIGKILL)
-    assert master.wait(60) == 4, host.said("master")
-    assert [agents[0].wait(30), agents[1].wait(30)] == [4, 0]
-    report = host.report()
-    assert re.search(r"agent a \(.*lost", "\n".join(report["validity"]["reasons"]))
-    assert report["validity"]["planned"] > report["counts"]["ok"] > 0.5 * report["validity"]["planned"]
+    standby.kill()
+    os.kill(relay, signal.SIGKILL)
+    until(lambda: not {*below} & {*fleet.left()}, 15, "the end of the killed agent's site and worker")
+    assert len(below) >= 2, "a site and its worker"
+    plain()  # it takes 8 s until Locust misses b
+    assert late.wait(60) == 2, fleet.said("late")
+    assert "too late" in fleet.said("late")
+    assert master.wait(60) == 4, fleet.said("killed")
+    report = fleet.report("killed")
+    reasons = "\n".join(report["validity"]["reasons"])
+    assert all(re.search(rf"agent {name} \(.*lost", reasons) for name in "ab"), reasons
+    records = open_sealed(fleet.path / "killed").records
+    assert all(records.select(records["worker"] == worker).ok.sum() > 10 for worker in (0, 1)), "a segment was lost"
+    assert report["validity"]["planned"] > report["counts"]["ok"]
+
+
+def test_nothing_outlives_a_killed_coordinator_and_an_agent_told_to_leave(host: Host) -> None:
+    agent, master = host.agent("a"), host.master(1, "out", "--protocol", "null", "--duration", "60s")
+    until(lambda: "the run begins" in host.said("a") and host.left("harness.worker"), 60, "the run's begin")
+    master.kill()
+    until(lambda: "waiting for the next one" in host.said("a"), 30, "the agent's word")
+    agent.send_signal(signal.SIGINT)
+    assert agent.wait(30) == 130
     until(lambda: not host.left(), 15, "the end of every process")
 
 
-def test_nothing_outlives_a_killed_locust_process_or_a_killed_coordinator(host: Host, endpoint: Server) -> None:
-    agents = [host.agent("a"), host.agent("b")]
-    master = host.master(endpoint.url, "--duration", "60s")
-    until(lambda: "the run begins" in host.said("a"), 40, "the run's begin")
-    (relay,) = [pid for pid in host.left("harness.distributed.locust_") if b"--name=a" in _arguments(pid)]
-    agents[0].kill()
-    os.kill(relay, signal.SIGKILL)
-    until(lambda: len(host.left("harness.distributed.site")) == 1, 10, "the end of the killed agent's site")
-    until(lambda: len(host.left("harness.worker")) == 1, 10, "the end of the killed agent's worker")
-    until(lambda: "was lost" in host.said("master"), 15, "the news of it")
-    master.kill()
-    until(lambda: not host.left("harness.distributed", "harness.worker"), 20, "the end of every process")
-    assert agents[1].wait(20) == 4
-
-
-def test_plain_locust_runs_the_scenario_and_ends_with_the_verdicts_exit_code(host: Host, endpoint: Server) -> None:
-    command = [str(Path(sys.executable).with_name("locust")), "-f", str(LOCUSTFILE), "--headless"]
-    given = {"scenario": "smoke", "url": endpoint.url, "rate": "40", "duration": "2s", "out": "out"}
-    words = [word for name, value in given.items() for word in (f"--plimsoll-{name}", value)]
-    process = host.start("locust", *command, *words, "--plimsoll-slo", "p50(latency) <= 1us; ratio(error) <= 50%")
+def test_plain_locust_runs_the_scenario_and_ends_with_the_verdicts_exit_code(plain: Callable[[], Host]) -> None:
+    host = plain()
+    (process,) = host.started
     code = process.wait(60)
-    report = host.report()
+    report = host.report("out")
     assert code == OF_OUTCOME[report["verdict"]["outcome"]] != 0, host.said("locust")
     assert len(report["verdict"]["objectives"]) == 2
     last = host.said("locust").rpartition("# reqs      # fails")[2]
     table = {name: int(n) for name, n in re.findall(r"plimsoll +(TTFT|TPOT|requests) +(\d+) +0\(", last)}
     assert table["TTFT"] == table["TPOT"] == report["counts"]["ok"]
     assert table["requests"] == report["counts"]["ok"] + report["counts"]["warmup"]
-    until(lambda: not host.left(), 10, "the end of every process")
+    until(lambda: not host.left(), 15, "the end of every process")
 
 
 def test_a_port_that_is_taken_is_one_clear_error(host: Host, endpoint: Server) -> None:
     taken = re.sub(r"^http://", "", endpoint.url)
     host.port = int(taken.rpartition(":")[2])
-    assert host.master(endpoint.url).wait(40) == 2
-    assert host.said("master") == (
+    assert host.master(1, "out", "--protocol", "null").wait(40) == 2
+    assert host.said("out") == (
         f"error: --locust-master: Locust cannot listen at {taken} (the port is taken). Give another HOST:PORT\n"
     )
 
 
-def _arguments(pid: int) -> list[bytes]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+def _babble(port: int) -> None:
+    """A stranger at the master's port: noise, then frames of its transport that are no message of Locust's."""
+    with socket.create_connection(("127.0.0.1", port), 5) as noise:
+        noise.sendall(bytes(range(256)) * 16)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.IDENTITY, b"stranger")
+        stranger.setsockopt(zmq.LINGER, 2_000)
+        stranger.connect(f"tcp://127.0.0.1:{port}")
+        hello = {"type": "hello", "name": "stranger"}
+        for data in (hello, {"type": "piece"}, {}, None, [1], {"type": 7}):
+            stranger.send(msgpack.dumps(("plimsoll", data, "stranger")))
+        stranger.send(b"\xc1 no msgpack")
+        stranger.send(msgpack.dumps({"no": "tuple"}))

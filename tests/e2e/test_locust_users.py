@@ -65,7 +65,7 @@ def test_locusts_entries_keep_to_the_servers_script_and_a_broken_slo_is_exit_cod
 ) -> None:
     for number in range(2):
         done = locust(
-            tmp_path, "-u", "10", "-r", "10", "-t", "4s", "--host", scripted.url, "--csv", "csv", "--slo",
+            tmp_path, "-u", "10", "-r", "10", "-t", "3s", "--host", scripted.url, "--csv", "csv", "--slo",
             "p50(ttft) <= 20ms", "--plimsoll-out", "run",
         )  # fmt: skip
         if done.returncode != 4:
@@ -134,7 +134,7 @@ def test_two_workers_rows_are_all_judged_on_the_master(scripted: Server, tmp_pat
 def test_errors_in_a_stream_are_failures_in_locust_and_in_the_verdict(tmp_path: Path) -> None:
     with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms", "--fault", "stream_error=at:2") as broken:
         done = locust(
-            tmp_path, "-u", "4", "-r", "4", "-t", "3s", "--host", broken.url, "--csv", "csv", "--slo",
+            tmp_path, "-u", "4", "-r", "4", "-t", "2s", "--host", broken.url, "--csv", "csv", "--slo",
             "ratio(error) <= 10%", "--plimsoll-out", "run",
         )  # fmt: skip
     found = entries(tmp_path)["POST", CHAT]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 CLOSED = (
     "search", "--over", "concurrency", "--start", "4", "--highest", "8", "--resolution", "50%", "--slo", "p50(latency) <= 210ms",
-    "--probe", "1s", "--no-confirm", "--cooldown", "0s", "--prompt-tokens", "8", "--output-tokens", "1", "--out", "s", "--gpus", "2",
+    "--probe", "600ms", "--no-confirm", "--cooldown", "0s", "--prompt-tokens", "8", "--output-tokens", "1", "--out", "s", "--gpus", "2",
 )  # fmt: skip
 
 

@@ -173,28 +173,34 @@ def test_waiting_for_the_pools_limit_is_told_from_the_servers_answering_time(tmp
     assert not any("opened a connection" in text or "held back by the client" in text for text in report["warnings"])
 
 
-def overloaded(tmp_path: Path, objective: str) -> tuple[int, dict[str, Any]]:
+@pytest.fixture(scope="module")
+def overloaded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, dict[str, Any]]:
     """100/s, constant, for 6 s against one slot that takes at least 12 ms: at most 83/s."""
-    (tmp_path / "s.yaml").write_text(
+    folder = tmp_path_factory.mktemp("overloaded")
+    (folder / "s.yaml").write_text(
         "kind: server\nparams: {rate: 100, arrival: constant}\nstop: {min_queries: 1, min_duration: 6s}\n"
     )
     with server("--model", "scripted", "--ttft", "12ms", "--itl", "0ms", "--fault", "slots=1") as target:
         done = plimsoll_valid(
-            "run", "s.yaml", "--url", target.url, "--protocol", "openai-chat", "--output-tokens", "1", "--slo", objective,
-            "--json", cwd=tmp_path,
+            "run", "s.yaml", "--url", target.url, "--protocol", "openai-chat", "--output-tokens", "1", "--slo",
+            "p50(latency) <= 200ms", "--json", cwd=folder,
         )  # fmt: skip
-    return done.returncode, json.loads(done.stdout)
+    return folder, done.returncode, json.loads(done.stdout)
 
 
-def test_a_pass_on_a_growing_backlog_is_invalid_with_a_reason_of_its_own(tmp_path: Path) -> None:
-    code, report = overloaded(tmp_path, "p50(latency) <= 20s")
+def test_a_pass_on_a_growing_backlog_is_invalid_with_a_reason_of_its_own(
+    overloaded: tuple[Path, int, dict[str, Any]],
+) -> None:
+    folder, *_ = overloaded
+    done = plimsoll("gate", "r", "--slo", "p50(latency) <= 20s", "--json", cwd=folder)
+    report = json.loads(done.stdout)
     assert broken(report) == {"steady"}, report["validity"]["reasons"]
-    assert code == 4
+    assert done.returncode == 4
     assert report["validity"]["reasons"][0].startswith("unstable: the backlog grew to the end")
 
 
-def test_a_failure_on_a_growing_backlog_is_the_endpoints_failure(tmp_path: Path) -> None:
-    code, report = overloaded(tmp_path, "p50(latency) <= 200ms")
+def test_a_failure_on_a_growing_backlog_is_the_endpoints_failure(overloaded: tuple[Path, int, dict[str, Any]]) -> None:
+    _, code, report = overloaded
     assert broken(report) == {"steady"}, report["validity"]["reasons"]
     assert code == 1
     assert (report["validity"]["outcome"], report["verdict"]["outcome"]) == ("VALID", "FAIL")

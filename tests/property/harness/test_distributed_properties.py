@@ -13,10 +13,14 @@ from harness.distributed import clocks, intervals
 from harness.distributed.clocks import Echo, Offset
 from harness.distributed.messages import LIMIT, PIECE, line
 from harness.distributed.pieces import Assembly, Damaged, cut
+from scenarios.arrival import constant_rate, due_times
+from scenarios.plan import Dealing, Plan, Stop
 from slo import hlog
+from slo.arrivals import dispersion
 from slo.distribution import DEFAULT_HDR, hdr_counts, merge
 from slo.indicator import catalogue, measure
 from slo.records import Records, concat, from_columns
+from slo.validity import CLOCK_LIMIT_NS
 
 MS = 1_000_000
 DELAYS = st.integers(0, 200 * MS)
@@ -173,3 +177,42 @@ def test_the_union_of_intervals_does_not_depend_on_the_order_of_parts() -> None:
     together = intervals.Merged()
     together.add(intervals.rows_of(concat(parts)))
     assert logs[0] == logs[1] == together.log(0)
+
+
+@given(st.integers(1, 400), st.integers(1, 60), st.integers(0, 2**32))
+def test_what_is_held_of_a_second_is_its_buckets_however_many_agents_report_it(
+    agents: int, width: int, seed: int
+) -> None:
+    chance = np.random.default_rng(seed)
+    merged, total = intervals.Merged(), np.zeros(DEFAULT_HDR.counts_len, np.int64)
+    for _ in range(agents):
+        at = np.unique(5_000 + chance.integers(0, width, width))
+        merged.add([(3, "latency", at.tolist(), [1] * len(at))])
+        total[at] += 1
+    assert merged.held <= 1.5 * int((total > 0).sum()) + 256 + width
+    (interval,) = hlog.read(merged.log(0)).intervals
+    assert np.array_equal(interval.counts, total)
+
+
+@pytest.mark.parametrize("agents", [4, 40])
+def test_arrivals_dealt_by_lot_stay_poisson_whatever_the_clocks_do_and_in_turns_they_do_not(agents: int) -> None:
+    rate_per_s = 1_000.0 * agents
+    due = due_times("poisson", constant_rate(rate_per_s), 3, min_queries=200_000, min_duration_ns=0)
+    plan = Plan(
+        due_ns=due,
+        query_id=np.arange(len(due)),
+        offsets=np.arange(len(due) + 1),
+        sample_ix=np.zeros(len(due), np.int64),
+        payload_ix=np.zeros(len(due), np.int64),
+        after=np.full(len(due), -1),
+        stop=Stop(),
+        seed=3,
+        open_loop=True,
+    )
+    # Each agent sends every ms, and its clock is off by its own part of what a run may be off by.
+    error_ns = np.random.default_rng(agents).permutation(np.arange(agents) * CLOCK_LIMIT_NS // agents)
+    dealings: tuple[Dealing, ...] = ("turns", "lots")
+    seen = {dealing: dispersion(np.sort(due + error_ns[plan.owners(agents, dealing)]), 1e6) for dealing in dealings}
+    assert 0.95 < dispersion(due, 1e6) < 1.05
+    assert seen["turns"] < 0.6
+    assert seen["lots"] >= 0.9

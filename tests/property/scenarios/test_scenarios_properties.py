@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scenarios import spec
 from scenarios.arrival import PROCESSES, RateProfile, Segment, due_times
 from scenarios.durations import MAX_NS, format_duration, parse_duration
-from scenarios.plan import Plan, Stop
+from scenarios.plan import Dealing, Plan, Stop
 
 S = 1_000_000_000
 
@@ -26,6 +26,7 @@ profiles = st.builds(
 )
 kinds = st.sampled_from(["server", "offline", "concurrency", "single_stream", "multi_stream"])
 seeds = st.integers(0, (1 << 64) - 1)
+dealings: st.SearchStrategy[Dealing] = st.sampled_from(["turns", "lots"])
 
 
 def samples_of(plan: Plan) -> list[tuple[int, int, int, int]]:
@@ -51,7 +52,8 @@ def test_shards_partition_the_plan(
     plan = spec.parse({"kind": kind, "params": params, "seed": seed, "stop": stop}).build(n_samples)
     if plan.max_in_flight is not None:
         n = min(n, plan.max_in_flight)
-    parts = [plan.shard(i, n) for i in range(n)]
+    dealing = data.draw(dealings)
+    parts = [plan.shard(i, n, dealing) for i in range(n)]
     if plan.max_in_flight is not None:
         assert sum(part.max_in_flight or 0 for part in parts) == plan.max_in_flight
         assert min(part.max_in_flight or 0 for part in parts) >= 1
@@ -62,6 +64,10 @@ def test_shards_partition_the_plan(
         assert all(np.array_equal(part.payload_ix, plan.payload_ix) for part in parts)
     else:
         assert sorted(item for part in parts for item in samples_of(part)) == sorted(samples_of(plan))
+        owners = plan.owners(n, dealing)
+        for i, part in enumerate(parts):
+            mine = zip(owners.tolist(), samples_of(plan), strict=True)
+            assert [sample for owner, sample in mine if owner == i] == samples_of(part)
 
 
 @given(counts=st.lists(st.integers(1, 4), min_size=2, max_size=30), n=st.integers(1, 6), data=st.data())
@@ -79,10 +85,13 @@ def test_shards_keep_queries_whole_and_sessions_together(counts: list[int], n: i
         seed=0,
         open_loop=True,
     )
-    parts = [plan.shard(i, n) for i in range(n)]
+    dealing = data.draw(dealings)
+    parts = [plan.shard(i, n, dealing) for i in range(n)]
     assert sorted(item for part in parts for item in samples_of(part)) == samples_of(plan)
-    for part in parts:
+    owners = plan.owners(n, dealing)[offsets[:-1]]
+    for i, part in enumerate(parts):
         mine = set(part.query_id.tolist())
+        assert mine == set(np.flatnonzero(owners == i).tolist())
         assert all(wait in mine for wait in part.after.tolist() if wait >= 0)
 
 

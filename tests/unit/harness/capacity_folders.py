@@ -98,7 +98,8 @@ def search(
                 outcome="PASS" if holds else "FAIL",
                 run=name,
                 n=600,
-                achieved_per_s=achieved,
+                achieved_per_s=rate,
+                requests_per_s=achieved,
                 unstable=not holds,
             )
         )
@@ -108,10 +109,10 @@ def search(
         answer = AnswerPart(
             run=at.run,
             confirmed=True,
-            requests_per_s=at.achieved_per_s or 0,
-            goodput_per_s=at.achieved_per_s,
+            requests_per_s=at.requests_per_s or 0,
+            goodput_per_s=at.requests_per_s,
             good_fraction=0.99,
-            output_tokens_per_s=20 * (at.achieved_per_s or 0),
+            output_tokens_per_s=20 * (at.requests_per_s or 0),
             gpus=gpus,
         )
     report = SearchReport(

@@ -6,17 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from harness.capacity import plan
+from harness.capacity.evidence import _brings
 from harness.cli import app
 from harness.errors import HarnessFault
 from harness.promises import kept
 from harness.rundir import open_sealed
 from harness.session import judge, write_report
-from tests.unit.harness.capacity_folders import md1, sealed, search, sweep
+from slo.records import Status, from_columns
+from tests.unit.harness.capacity_folders import md1, rows, sealed, search, sweep
 
 RUN = CliRunner()
 
@@ -97,15 +100,19 @@ def test_a_capacity_that_no_fresh_run_confirmed_is_told_to_be_one(tmp_path: Path
     confirmed = search(tmp_path / "s")
     assert not [text for text in capacity(confirmed)["warnings"] if "picked for passing" in text]
     document = json.loads((confirmed / "search.json").read_text())
-    for change in ({"answer": None, "outcome": "INTERRUPTED", "reasons": []}, {"answer": {**document["answer"], "confirmed": False}}):
+    unconfirmed: tuple[dict[str, Any], ...] = (
+        {"answer": None, "outcome": "INTERRUPTED", "reasons": []},
+        {"answer": {**document["answer"], "confirmed": False}},
+    )
+    for change in unconfirmed:
         (confirmed / "search.json").write_text(json.dumps(document | change))
         assert [text for text in capacity(confirmed)["warnings"] if "picked for passing" in text]
 
 
 def test_tokens_of_failed_requests_are_paid_for_and_not_delivered() -> None:
     due, done = md1(50, 100, seed=1)
-    half = rows(due, done).columns | {"status": np.where(np.arange(100) % 2, Status.HTTP, Status.OK)}
-    assert _brings(from_columns(100, **half), None).output_tokens == pytest.approx(10)
+    columns: dict[str, Any] = {**rows(due, done).columns, "status": np.where(np.arange(100) % 2, int(Status.HTTP), 0)}
+    assert _brings(from_columns(100, **columns), None).output_tokens == pytest.approx(10)
 
 
 def test_numbers_beyond_all_sense_are_a_complaint_and_no_traceback(tmp_path: Path) -> None:

@@ -104,6 +104,15 @@ def test_what_cannot_be_followed_is_named_and_limits_on_a_request_count_to_ratio
     assert [(one.objective, one.n, one.bad) for one in found.objectives] == [("ratio(good) >= 90%", 10, 4)]
 
 
+def test_the_wait_for_the_first_query_is_no_warm_up() -> None:
+    state, t0 = begun(seconds=2)
+    assert state.report(t0 - S // 2).stage == "preparing"
+    assert state.report(t0 + S // 10).stage == "running"
+    warmed, t0 = begun(seconds=2, warmup="1s")
+    assert warmed.report(t0 - S - S // 2).stage == "preparing"
+    assert warmed.report(t0 - S // 2).stage == "warm-up"
+
+
 def test_the_stages_follow_each_other() -> None:
     state, t0 = begun(seconds=2, warmup="1s")
     state.heard(0, status(0, 0), t0)

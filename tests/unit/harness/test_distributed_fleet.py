@@ -22,6 +22,7 @@ from harness.segments import dump_segment, read_segments
 from harness.workforce import Member
 from scenarios.plan import Plan
 from scenarios.spec import with_flags
+from slo import hlog
 from slo.records import from_columns
 
 SCENARIO = with_flags(None, protocol="null", rate=50.0, duration=1.0, seed=1)
@@ -86,7 +87,7 @@ class Agents:
 
     def finished(self, name: str) -> dict[str, Any]:
         done = {str(shard): {"type": "done", "folders": []} for shard in self._mine[name]}
-        return {"type": "finished", "done": done, "deaths": {}, "cpu_s": 0.5}
+        return {"type": "finished", "done": done, "deaths": {}, "died_ns": {}, "cpu_s": 0.5}
 
     def said(self, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
         return [(name, message) for name, message in self.heard if message["type"] == kind]
@@ -106,7 +107,7 @@ class Led:
     ) -> Fleet:
         fleet = Fleet(agents, expected, patience_s=0.05, silence_s=silence_s, lead_ns=0)
         shards = await fleet.gather(PLAN, 1, self.notices.append)
-        base = {"scenario": SCENARIO.to_mapping(), "where": "test", "run_id": "r", "shards": shards}
+        base = {"scenario": SCENARIO.to_mapping(), "where": "test", "run_id": "r", "shards": shards, "dealing": "lots"}
         base |= {"segments": str(self.folder), "target": {"url": "http://127.0.0.1:1", "model": ""}}
         await fleet.start([{**base, "shard": shard} for shard in range(shards)], None, self._heard)
         fleet.go(time.monotonic_ns())
@@ -221,7 +222,8 @@ def test_an_agent_that_says_nothing_any_more_is_lost(led: Led) -> None:
 def test_a_worker_that_dies_alone_has_its_own_death_and_its_agent_goes_on(led: Led) -> None:
     def one_died(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         said = agents.finished(name)
-        return [{**said, "done": {**said["done"], "1": None}, "deaths": {"1": "was killed by SIGKILL"}}]
+        dead = {"deaths": {"1": "was killed by SIGKILL"}, "died_ns": {"1": 123_000_000}}
+        return [{**said, "done": {**said["done"], "1": None}, **dead}]
 
     async def go() -> Fleet:
         return await led.lead(Agents("a", workers=2, odd={"a": {"go": one_died}}), 1)
@@ -229,6 +231,7 @@ def test_a_worker_that_dies_alone_has_its_own_death_and_its_agent_goes_on(led: L
     fleet = asyncio.run(go())
     assert [member.done is not None for member in fleet.members] == [True, False]
     assert fleet.members[1].death == "of agent a (host-a) was killed by SIGKILL"
+    assert fleet.members[1].died_ns == fleet._t0_ns + 123_000_000  # when it died there, not when we were told
     assert fleet.facts()["agents"][0]["lost"] is None
 
 
@@ -304,6 +307,32 @@ def test_what_agents_hand_over_is_in_the_run_directory_and_their_news_reach_the_
     assert "Tag=latency,0.000,1.000," in (led.folder.parent / "intervals.hlog").read_text()
 
 
+def test_the_intervals_are_those_of_the_records_even_where_an_agent_was_lost_between_the_two(led: Led) -> None:
+    times: Any = {
+        "query_id": [0, 1],
+        "due_ns": [0, 1],
+        "ready_ns": [0, 1],
+        "sent_ns": [0, 1],
+        "done_ns": [5_000, 6_000],
+    }
+    records = from_columns(2, worker=0, status=0, **times)
+    buffer = io.BytesIO()
+    dump_segment(buffer, records)
+    (piece,) = cut("w000-000000.seg", buffer.getvalue())
+
+    def counts_too_much(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [piece, {"type": "intervals", "rows": [(0, "latency", [5000], [999])]}]  # of rows that never come
+
+    async def go() -> Fleet:
+        agents = Agents("a", odd={"a": {"go": counts_too_much}})
+        return await led.lead(agents, 1, lambda: agents.event(event="lost", agent="a", reason="it left"))
+
+    asyncio.run(go())
+    log = hlog.read((led.folder.parent / "intervals.hlog").read_text())
+    counts = {interval.tag: int(interval.counts.sum()) for interval in log.intervals}
+    assert counts == {"latency": 2}
+
+
 def test_nonsense_from_an_agent_is_told_and_ends_nothing(led: Led) -> None:
     def nonsense(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         foreign: dict[str, Any] = {"type": "workers", "lines": [(7, {})]}
@@ -323,7 +352,7 @@ def test_a_user_who_will_not_wait_gives_up_whoever_has_not_ended(led: Led) -> No
         agents = Agents("a", "b", odd={"b": {"go": lambda *_: []}})
         fleet = Fleet(agents, 2, patience_s=0.05, lead_ns=0)
         shards = await fleet.gather(PLAN, 1, led.notices.append)
-        base = {"scenario": SCENARIO.to_mapping(), "where": "test", "run_id": "r", "shards": shards}
+        base = {"scenario": SCENARIO.to_mapping(), "where": "test", "run_id": "r", "shards": shards, "dealing": "lots"}
         base |= {"segments": str(led.folder), "target": {"url": "http://127.0.0.1:1", "model": ""}}
         await fleet.start([base] * shards, None, lambda member, message: None)
         fleet.go(time.monotonic_ns())

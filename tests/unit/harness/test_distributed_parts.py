@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,20 +14,26 @@ import numpy as np
 import pytest
 
 from harness import coordinator
-from harness.crew import split_workers
+from harness.client import Target
+from harness.crew import Crew, split_workers
 from harness.distributed import identity
 from harness.distributed.agents import Agent, Roster, deal
+from harness.distributed.clocks import Offset
 from harness.distributed.courier import Courier
 from harness.distributed.intake import Intake
 from harness.distributed.invitation import differences, invitations, literals
 from harness.distributed.messages import LIMIT, PIECE, WINDOW, line
 from harness.distributed.pieces import cut, shard_of
+from harness.distributed.site import foreseen
 from harness.distributed.statuses import Statuses
+from harness.errors import HarnessFault
+from harness.job import target_of
+from harness.limits import HostLimits
 from harness.recorder import FRESH
 from harness.segments import dump_segment
-from harness.workforce import Member
+from harness.workforce import Member, Workforce
 from scenarios.payload import Payload
-from scenarios.plan import Plan
+from scenarios.plan import Dealing, Plan
 from scenarios.spec import with_flags
 from slo.records import Records, from_columns
 from slo.validity import GeneratorFacts, assess
@@ -128,7 +135,8 @@ def test_shards_are_dealt_so_that_each_has_one_owner(shards: int, offers: list[i
 
 
 @pytest.mark.parametrize("arrival", ["poisson", "constant", "gamma"])
-def test_forty_shards_are_the_plan_of_one(arrival: str) -> None:
+@pytest.mark.parametrize("dealing", ["turns", "lots"])
+def test_forty_shards_are_the_plan_of_one(arrival: str, dealing: Dealing) -> None:
     scenario = with_flags(None, protocol="null", duration=3.0, seed=3, rate=80.0, arrival=arrival)
     plan = scenario.build(len(scenario.source_object()))
     columns = ("query_id", "due_ns")
@@ -136,7 +144,7 @@ def test_forty_shards_are_the_plan_of_one(arrival: str) -> None:
     def rows(shards: int) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
         for index in range(shards):
-            part = plan.shard(index, shards)
+            part = plan.shard(index, shards, dealing)
             assert part.seed == plan.seed
             sizes = np.diff(part.offsets)
             cells = [np.repeat(getattr(part, name), sizes).tolist() for name in columns]
@@ -165,7 +173,7 @@ def spec(**target: Any) -> dict[str, Any]:
     scenario = with_flags(None, url="http://a:1", api_key_env="THE_KEY", model="m").to_mapping()
     scenario["target"] |= target
     resolved = {"url": "http://b:2", "model": "seen", "headers": [["Authorization", "Bearer s3cret-s3cret"]]}
-    return {"scenario": scenario, "where": "s", "run_id": "r", "shards": 3, "target": resolved, "segments": "/x"}
+    return {"scenario": scenario, "where": "s", "run_id": "r", "shards": 3, "dealing": "lots", "target": resolved}
 
 
 def test_an_agent_hears_the_masters_url_and_model_and_never_a_secret() -> None:
@@ -426,25 +434,103 @@ def test_clocks_that_are_not_known_well_enough_make_a_run_invalid(agents: int, e
         assert "limit 5 ms" in check.detail
 
 
+def test_a_run_of_agents_says_nothing_of_clocks_where_they_cost_no_number() -> None:
+    due = np.cumsum(np.random.default_rng(0).exponential(250_000, 2_000)).astype(np.int64)
+    rows = from_columns(2_000, due_ns=due, ready_ns=due, sent_ns=due, done_ns=due + 1)
+    facts = GeneratorFacts(True, 2_000, process="poisson", agents=4, clock_error_ns=4_000_000)
+    assert not [text for text in assess(rows, facts).warnings if "clock" in text]
+
+
+def test_connections_that_failed_on_an_agents_host_are_told_of_that_agent_and_without_our_limits() -> None:
+    members = [Member(index) for index in range(3)]
+    for member in members:
+        member.done = {"client": {"exhausted": {"Too many open files": 2}, "connections_opened": 9}}
+    facts = {"agents": [{"name": "a", "shards": [0, 1]}, {"name": "b", "shards": [2]}]}
+    assert coordinator._exhausted(members, facts, 1.0) == [
+        "4 connections failed on their host (agent a), not at the endpoint: Too many open files",
+        "2 connections failed on their host (agent b), not at the endpoint: Too many open files",
+    ]
+    assert coordinator._exhausted(members, {}, 1.0) == [
+        "6 connections failed on this host, not at the endpoint: Too many open files"
+    ]
+
+
+def test_an_agent_on_another_host_has_another_loopback() -> None:
+    facts = {"agents": [{"name": "a", "host": {"hostname": "here"}}, {"name": "b", "host": {"hostname": "there"}}]}
+    assert coordinator.elsewhere(facts, "here") == ["b (there)"]
+    assert coordinator.elsewhere({}, "here") == []
+    looped = [
+        "http://127.0.0.1:8000",
+        "http://localhost:1",
+        "grpc://127.8.9.1:1",
+        "http://[::1]:80",
+        "http://10.0.0.1",
+        "",
+    ]
+    assert [coordinator.loopback(url) for url in looped] == [True, True, True, True, False, False]
+
+
 @pytest.mark.parametrize(
-    ("agents", "error_ns", "process", "warned"),
+    ("bundled", "url", "host", "refused", "warned"),
     [
-        (4, 90_000, "poisson", False),
-        (4, 110_000, "poisson", True),
-        (1, 110_000, "poisson", False),
-        (4, 110_000, "constant", False),
+        (("serve",), "http://127.0.0.1:9", "there", True, False),
+        (("serve",), "http://127.0.0.1:9", socket.gethostname(), False, False),
+        (None, "http://127.0.0.1:9", "there", False, True),
+        (None, "http://10.0.0.1:9", "there", False, False),
     ],
 )
-def test_clocks_that_may_have_evened_the_arrivals_out_are_told(
-    agents: int, error_ns: int, process: str, warned: bool
+def test_agents_elsewhere_are_not_sent_to_a_server_that_only_we_reach(
+    bundled: tuple[str, ...] | None, url: str, host: str, refused: bool, warned: bool
 ) -> None:
-    due = np.arange(1001) * 250_000  # 4,000/s: an agent of four sends every ms
-    rows = from_columns(1001, due_ns=due, ready_ns=due, sent_ns=due, done_ns=due + 1)
-    facts = GeneratorFacts(True, 1001, process=process, agents=agents, clock_error_ns=error_ns)
-    found = [text for text in assess(rows, facts).warnings if "more even than planned" in text]
-    assert bool(found) == warned
-    if warned:
-        assert "known to within 110 us, and each sends a query every 1 ms" in found[0]
+    notices: list[str] = []
+    killed: list[bool] = []
+
+    async def kill() -> None:
+        killed.append(True)
+
+    agents = {"agents": [{"name": "a", "host": {"hostname": host}}]}
+    workforce = cast("Workforce", SimpleNamespace(facts=lambda: agents, kill=kill))
+    job = cast("coordinator.Job", SimpleNamespace(bundled=bundled))
+    leader = coordinator.Coordinator(job, notices.append, (), workforce)
+    target = cast("Target", SimpleNamespace(url=url))
+    if refused:
+        with pytest.raises(
+            HarnessFault, match=r"agents elsewhere: a \(there\)\. Nothing was sent\. Start `plimsoll serve"
+        ):
+            asyncio.run(leader._look_around(target))
+    else:
+        asyncio.run(leader._look_around(target))
+    assert killed == [True] * refused
+    assert len(notices) == warned
+
+
+def test_an_agent_without_a_part_spoils_no_run() -> None:
+    idle = Agent("k", "idle", {}, "1", 1, before=Offset(0, 1000, 0), after=Offset(10**9, 1000, 10**9))
+    assert idle.clock_fault() is None
+    idle.shards = [0]
+    assert "moved by +1000" in str(idle.clock_fault())
+    fact = {"name": "idle", "shards": [], "clock": {"error_ns": 10**9}}
+    assert coordinator._clocks({"agents": [fact, {"shards": [0], "clock": {"error_ns": 7}}]}) == {
+        "agents": 1,
+        "clock_error_ns": 7,
+    }
+
+
+def test_a_site_whose_part_has_no_shard_is_finished_at_once() -> None:
+    async def go() -> None:
+        await asyncio.wait_for(Crew().finished(), 5)
+
+    asyncio.run(go())
+
+
+def test_an_agent_says_before_the_run_what_its_own_host_cannot_hold() -> None:
+    scenario = with_flags(None, url="http://a:1", model="m", concurrency=1_000, duration=1.0, workers=8)
+    host = HostLimits(open_files=164, all_files=10**9, ports=(32768, 33067), tw_reuse=0)
+    target = target_of(scenario)
+    assert foreseen(scenario, target, 10, 2, host) == ([], [])  # 200 connections of its 300 ports, 100 a worker
+    errors, _ = foreseen(scenario, target, 10, 4, host)
+    assert "400 connections open in 4 workers" in errors[0]
+    assert "send from another host too" in errors[0]
 
 
 def test_an_agent_that_takes_its_workers_with_it_is_one_reason_and_not_one_a_worker() -> None:

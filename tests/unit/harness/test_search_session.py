@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from harness.search import endpoint, probe, session
 from harness.search.question import Question, Texts, read
 from harness.search.session import search
 from harness.session import write_report
+from harness.watcher import Watcher
 from reports.format import formats
 from reports.report import Report
 from reports.search.formats import FORMATS
@@ -64,9 +65,11 @@ class Runs:
     def __init__(self) -> None:
         self.made: list[tuple[str, float, int]] = []
         self.deeds: dict[int, Deed] = {}
+        self.watchers: list[Sequence[Watcher]] = []
         self.usual: Deed = sealed
 
-    def __call__(self, prepared: Prepared, label: str, watchers: object) -> Outcome:
+    def __call__(self, prepared: Prepared, label: str, watchers: Sequence[Watcher]) -> Outcome:
+        self.watchers.append(watchers)
         self.made.append((prepared.job.directory.path.name, rate_of(prepared), prepared.job.scenario.seed))
         return self.deeds.get(len(self.made), self.usual)(prepared)
 
@@ -250,6 +253,28 @@ def test_another_search_is_not_gone_on_with_and_what_differs_is_named(runs: Runs
     for part in ("objectives[0]", "60ms", "scenario.seed: 42 there, 7 now", "is another search"):
         assert part in said
     search(question(budget="2h"), Path("o"), resume=True)  # more time is no other question
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"schema": "plimsoll.search/2"}'])
+def test_a_search_json_that_is_damaged_is_one_plain_sentence(runs: Runs, text: str) -> None:
+    Path("o").mkdir()
+    Path("o", "search.json").write_text(text)
+    with pytest.raises(HarnessFault, match="damaged or from another version") as caught:
+        search(question(), Path("o"), resume=True)
+    assert "pydantic" not in str(caught.value)
+    assert Path("o", "search.json").read_text() == text
+
+
+def test_a_search_json_that_names_a_folder_elsewhere_moves_nothing(runs: Runs) -> None:
+    runs.usual = late
+    search(question(), Path("o"), resume=False)
+    document = on_disk()
+    document["probes"][-1]["run"] = "../precious"  # type: ignore[index]
+    Path("o", "search.json").write_text(json.dumps(document))
+    Path("precious").mkdir()
+    with pytest.raises(HarnessFault, match="no folder of a probe"):
+        search(question(), Path("o"), resume=True)
+    assert Path("precious").is_dir()
 
 
 def test_a_folder_of_something_else_is_left_alone(runs: Runs) -> None:

@@ -221,6 +221,27 @@ def test_without_workers_the_verdict_becomes_the_exit_code(tmp_path: Path, capsy
     assert given.runner.stopped == 0
 
 
+def test_a_pass_leaves_an_exit_code_that_the_locustfile_has_set_and_replaces_an_older_verdict() -> None:
+    given = environment()
+    one = session(given, "local", "p50(ttft) <= 80ms")
+
+    def test_of(error: str | None = None) -> None:
+        one.on_start()
+        number, _ = one.next_id()
+        now = LaterClock.now_ns()
+        for n in range(60):
+            one.report(finished(number + 1_000 * n, now + n * MS, error=error), "chat")
+        one.on_stop()
+
+    test_of("boom")
+    assert given.process_exit_code == 1
+    test_of()
+    assert given.process_exit_code == 0, "a pass after a fail of ours"
+    given.process_exit_code = 7
+    test_of()
+    assert given.process_exit_code == 7, "a check of the user's own had failed"
+
+
 def test_the_lines_beside_a_request_stay_out_of_locusts_total() -> None:
     given = environment()
     one = session(given, "local")

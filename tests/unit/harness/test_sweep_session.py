@@ -129,7 +129,28 @@ def test_an_endpoint_that_can_t_be_reached_is_exit_5_before_anything_is_sent(
     with pytest.raises(HarnessFault) as caught:
         sweep(wanted())
     assert caught.value.code == ExitCode.UNREACHABLE
+    assert caught.value.errors == ["cannot connect"]
     assert endpoint.made == []
+
+
+def test_who_sweeps_is_told_of_no_arm_and_no_comparison(endpoint: Endpoint) -> None:
+    sweep(wanted())
+    told = []
+    for more in (
+        {},
+        {"resume": True, "load": {"seed": 7}},
+        {"vary": ("rate=1,1e30",)},
+        {"vary": ("rate=1", "protocol=a,b")},
+    ):
+        with pytest.raises(HarnessFault) as caught:
+            sweep(wanted(**more))
+        told += caught.value.errors
+    said = "\n".join(told)
+    assert "holds a sweep with" in said
+    assert "is another sweep" in said
+    assert "protocol-b: " in said
+    assert "arm " not in said
+    assert "comparison" not in said
 
 
 def test_check_says_the_points_and_the_time_and_sends_nothing(
@@ -159,6 +180,7 @@ def test_the_estimate_of_an_open_loop_follows_its_schedule(endpoint: Endpoint) -
     [
         ({"vary": ("rate=1,2",), "load": {"rate": 5.0}}, "--rate: it is varied too"),
         ({"repeats": 0}, "--repeats"),
+        ({"live": "seven"}, "--live seven"),
         ({"cooldown": "soon"}, "--cooldown"),
         ({"asked": Asked(("p99(ttft) < ",))}, "--slo"),
         ({"vary": ("server.slots=1,2",)}, "Leave --url out"),
@@ -193,3 +215,16 @@ def test_a_damaged_grid_is_refused(endpoint: Endpoint) -> None:
     Path("o/grid.json").write_text("{")
     with pytest.raises(HarnessFault, match="damaged"):
         sweep(wanted((), again=True))
+    assert sweep(wanted(resume=True)) == 0  # nothing is left to make, and the grid is known: it is written again
+    assert sweep(wanted((), again=True)) == 0
+
+
+def test_runs_of_an_unknown_place_in_the_grid_are_a_damaged_file(endpoint: Endpoint) -> None:
+    sweep(wanted())
+    file = Path("o/interleave.json")
+    document = json.loads(file.read_text())
+    document["runs"][0]["arm"] = "../elsewhere"
+    file.write_text(json.dumps(document))
+    for again in (wanted(resume=True), wanted((), again=True)):
+        with pytest.raises(HarnessFault, match="none of its arms and loads"):
+            sweep(again)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+from rich.console import Console
+
+from reports.capacity import words as say
 from reports.capacity.formats import FORMATS
 from reports.capacity.parts import (
     AgainstPart,
@@ -17,6 +20,7 @@ from reports.capacity.parts import (
     SafePart,
     SizedPart,
 )  # fmt: skip
+from reports.capacity.text import render_terminal
 
 MS = 1e6
 
@@ -54,6 +58,20 @@ def test_every_format_gives_the_fleet_the_rule_and_the_cost() -> None:
         assert "USD" in found[name]
         assert "do not trust these logs" in found[name]
     assert json.loads(found["json"])["capacity"]["low"] == 120
+
+
+def test_no_number_of_the_costs_is_cut_short_at_80_columns() -> None:
+    costs = [
+        CostPart(per=per, full=0.0285, full_range=(0.0142, 0.0285), target=12345.67, target_range=(1166.67, 12345.67))
+        for per in ("requests", "good_requests", "output_tokens", "input_tokens")
+    ]
+    console = Console(width=80)
+    with console.capture() as printed:
+        console.print(render_terminal(plan().model_copy(update={"costs": costs}), 80))
+    text = printed.get()
+    assert text.count("0.0142 to 0.0285") == 4
+    assert text.count(say.cost_range((1166.67, 12345.67))) == 4
+    assert "…" not in text
 
 
 def test_a_model_that_could_not_carry_what_was_carried_is_named() -> None:

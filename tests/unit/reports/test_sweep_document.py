@@ -36,6 +36,14 @@ def test_attainment_is_given_beside_it_and_named() -> None:
     assert "DistServe" in line.attainment.method
 
 
+def test_attainment_is_read_between_neighbours_that_say_something_and_never_above_saturation() -> None:
+    unknown = place(75, seen(75, "INVALID"))
+    for places in ((place(70), place(120)), (place(70), unknown, place(80)), (place(80), place(85))):
+        line = sweep(*places).series[0].line
+        assert line is not None
+        assert line.attainment is None
+
+
 def test_no_line_is_read_off_an_unstable_point() -> None:
     made = sweep(place(40), place(70), place(120))
     line = made.series[0].line

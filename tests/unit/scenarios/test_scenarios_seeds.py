@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from scenarios.sampling import choose
-from scenarios.seeds import SEED_MAX, child, stream, uniforms
+from scenarios.seeds import SEED_MAX, child, mixed, stream, uniforms
 
 
 def test_paths_do_not_collide_by_concatenation() -> None:
@@ -54,3 +54,9 @@ def test_permutation_uses_every_sample_once_a_pass() -> None:
 def test_no_samples_is_an_error() -> None:
     with pytest.raises(ValueError, match="no samples"):
         choose("random", 5, 10, 0)
+
+
+def test_mixed_numbers_are_those_of_splitmix64() -> None:
+    known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC, 0x1B39896A51A8749B]
+    assert mixed(0, np.arange(5)).tolist() == known
+    assert mixed(0, np.array([3, 0])).tolist() == [known[3], known[0]]

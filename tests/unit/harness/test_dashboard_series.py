@@ -1,0 +1,49 @@
+"""One live page for many runs: the same address for each, free again after each, and none where none was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from harness.dashboard.place import Place
+from harness.dashboard.series import Series
+from harness.dashboard.watcher import LiveView
+from harness.job import Prepared, prepare
+from harness.promises import Asked
+
+
+def prepared(folder: Path) -> Prepared:
+    return prepare(None, {"url": "http://127.0.0.1:9", "rate": 5.0, "kind": "server"}, Asked(), (), folder)
+
+
+def test_without_a_place_nobody_looks_on(tmp_path: Path) -> None:
+    with Series(None).watching(prepared(tmp_path / "r")) as watchers:
+        assert watchers == ()
+
+
+def test_every_run_has_its_page_at_the_address_that_the_first_one_found(tmp_path: Path) -> None:
+    series, urls = Series(Place("127.0.0.1", 0)), []
+    for number in range(2):
+        with series.watching(prepared(tmp_path / str(number))) as (view,):
+            assert isinstance(view, LiveView)
+            asyncio.run(view.open())
+            urls.append(view.url)
+            with urlopen(f"{view.url}healthz", timeout=5) as answer:
+                assert answer.status == 200
+        assert not view.serving
+    assert urls[0] == urls[1]
+    with pytest.raises(URLError):
+        urlopen(urls[0], timeout=5)
+
+
+def test_a_run_that_never_opened_its_page_leaves_the_next_one_free(tmp_path: Path) -> None:
+    series = Series(Place("127.0.0.1", 0))
+    with pytest.raises(ValueError, match="nothing was begun"), series.watching(prepared(tmp_path / "r")):
+        raise ValueError("nothing was begun")
+    with series.watching(prepared(tmp_path / "s")) as (view,):
+        assert isinstance(view, LiveView)
+        asyncio.run(view.open())
