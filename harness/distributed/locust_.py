@@ -30,7 +30,7 @@ from locust.stats import RequestStats, StatsEntry, StatsError, bucket_response_t
 
 from harness.distributed import launch
 from harness.distributed.feed import REQUESTS, Row
-from harness.distributed.relay import Lines, Office, Relay
+from harness.distributed.relay import Lines, Office, Relay, patient
 from harness.distributed.start_button import StartButton
 from harness.exit_codes import ExitCode
 
@@ -82,6 +82,8 @@ def record(stats: RequestStats, rows: Mapping[str, Row]) -> None:
 
 def office_of(runner: MasterRunner) -> Office:
     """An office on Locust's master."""
+    server: Any = runner.server
+    server.recv_from_client = patient(server.recv_from_client, RPCError)
 
     def misses(agent: str) -> bool:
         return agent not in runner.clients or runner.clients[agent].state == STATE_MISSING

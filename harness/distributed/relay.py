@@ -67,6 +67,24 @@ class Lines:
         heard(None)
 
 
+def patient(receive: Callable[[], Any], raised: type[Exception]) -> Callable[[], Any]:
+    """``receive`` that lives through what is no message: one stray frame would end the transport's listening, and so the run.
+
+    ``raised`` is what the transport handles itself.
+    """
+
+    def receive_next() -> Any:
+        while True:
+            try:
+                return receive()
+            except raised:
+                raise
+            except Exception as error:  # noqa: BLE001 - decoders raise what they like
+                _log.warning("somebody at the master's port speaks no Locust (%s): ignored", type(error).__name__)
+
+    return receive_next
+
+
 class Office:
     """The master's end: messages between the agents and one coordinator at a time.
 
@@ -103,8 +121,10 @@ class Office:
     def heard(self, agent: str, message: Mapping[str, Any]) -> None:
         """A message of an agent's."""
         at_ns = time.monotonic_ns()
+        if not isinstance(message, Mapping) or not isinstance(message.get("type"), str):
+            return  # whoever reaches the port can say anything
         if message["type"] == "leaving":
-            self._lose(agent, str(message["reason"]))
+            self._lose(agent, str(message.get("reason", "it left")))
             return
         if message["type"] == "hello":
             self._say({"event": "joined", "agent": agent})

@@ -178,6 +178,7 @@ def test_two_agents_send_one_valid_schedule_that_locust_shows_and_stay_for_the_n
     shown = until(entries, 60, "our entries in Locust's page")
     assert shown["Aggregated"] == shown["requests"] >= shown["TTFT"]
     assert master.wait(60) == 0, fleet.said("valid")
+    assert "speaks no Locust" in fleet.said("valid"), "the stranger was not heard"
     manifest = json.loads((fleet.path / "valid" / "manifest.json").read_text())
     assert {agent["name"]: len(agent["shards"]) for agent in manifest["agents"]} == {"a": 1, "b": 1}
     report = fleet.report("valid")

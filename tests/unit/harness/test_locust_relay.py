@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("gevent")
 
 from harness.distributed import relay as relays
-from harness.distributed.relay import Office, Relay
+from harness.distributed.relay import Office, Relay, patient
 
 HELLO = {"type": "hello", "name": "a", "wall_ns": 1}
 
@@ -125,3 +125,18 @@ def test_lines_over_pipes_come_whole_and_the_end_is_told() -> None:
     lines.close()
     relays.gevent.sleep(0.05)
     assert [line and line["n"] for line in heard] == [1, 2, None]
+
+
+def test_a_frame_that_is_no_message_is_passed_over_and_the_transports_own_errors_are_not() -> None:
+    frames: list[Exception | str] = [ValueError("no msgpack"), TypeError("no tuple"), "a message", OSError("its own")]
+
+    def receive() -> str:
+        frame = frames.pop(0)
+        if isinstance(frame, Exception):
+            raise frame
+        return frame
+
+    listening = patient(receive, OSError)
+    assert listening() == "a message"
+    with pytest.raises(OSError, match="its own"):
+        listening()
