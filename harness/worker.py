@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gc
 import io
 import json
@@ -51,8 +52,13 @@ class Voice:
         os.dup2(2, 1)  # a stray print, ours or a plug-in's, goes to the log and breaks no message
 
     def __call__(self, message: Mapping[str, Any]) -> None:
-        self._pipe.write(json.dumps(message) + "\n")
-        self._pipe.flush()
+        try:
+            self._pipe.write(json.dumps(message) + "\n")
+            self._pipe.flush()
+        except BrokenPipeError:  # nobody listens any more: the end of stdin says so too, and what was measured is kept
+            with contextlib.suppress(OSError):
+                self._pipe.close()
+            self._pipe = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
 
 
 class Worker:

@@ -20,6 +20,8 @@ from harness.exit_codes import ExitCode
 
 #: Between two stays.
 PAUSE_S = 1.0
+#: After a run that had begun without us: it may go on for hours, and each stay costs it a refusal.
+LATE_S = 10.0
 #: The site stops its workers and keeps their rows; the Locust worker waits for it.
 ENDED_S = 20.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,6 +33,7 @@ class Standby:
     def __init__(self, master: Address, arguments: Sequence[str], once: bool, notice: Callable[[str], None]) -> None:
         self._master, self._arguments, self._once, self._notice = master, list(arguments), once, notice
         self._waits = self._connected = False
+        self._pause_s = PAUSE_S
 
     def serve(self) -> int:
         """Stay with a master until there is a reason to go; returns the exit code.
@@ -40,7 +43,7 @@ class Standby:
         before = {number: signal.signal(number, _interrupt) for number in _STOP_SIGNALS}
         try:
             while (code := self._stay()) is None:
-                time.sleep(PAUSE_S)
+                time.sleep(self._pause_s)
             return int(code)
         except KeyboardInterrupt:
             return int(ExitCode.INTERRUPTED)
@@ -56,6 +59,7 @@ class Standby:
         )
         last: dict[str, Any] = {"event": "died"}
         self._connected = False
+        self._pause_s = PAUSE_S
         try:
             for line in process.stdout or ():
                 last = json.loads(line)
@@ -86,7 +90,9 @@ class Standby:
     def _after(self, last: dict[str, Any], code: int) -> ExitCode | None:
         kind = last["event"]
         if kind == "refused":  # the site has said why
-            return ExitCode.USAGE
+            if self._once or not last["late"]:
+                return ExitCode.USAGE
+            self._pause_s = LATE_S
         if kind == "ended":
             if last["code"] == ExitCode.USAGE and not last["greeted"]:  # it has said why
                 return ExitCode.USAGE

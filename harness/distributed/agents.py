@@ -117,7 +117,7 @@ class Roster:
         return self._accepted
 
     @property
-    def _closed(self) -> str | None:
+    def closed(self) -> str | None:
         """Why nobody can join any more."""
         if not self.begun and len(self.accepted) < self._room:
             return None
@@ -140,8 +140,8 @@ class Roster:
                 f"it has Plimsoll {self._version} as the master does, but other code (digest {message['code'][:12]}, the "
                 f"master's {self._code[:12]}). Install the same build on both"
             )
-        elif self._closed is not None:
-            reason = self._closed
+        elif self.closed is not None:
+            reason = self.closed
         elif any(other.name == name and not other.lost for other in self._agents.values()):
             reason = f"another agent is called {name}. Give this one a name of its own (--name)"
         elif message["workers"] is not None and not 1 <= message["workers"] <= 4096:
@@ -153,7 +153,7 @@ class Roster:
 
     def admit(self, agent: Agent, error_ns: int) -> str | None:
         """Accept it (None), or say why its wall clock, certainly off by ``error_ns``, or the others who came before it forbid that."""
-        closed = self._closed
+        closed = self.closed
         if closed is None and abs(error_ns) <= WALL_LIMIT_NS:
             agent.accepted = True
             self._accepted = sorted([*self._accepted, agent], key=lambda one: one.name)
@@ -174,7 +174,10 @@ class Roster:
         self._accepted = [one for one in self._accepted if one is not agent]
 
     def _refuse(self, who: str, reason: str) -> str:
-        self.refused.append({"agent": who, "reason": reason})
+        """Note it once: an agent that came too late asks again until the run is over."""
+        one = {"agent": who, "reason": reason}
+        if one not in self.refused:
+            self.refused.append(one)
         return reason
 
     def refusals(self) -> list[str]:

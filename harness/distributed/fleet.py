@@ -61,9 +61,7 @@ class Fleet:
         self.members: list[Member] = []
         self._bridge = bridge
         self._expected = expected
-        self._patience_s = patience_s
-        self._silence_s = silence_s
-        self._lead_ns = lead_ns
+        self._patience_s, self._silence_s, self._lead_ns = patience_s, silence_s, lead_ns
         self._roster = Roster(package_version(), identity.code_digest(), expected)
         self._plan: Plan | None = None
         self._scenario: Scenario | None = None
@@ -72,10 +70,10 @@ class Fleet:
         self._intake: Intake | None = None
         self._intervals = Merged()
         self._folder = Path()
-        self._t0_ns = 0
-        self._t0_wall_ns = 0
+        self._t0_ns = self._t0_wall_ns = 0
         self._stopped: str | None = None
         self._faults: list[str] = []
+        self._told = 0  # refusals that the user knows of
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -297,9 +295,11 @@ class Fleet:
             self._refuse(key, found)
 
     def _refuse(self, key: str, reason: str) -> None:
-        if len(self._roster.refused) <= NAMED:
+        known, self._told = self._told, len(self._roster.refused)
+        if known < self._told <= NAMED:
             self._notice(f"warning: agent {self._roster.refused[-1]['agent']} was refused: {reason}")
-        self._bridge.say({"to": key, "message": {"type": "refused", "reason": reason}})
+        refused = {"type": "refused", "reason": reason, "late": reason == self._roster.closed}
+        self._bridge.say({"to": key, "message": refused})
 
     def _hear(self, agent: Agent, message: Mapping[str, Any], at_ns: int) -> None:
         kind = message["type"]

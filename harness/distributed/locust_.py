@@ -243,7 +243,7 @@ class Stay:
 
     def _ended(self, code: int, greeted: bool) -> None:
         if "refused" in self._heard:
-            self.result.set({"event": "refused"})
+            self.result.set({"event": "refused", "late": self._heard["refused"]["late"]})
         else:
             self.result.set({"event": "ended", "code": code, "whole": "bye" in self._heard, "greeted": greeted})
 

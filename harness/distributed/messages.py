@@ -82,10 +82,14 @@ class Hello(TypedDict):
 
 
 class Refused(TypedDict):
-    """Why the agent is not part of this run, and what to do; the site says it on stderr and ends. (``accepted`` has no fields.)"""
+    """Why the agent is not part of this run, and what to do; the site says it on stderr and ends. (``accepted`` has no fields.)
+
+    ``late``: nothing is wrong with it, and the next run may have it.
+    """
 
     type: Literal["refused"]
     reason: str
+    late: bool
 
 
 class Ping(TypedDict):

@@ -197,7 +197,7 @@ def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_la
     master = fleet.master(2, "killed", "--protocol", "null", "--duration", "4s")
     segments = fleet.path / "killed" / "segments"
     until(lambda: len({path.name[:4] for path in segments.glob("w*.seg")}) == 2, 60, "a sealed segment of each")
-    late = fleet.agent("late")
+    late = fleet.agent("late", "--once")
     (site,) = fleet.left("harness.distributed.site", "--name=a")
     standby = fleet.agents["b"]
     (relay,) = fleet.left("harness.distributed.locust_", "--name=b")

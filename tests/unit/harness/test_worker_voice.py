@@ -1,0 +1,33 @@
+"""A worker whose coordinator is gone goes on to keep what it measured; that nobody hears it is no reason to die."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+from harness.worker import Voice
+say = Voice()
+say({"type": "first"})
+sys.stdin.readline()
+for _ in range(3):
+    say({"type": "status", "text": "x" * 100_000})
+print("kept", file=sys.stderr)
+"""
+
+
+def test_a_voice_that_nobody_hears_any_more_is_silent() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == '{"type": "first"}\n'
+    process.stdout.close()
+    process.stdin.write("go\n")
+    process.stdin.close()
+    assert process.stderr.read() == "kept\n"
+    assert process.wait(10) == 0
+    process.stderr.close()
