@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.known_queue", description=__doc__)
     parser.add_argument("--simulated", type=int, metavar="N", help="searches of each queue in virtual time")
     parser.add_argument("--real", action="store_true", help="one search of each over loopback: some minutes")
-    parser.add_argument("--case", type=int, choices=range(len(REAL)), help="of --real: only this one")
+    parser.add_argument("--case", type=int, choices=range(len(CASES)), help="of --real: only this one, counted from 0")
+    parser.add_argument("--base", type=int, help="of --real: requests of the shortest probe, where not the case's own")
     parser.add_argument("--service-us", type=int, default=500, help="of --real (default %(default)s)")
     parser.add_argument(
         "--of", default="latency", choices=("latency", "service_time"), help="of --real: from due, or from sent"
@@ -194,7 +195,8 @@ def main() -> int:
         parser.error("give --simulated N, --real, or both")
     code = 0 if given.simulated is None else simulated(given.simulated)
     if given.real:
-        cases = REAL if given.case is None else (REAL[given.case],)
+        cases = REAL if given.case is None else (CASES[given.case],)
+        cases = tuple(replace(case, base=given.base or case.base) for case in cases)
         code |= in_real(cases, given.service_us, given.out, given.of, given.pin)
     return code
 
