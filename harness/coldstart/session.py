@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.job import Prepared
 from harness.readiness import Ready, wait_ready
+from harness.remains import put_aside
 from harness.rundir import RunDirectory, Sealed
 from harness.session import carry_out, judge, write_report
 from reports import units
@@ -139,7 +139,7 @@ def _between(wanted: Wanted) -> None:
 def _one(wanted: Wanted, number: int, out: Path) -> tuple[RepeatPart, HarnessFault | None]:
     """One start, whole or as far as it came; with the fault that cut it short. Raises HarnessFault where nothing began."""
     folder = out / "repeats" / f"{number:03d}"
-    _put_aside(folder, out)
+    put_aside(out, str(folder.relative_to(out)))
     folder.mkdir(parents=True)
     label = f"[{number}/{wanted.repeats}] "
     part = RepeatPart(
@@ -185,15 +185,6 @@ def _one(wanted: Wanted, number: int, out: Path) -> tuple[RepeatPart, HarnessFau
                 "give the command that stops that: --stop 'COMMAND'",
             )
     return part, fault
-
-
-def _put_aside(folder: Path, out: Path) -> None:
-    """A repeat that was cut short is moved, not thrown away."""
-    if folder.exists():
-        aside = out / "interrupted"
-        aside.mkdir(exist_ok=True)
-        number = sum(1 for _ in aside.glob(f"{folder.name}.*")) + 1
-        shutil.move(folder, aside / f"{folder.name}.{number}")
 
 
 def _remove_unused(directory: RunDirectory) -> None:

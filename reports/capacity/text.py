@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -13,8 +11,8 @@ from rich.text import Text
 from reports import units
 from reports.capacity import words as say
 from reports.capacity.parts import CapacityReport, SizedPart
+from reports.plain import WIDTH, plain
 
-WIDTH = 100
 #: Between two columns, and the widest word of a heading.
 _GAP = 3
 _HEADING = 8
@@ -22,12 +20,7 @@ _HEADING = 8
 
 def render(report: CapacityReport) -> bytes:
     """The card without colour, 100 columns, UTF-8."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False, highlight=False
-    )
-    console.print(render_terminal(report))
-    return ("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n").encode()
+    return plain(render_terminal(report))
 
 
 def render_terminal(report: CapacityReport, width: int = WIDTH) -> RenderableType:

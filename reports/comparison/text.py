@@ -5,11 +5,10 @@ Colour never carries meaning alone: every outcome has its word and its sign.
 
 from __future__ import annotations
 
-import io
 from types import MappingProxyType
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -17,8 +16,8 @@ from rich.text import Text
 from reports import units
 from reports.comparison import words as say
 from reports.comparison.parts import CandidatePart, ComparisonReport, EffectPart, RankingPart
+from reports.plain import WIDTH, plain
 
-WIDTH = 100
 _STYLES = MappingProxyType(
     {
         "IMPROVEMENT": "green",
@@ -33,12 +32,7 @@ _STYLES = MappingProxyType(
 
 def render(report: ComparisonReport) -> bytes:
     """The summary without colour, 100 columns, UTF-8."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False, highlight=False
-    )
-    console.print(render_terminal(report))
-    return ("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n").encode()
+    return plain(render_terminal(report))
 
 
 def render_terminal(report: ComparisonReport, width: int = WIDTH) -> RenderableType:

@@ -7,12 +7,11 @@ rendering serves the terminal (``render_terminal``, with the terminal's own widt
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
@@ -23,11 +22,11 @@ from reports.accuracy import Accuracy
 from reports.anatomy import Anatomy, heads, rows
 from reports.format import Format
 from reports.parts import Metric, ObjectiveResult
+from reports.plain import WIDTH, plain
 from reports.report import Report
 from reports.speech import Speech, facts, tables
 from reports.terminal_budgets import error_budgets
 
-WIDTH = 100
 _STYLES = MappingProxyType(
     {
         "PASS": "green",
@@ -48,13 +47,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 def render(report: Report) -> bytes:
     """The summary without colour, 100 columns, UTF-8."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False, highlight=False
-    )
-    console.print(render_terminal(report))
-    # Rich pads table cells; trailing blanks are noise in a file and in a diff.
-    return ("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n").encode()
+    return plain(render_terminal(report))
 
 
 def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int = WIDTH) -> RenderableType:

@@ -5,22 +5,21 @@ Colour never carries meaning alone: every outcome has its word and its sign.
 
 from __future__ import annotations
 
-import io
 from types import MappingProxyType
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from reports import units
 from reports.comparison.parts import FrontPart
+from reports.plain import WIDTH, plain
 from reports.sweep import words as say
 from reports.sweep.curves import times_of
 from reports.sweep.parts import SeriesPart, SweepPoint, SweepReport
 
-WIDTH = 100
 _STYLES = MappingProxyType(
     {
         "FOUND": "green",
@@ -40,12 +39,7 @@ _TIMES = 2
 
 def render(report: SweepReport) -> bytes:
     """The summary without colour, 100 columns, UTF-8."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False, highlight=False
-    )
-    console.print(render_terminal(report))
-    return ("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n").encode()
+    return plain(render_terminal(report))
 
 
 def render_terminal(report: SweepReport, width: int = WIDTH) -> RenderableType:
