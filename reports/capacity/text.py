@@ -11,7 +11,7 @@ from rich.text import Text
 from reports import units
 from reports.capacity import words as say
 from reports.capacity.parts import CapacityReport, SizedPart
-from reports.plain import WIDTH, plain
+from reports.plain import WIDTH, listed, plain
 
 #: Between two columns, and the widest word of a heading.
 _GAP = 3
@@ -32,7 +32,7 @@ def render_terminal(report: CapacityReport, width: int = WIDTH) -> RenderableTyp
         parts.append(_costs(report, width))
     parts.append(_check(report))
     if report.warnings:
-        parts.append(_listed("Read with care", report.warnings))
+        parts.append(listed("Read with care", report.warnings))
     return Group(*(piece for part in parts for piece in (part, Text(""))))
 
 
@@ -119,13 +119,4 @@ def _check(report: CapacityReport) -> RenderableType:
             said.append(f"p99 at {units.rate(load.rate_per_s)} over the curves pinned at the lowest load: {ratios}")
         said += say.beyond(report.loads, report.queues)
         said.append(say.BATCHING)
-    return _listed("Queueing, as a sanity check", said)
-
-
-def _listed(title: str, texts: list[str]) -> RenderableType:
-    rows = Table.grid(padding=(0, 1))
-    rows.add_column()
-    rows.add_column(overflow="fold")
-    for text in texts:
-        rows.add_row("-", Text(text))
-    return Group(Text(title, style="bold"), rows)
+    return listed("Queueing, as a sanity check", said)

@@ -11,7 +11,7 @@ from rich.text import Text
 from reports import units
 from reports.coldstart import words as say
 from reports.coldstart.parts import ColdstartReport
-from reports.plain import WIDTH, plain
+from reports.plain import WIDTH, listed, plain
 
 _STYLES = {"PASS": "green", "MEASURED": "blue", "INVALID": "magenta", "INTERRUPTED": "yellow"}
 
@@ -30,9 +30,9 @@ def render_terminal(report: ColdstartReport, width: int = WIDTH) -> RenderableTy
             parts.append(Text(certain, style="dim"))
     parts.append(_repeats(report))
     if report.goals:
-        parts.append(_listed("Objectives", [f"{goal.outcome} {goal.objective}: kept in {goal.kept} of {goal.of}, worst {units.human(goal.worst, 'ns')}" for goal in report.goals]))  # fmt: skip
+        parts.append(listed("Objectives", [f"{goal.outcome} {goal.objective}: kept in {goal.kept} of {goal.of}, worst {units.human(goal.worst, 'ns')}" for goal in report.goals]))  # fmt: skip
     if report.warnings:
-        parts.append(_listed("Read with care", report.warnings))
+        parts.append(listed("Read with care", report.warnings))
     return Group(*(piece for part in parts for piece in (part, Text(""))))
 
 
@@ -74,12 +74,3 @@ def _repeats(report: ColdstartReport) -> Table:
         number = f"{part.number}" if part.complete else f"{part.number} (cut short)"
         table.add_row(number, *cells, say.steady(part), level, f"{part.failed} of {part.requests}")
     return table
-
-
-def _listed(title: str, texts: list[str]) -> RenderableType:
-    rows = Table.grid(padding=(0, 1))
-    rows.add_column()
-    rows.add_column(overflow="fold")
-    for text in texts:
-        rows.add_row("-", Text(text))
-    return Group(Text(title, style="bold"), rows)

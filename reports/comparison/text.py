@@ -16,7 +16,7 @@ from rich.text import Text
 from reports import units
 from reports.comparison import words as say
 from reports.comparison.parts import CandidatePart, ComparisonReport, EffectPart, RankingPart
-from reports.plain import WIDTH, plain
+from reports.plain import WIDTH, listed, plain
 
 _STYLES = MappingProxyType(
     {
@@ -41,21 +41,21 @@ def render_terminal(report: ComparisonReport, width: int = WIDTH) -> RenderableT
     for candidate in report.candidates:
         parts.append(_effects(candidate, report, width))
         if candidate.reasons:
-            parts.append(_list(f"{candidate.name}: why {candidate.outcome}", candidate.reasons))
+            parts.append(listed(f"{candidate.name}: why {candidate.outcome}", candidate.reasons))
         within = [say.within(e, e.one_run) for e in candidate.effects if e.one_run is not None]
         if within:
-            parts.append(_list("Within this pair of runs only, blind to how runs differ", within))
+            parts.append(listed("Within this pair of runs only, blind to how runs differ", within))
     parts += [_ranking(ranking) for ranking in report.rankings]
     if report.costs:
         parts.append(_costs(report))
     for front in report.fronts:
         beaten = [f"{p.name}: beaten by {p.dominated_by}" for p in front.points if p.dominated_by]
         kept = ", ".join(p.name for p in front.points if not p.dominated_by)
-        parts.append(_list(front.title, [f"on the front: {kept}", *beaten]))
+        parts.append(listed(front.title, [f"on the front: {kept}", *beaten]))
     if report.false_alarms is not None:
-        parts.append(_list("A/A", [say.alarms(report.false_alarms)]))
+        parts.append(listed("A/A", [say.alarms(report.false_alarms)]))
     if report.warnings:
-        parts.append(_list("Read with care", report.warnings))
+        parts.append(listed("Read with care", report.warnings))
     spaced: list[RenderableType] = []
     for part in parts:
         spaced += [part, Text("")]
@@ -133,12 +133,3 @@ def _costs(report: ComparisonReport) -> Table:
             Text(cost.name), say.PER[cost.per], say.money(cost), units.rate(cost.per_s), f"{cost.price_per_hour:g}"
         )
     return table
-
-
-def _list(title: str, texts: list[str]) -> RenderableType:
-    rows = Table.grid(padding=(0, 1))
-    rows.add_column()
-    rows.add_column(overflow="fold")
-    for text in texts:
-        rows.add_row("-", Text(text))
-    return Group(Text(title, style="bold"), rows)
