@@ -23,7 +23,7 @@ from slo.objective import ACCURACIES, ACCURACY_SHARES, Objective, show
 from slo.objective_verdict import ObjectiveVerdict, judge_words, not_compared
 from slo.records import BoolArray, IntArray, Records
 from slo.statistics import confidence as sure
-from slo.statistics.share import share_test
+from slo.statistics.share import Course, share_test
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,9 @@ class Compared:
     objectives: tuple[Objective, ...]
     scores: Scores | None
 
-    def judge(self, records: Records, confidence: sure.Probability) -> tuple[ObjectiveVerdict, ...]:
+    def judge(
+        self, records: Records, confidence: sure.Probability, along: Course | None = None
+    ) -> tuple[ObjectiveVerdict, ...]:
         """One verdict for each objective. The scores have every planned sample; where there are none, a run of speech has
         counted words.
         """

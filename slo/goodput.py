@@ -13,7 +13,7 @@ import numpy as np
 
 from slo.indicator import catalogue, entry_rows
 from slo.objective import Objective
-from slo.records import BoolArray, Records
+from slo.records import BoolArray, FloatArray, Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class Goodput:
     each).
 
     ``n`` measured requests; ``good_fraction`` of n, with failed and unsent ones in it; ``goodput_per_s``
-    good ones per second of ``span_ns``. Both are 0 when there is nothing to divide by.
+    good ones per second of ``span_ns``. Both are 0 when there is nothing to divide by. ``severity`` float64[records]: how many
+    times over its hardest limit each request is, +inf where it failed or lacks a value.
     """
 
     good: BoolArray
@@ -45,6 +46,7 @@ class Goodput:
     goodput_per_s: float
     span_ns: int
     attainment: tuple[Attainment, ...]
+    severity: FloatArray
 
     @property
     def n_good(self) -> int:
@@ -84,6 +86,11 @@ def meets(objective: Objective, records: Records) -> BoolArray:
     without the stamp it needs does not, for no data is not a pass. Of several gaps all must meet it. Raises
     ValueError for an objective over the run.
     """
+    return _held(objective, records)[0]
+
+
+def _held(objective: Objective, records: Records) -> tuple[BoolArray, FloatArray]:
+    """(met bool[n], severity float64[n]): as ``meets``, and how many times over the limit each request is."""
     if objective.scope != "request":
         raise ValueError(f"{objective}: is about the run; only a limit on single requests can be met by one")
     indicator = catalogue()[objective.indicator]
@@ -95,9 +102,25 @@ def meets(objective: Objective, records: Records) -> BoolArray:
     has_value = np.zeros(len(records), np.bool_)
     has_value[row[valid]] = True
     met = has_value & objective.met_by(worst)
+    severity = np.where(has_value, over(objective, worst), np.inf)
     if indicator.outside is not None:
-        met |= ~has_value & indicator.outside(records)
-    return np.asarray(met & records.ok)
+        outside = ~has_value & indicator.outside(records)
+        met |= outside
+        severity[outside] = 0.0
+    severity[~records.ok] = np.inf
+    return np.asarray(met & records.ok), severity
+
+
+def over(objective: Objective, values: FloatArray) -> FloatArray:
+    """float64[m]: how many times over the objective's limit each value is; at least 0, and +inf for the worst there is."""
+    limit = objective.threshold
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if objective.operator in ("<=", "<"):
+            found = values / limit if limit > 0 else np.where(objective.met_by(values), 0.0, np.inf)
+        else:
+            found = np.where(values > 0, limit / values, np.inf)
+    times: FloatArray = np.maximum(np.nan_to_num(found, nan=0.0, posinf=np.inf), 0.0)
+    return times
 
 
 def goodput(records: Records, objectives: Sequence[Objective]) -> Goodput:
@@ -109,13 +132,15 @@ def goodput(records: Records, objectives: Sequence[Objective]) -> Goodput:
     n = int(np.count_nonzero(measured))
     good = records.ok & measured
     attainment = []
+    severity = np.where(records.ok, 0.0, np.inf)
     for objective in objectives:
         if objective.scope == "request":
-            met = meets(objective, records) & measured
+            met, times = _held(objective, records)
+            met, severity = met & measured, np.maximum(severity, times)
             attainment.append(Attainment(objective, int(np.count_nonzero(met)), n))
             good = good & met
     count, span = int(np.count_nonzero(good)), span_ns(records)
-    return Goodput(good, n, count / n if n else 0.0, per_second(count, span), span, tuple(attainment))
+    return Goodput(good, n, count / n if n else 0.0, per_second(count, span), span, tuple(attainment), severity)
 
 
 def throughput(records: Records) -> Throughput:

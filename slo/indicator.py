@@ -81,6 +81,11 @@ class Indicator:
         return float("inf") if self.better == "lower" else 0.0
 
     @property
+    def signed(self) -> bool:
+        """It may be negative: an endpoint may be done before the moment of the speech that it is measured from."""
+        return self.live and self.unit == "ns"
+
+    @property
     def live(self) -> bool:
         """It reads columns that only speech sessions have."""
         return bool({*self.needs} & {*SESSION_COLUMNS, *RAGGED})

@@ -8,6 +8,7 @@ of a mean is both honest for heavy tails and monotone, and a slower request must
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -15,13 +16,14 @@ from typing import Literal
 import numpy as np
 
 from slo.distribution import exact, quantile
-from slo.goodput import Goodput, throughput
+from slo.goodput import Goodput, over, throughput
 from slo.indicator import Measured, catalogue, measure
 from slo.objective import Objective, Promise, show
 from slo.ratios import against, entries, failing
-from slo.records import Records
+from slo.records import BoolArray, FloatArray, IntArray, Records
 from slo.statistics import confidence as sure
 from slo.statistics import share
+from slo.statistics.distance import Distance
 from slo.statistics.percentile_bounds import bounds
 from slo.word_error_rate import word_error_rate
 
@@ -39,7 +41,7 @@ class ObjectiveVerdict:
     decided, else the total n that would decide if the observed share of bad ones held, None when no n
     would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``: how often a share on the limit
     would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
-    share their fate.
+    share their fate; ``by``: ``number`` or ``distance``, what decided.
     """
 
     objective: Promise
@@ -55,6 +57,7 @@ class ObjectiveVerdict:
     p_pass: float | None = None
     p_fail: float | None = None
     design_effect: float = 1.0
+    by: str = ""
 
     @property
     def text(self) -> str:
@@ -73,11 +76,18 @@ class ObjectiveVerdict:
 
 
 def judge_objective(
-    objective: Objective, records: Records, good: Goodput, confidence: sure.Probability
+    objective: Objective,
+    records: Records,
+    good: Goodput,
+    confidence: sure.Probability,
+    along: share.Course | None = None,
 ) -> ObjectiveVerdict:
-    """Judge one objective over the run. ``good``: the goodput of these records under all of the objectives."""
+    """Judge one objective over the run. ``good``: the goodput of these records under all of the objectives; ``along``: their
+    course, if it is known already.
+    """
+    along = share.course(records) if along is None else along
     if objective.statistic == "ratio":
-        return _ratio(objective, records, good, confidence)
+        return _ratio(objective, records, good, confidence, along)
     if objective.statistic == "rate":
         return _rate(objective, records, good)
     if objective.statistic == "accuracy":
@@ -86,7 +96,7 @@ def judge_objective(
     if measured.n == 0:
         return _no_data(objective, measured, confidence)
     if objective.quantile is not None:
-        return _percentile(objective, records, measured, objective.quantile, confidence)
+        return _percentile(objective, measured, objective.quantile, confidence, along)
     return _fact(objective, measured, confidence)
 
 
@@ -133,19 +143,30 @@ def _no_data(objective: Objective, measured: Measured, confidence: sure.Probabil
 
 
 def _percentile(
-    objective: Objective, records: Records, measured: Measured, p: Fraction, confidence: sure.Probability
+    objective: Objective, measured: Measured, p: Fraction, confidence: sure.Probability, along: share.Course
 ) -> ObjectiveVerdict:
-    # A gap belongs to a request: even blocks of single requests hold many gaps.
-    cut = share.cut(records, 1 if catalogue()[objective.indicator].scope != "request" else share.MIN_BLOCK)
+    laid = share.series(measured.values, measured.row, along)
+    worst = measured.values == catalogue()[objective.indicator].worst
     bad = ~np.asarray(objective.met_by(measured.values))
-    test = share.judge_blocks(cut.count(bad, measured.row), _limit(objective), confidence)
-    low, high = bounds(measured, cut, p, confidence)
+    seen = laid.count(bad, bad & worst if measured.failed else None)
+    far = distance(objective, measured.values, laid)
+    test = share.weigh(seen, _limit(objective), confidence, far)
+    upward = None if far is None else objective.operator in ("<=", "<")
+    floor = -math.inf if catalogue()[objective.indicator].signed else 0.0
+    low, high = bounds(measured.values, laid, p, confidence, upward, floor)
     observed = quantile(np.sort(measured.values), p)
     detail = (
         f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
         f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"
     )
-    return _shown(objective, test, observed, (low, high), detail, measured.missing)
+    return _shown(objective, test, observed, (low, high), detail, along, measured.missing)
+
+
+def distance(objective: Objective, values: FloatArray, laid: share.Series) -> Distance | None:
+    """How far the values are from the limit, in multiples of it; None where a multiple means nothing, as of a share."""
+    if objective.unit not in ("ns", "per_s") or objective.threshold <= 0:
+        return None
+    return Distance(np.sort(over(objective, values)), laid.memory)
 
 
 def _shown(
@@ -154,6 +175,7 @@ def _shown(
     observed: float,
     interval: tuple[float, float],
     detail: str,
+    along: share.Course,
     missing: int = 0,
 ) -> ObjectiveVerdict:
     return ObjectiveVerdict(
@@ -163,13 +185,14 @@ def _shown(
         interval,
         test.n,
         test.n_needed,
-        detail + _more(test),
+        detail + _more(test, along),
         missing,
         test.bad,
         test.allowed,
         test.p_pass,
         test.p_fail,
         test.design_effect,
+        test.by,
     )
 
 
@@ -186,15 +209,22 @@ def _how_many(test: share.ShareTest) -> str:
     return f"{test.allowed} may{evenly}"
 
 
-def _more(test: share.ShareTest) -> str:
+def _more(test: share.ShareTest, along: share.Course) -> str:
     clustered = ""
     if test.design_effect >= 1.5 and test.n:
-        clustered = f"; they come in clusters: {test.n} values say as much as {test.n / test.design_effect:.0f} independent ones"
+        worth = test.n / test.design_effect
+        clustered = f"; they come in clusters: {test.n} values say as much as {worth:.{0 if worth >= 10 else 1}f} independent ones"
+    if test.by == "distance":
+        far = "far enough within" if test.outcome == "PASS" else "far beyond"
+        return f"{clustered}; decided by distance: nearly all of them are {far} the limit"
     if test.outcome != "INCONCLUSIVE":
         return clustered
     if test.n_needed is None:
         return f"{clustered}; exactly on the limit, so no number of requests decides it: change the limit"
-    return f"{clustered}; at this share {test.n_needed} in all would decide, {test.n_needed - test.n} more: let the run go on"
+    longer = ""
+    if test.n and along.span_ns:
+        longer = f" ({show(test.n_needed / test.n * along.span_ns, 'ns')} at this rate)"
+    return f"{clustered}; at this share {test.n_needed} in all would decide{longer}, {test.n_needed - test.n} more: let the run go on"
 
 
 def _fact(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
@@ -215,7 +245,9 @@ def _fact(objective: Objective, measured: Measured, confidence: sure.Probability
     )
 
 
-def _ratio(objective: Objective, records: Records, good: Goodput, confidence: sure.Probability) -> ObjectiveVerdict:
+def _ratio(
+    objective: Objective, records: Records, good: Goodput, confidence: sure.Probability, along: share.Course
+) -> ObjectiveVerdict:
     """A share of all measured requests, tested on those that count against it."""
     bad, rows = against(objective.indicator, records, good.good)
     upward = objective.operator in ("<=", "<")
@@ -228,7 +260,8 @@ def _ratio(objective: Objective, records: Records, good: Goodput, confidence: su
         )
         needed = sure.n_needed(0, 0, limit, confidence)
         return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, p_pass=1.0, p_fail=1.0)
-    test = share.judge_blocks(share.cut(records).count(bad, rows), limit, confidence)
+    seen, far = _entries(objective, bad, rows, good, along)
+    test = share.weigh(seen, limit, confidence, far)
     low, high = test.interval
     interval = (low, high) if upward else (1.0 - high, 1.0 - low)
     observed = test.bad / test.n if upward else (test.n - test.bad) / test.n
@@ -236,7 +269,19 @@ def _ratio(objective: Objective, records: Records, good: Goodput, confidence: su
         f"{show(observed, 'ratio')} observed, {_between(interval, 'ratio', confidence)}; {test.bad} of {test.n} "
         f"{entries(objective.indicator)} {failing(objective.indicator)}, {_how_many(test)}"
     )
-    return _shown(objective, test, observed, interval, detail)
+    return _shown(objective, test, observed, interval, detail, along)
+
+
+def _entries(
+    objective: Objective, bad: BoolArray, rows: IntArray, good: Goodput, along: share.Course
+) -> tuple[share.Counted, Distance | None]:
+    """What counts against a ratio. Of good requests all their times show the memory; of errors only the errors do."""
+    if objective.indicator != "good" or not good.attainment:
+        return share.counted(bad[np.argsort(along.place[rows], kind="stable")]), None
+    severity = good.severity[rows]
+    laid = share.series(severity, rows, along)
+    timed = all(one.objective.unit in ("ns", "per_s") for one in good.attainment)
+    return laid.count(bad, np.isinf(severity)), Distance(np.sort(severity), laid.memory) if timed else None
 
 
 def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVerdict:

@@ -18,6 +18,7 @@ from slo.objective import Objective
 from slo.objective_verdict import ObjectiveVerdict, Outcome, judge_objective
 from slo.records import Records
 from slo.statistics import confidence as sure
+from slo.statistics.share import Course, course
 from slo.validity import Validity
 
 _RANK: tuple[Outcome, ...] = ("PASS", "INCONCLUSIVE", "FAIL", "INVALID")
@@ -26,8 +27,10 @@ _RANK: tuple[Outcome, ...] = ("PASS", "INCONCLUSIVE", "FAIL", "INVALID")
 class Judged(Protocol):
     """A promise that judges itself, such as an OpenSLO document's: one result for each of its objectives."""
 
-    def judge(self, records: Records, confidence: sure.Probability) -> tuple[ObjectiveVerdict, ...]:
-        """Judge the measured rows; the generator's health is not its business."""
+    def judge(
+        self, records: Records, confidence: sure.Probability, along: Course | None = None
+    ) -> tuple[ObjectiveVerdict, ...]:
+        """Judge the measured rows, whose course may be known; the generator's health is not its business."""
         ...
 
 
@@ -55,8 +58,9 @@ def judge(
 ) -> Verdict:
     """Judge the measured rows. ``confidence`` is of each bound alone (one-sided), between 0 and 1."""
     good = goodput(records, objectives)
-    found = [judge_objective(o, records, good, confidence) for o in objectives if o.scope == "run"]
-    found += [one for slo in slos for one in slo.judge(records, confidence)]
+    along = course(records, planned=validity.arrivals is not None)
+    found = [judge_objective(o, records, good, confidence, along) for o in objectives if o.scope == "run"]
+    found += [one for slo in slos for one in slo.judge(records, confidence, along)]
     judged = holm(found, confidence)
     if validity.outcome == "INVALID":
         outcome: Outcome = "INVALID"

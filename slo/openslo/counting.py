@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from slo.goodput import meets
+from slo.goodput import goodput, over
 from slo.indicator import Scope, catalogue, measure
 from slo.objective import Objective
 from slo.records import BoolArray, FloatArray, IntArray, Records
@@ -90,13 +90,15 @@ class Terms:
 class Tally:
     """``bad`` bool[m] of the events of one component, the ``row`` each belongs to and when that was due (``at_ns``).
 
-    ``missing``: successful requests without an event.
+    ``missing``: successful requests without an event. ``severity`` float64[m]: how many times over its hardest limit each event
+    is, +inf where it failed.
     """
 
     bad: BoolArray
     row: IntArray
     at_ns: IntArray
     missing: int
+    severity: FloatArray
 
 
 def tally(events: Values | Requests, records: Records, sliced: bool = False) -> Tally:
@@ -109,15 +111,14 @@ def tally(events: Values | Requests, records: Records, sliced: bool = False) -> 
         measured = measure(catalogue()[events.limit.indicator], records, judged=True)
         if not sliced:
             bad = ~np.asarray(events.limit.met_by(measured.values))
-            return Tally(bad, measured.row, records["due_ns"][measured.row], measured.missing)
+            severity = over(events.limit, measured.values)
+            return Tally(bad, measured.row, records["due_ns"][measured.row], measured.missing, severity)
         missing = measured.missing
     else:
         missing = 0
     rows = np.flatnonzero(records.in_measure)
-    good = records.ok
-    for limit in events.limits:
-        good = good & meets(limit, records)
-    return Tally(~good[rows], rows, records["due_ns"][rows], missing)
+    found = goodput(records, events.limits)
+    return Tally(~found.good[rows], rows, records["due_ns"][rows], missing, found.severity[rows])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """How sure a run makes us of one component's bad share, and of a sum of several.
 
-Of plain events it is ``slo.statistics.share``: exact binomial and by blocks. A mean over slices weighs an event by 1 / (slices times
+Of plain events it is ``slo.statistics.share``: exact binomial on what the run's memory leaves of them. A mean over slices weighs an event by 1 / (slices times
 events of its slice). For independent events X in [0, 1] with weights w that add up to at most 1 and largest weight W,
 Jensen's inequality twice (E[e^(t w X / W)] <= (1 - p + p e^t)^(w / W), and the logarithm is concave) gives Hoeffding's
 bound with 1 / W events: P[sum w X <= y] <= exp(-KL(y || mean) / W). It holds at every size, and one more bad event
-always weakens PASS. Beside it stands the test by blocks, as everywhere.
+always weakens PASS. The memory of the slices' shares divides it, as everywhere.
 
 A composite has a budget of burn: the sum of weight times bad share over allowed share is at most 1. Components share
 requests, so nothing is assumed of how they depend: each of m has its bound at 1 - (1 - confidence) / m.
@@ -21,6 +21,8 @@ import numpy as np
 
 from slo.records import BoolArray, FloatArray, IntArray
 from slo.statistics import share
+from slo.statistics.distance import Distance
+from slo.statistics.memory import of_ranks, ranks
 
 #: No p value is told below this.
 _SMALLEST = 1e-12
@@ -28,41 +30,41 @@ _SMALLEST = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Plain events in blocks of order of due time."""
+    """Plain events, and how far they are from their limit where that is a time."""
 
-    blocks: share.Blocks
+    seen: share.Counted
+    far: Distance | None = None
 
     @property
     def n(self) -> int:
         """Number of events."""
-        return self.blocks.n
+        return self.seen.n
 
     @property
     def loss(self) -> float:
         """Share of bad ones; 0 for none."""
-        return self.blocks.n_bad / self.blocks.n if self.blocks.n else 0.0
+        return self.seen.bad / self.seen.n if self.seen.n else 0.0
 
     def p_few(self, limit: Fraction) -> float:
         """p value of "the bad share is at most limit"."""
-        return share.p_few(self.blocks, limit) if self.n else 1.0
+        return share.p_few(self.seen, limit, self.far)
 
     def p_many(self, limit: Fraction) -> float:
         """p value of "the bad share is above limit"."""
-        return share.p_many(self.blocks, limit) if self.n else 1.0
+        return share.p_many(self.seen, limit, self.far)
 
     def bounds(self, alpha: float) -> tuple[float, float]:
         """Lower and upper bound of the bad share, each wrong with probability ``alpha`` at most."""
-        return share.interval(self.blocks, 1 - Fraction(alpha)) if self.n else (0.0, 1.0)
+        return share.interval(self.seen, 1 - Fraction(alpha), self.far)
 
 
 @dataclass(frozen=True, slots=True)
 class SliceMean:
-    """The mean of slices' bad shares. ``n`` events; ``effective``: 1 / the largest weight of one; ``blocks`` of slices."""
+    """The mean of slices' bad shares. ``n`` events; ``effective``: 1 / the largest weight of one, over the slices' memory."""
 
     n: int
     loss: float
     effective: float
-    blocks: share.Blocks
 
     def p_few(self, limit: Fraction) -> float:
         """p value of "the mean bad share is at most limit"."""
@@ -75,10 +77,7 @@ class SliceMean:
     def _p(self, limit: float, few: bool) -> float:
         if not self.n or (self.loss >= limit if few else self.loss <= limit):
             return 1.0
-        p = math.exp(-self.effective * relative_entropy(self.loss, limit))
-        if len(self.blocks.size) < share.MIN_BLOCKS:
-            return p
-        return max(p, share.clustered_p(self.blocks, limit, "few" if few else "many"))
+        return math.exp(-self.effective * relative_entropy(self.loss, limit))
 
     def bounds(self, alpha: float) -> tuple[float, float]:
         """Lower and upper bound of the mean bad share, each wrong with probability ``alpha`` at most."""
@@ -115,12 +114,11 @@ def slice_mean(used: BoolArray, loss: FloatArray, total: IntArray) -> SliceMean:
     count = int(np.count_nonzero(used))
     events = total[used]
     if not count or not events.any():
-        return SliceMean(0, 0.0, 0.0, share.Blocks(np.zeros(0), np.zeros(0)))
+        return SliceMean(0, 0.0, 0.0)
     kept = loss[used]
-    number = min(share.BLOCKS, count)
-    edges = np.linspace(0, count, number + 1).astype(np.int64)
-    blocks = share.Blocks(np.add.reduceat(kept, edges[:-1]), np.diff(edges).astype(np.float64))
-    return SliceMean(int(events.sum()), float(kept.mean()), count * float(events[events > 0].min()), blocks)
+    memory = of_ranks(ranks(kept))
+    effective = count * float(events[events > 0].min()) / memory.design
+    return SliceMean(int(events.sum()), float(kept.mean()), effective)
 
 
 @dataclass(frozen=True, slots=True)

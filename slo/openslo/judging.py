@@ -17,6 +17,8 @@ from slo.objective_verdict import ObjectiveVerdict
 from slo.openslo.counting import (
     Component,
     Grid,
+    Requests,
+    Tally,
     Terms,
     Values,
     by_slice,
@@ -31,12 +33,15 @@ from slo.records import Records
 from slo.statistics import share
 from slo.statistics.confidence import Probability
 from slo.statistics.confidence import n_needed as entries_needed
+from slo.statistics.distance import Distance
 
 _NAN = float("nan")
 
 
-def judge(terms: Terms, promise: Promise, records: Records, confidence: Probability) -> ObjectiveVerdict:
-    """The verdict on one promise over the measured rows."""
+def judge(
+    terms: Terms, promise: Promise, records: Records, confidence: Probability, along: share.Course | None = None
+) -> ObjectiveVerdict:
+    """The verdict on one promise over the measured rows, whose course ``along`` may be known already."""
     if terms.method == "Timeslices":
         return _timeslices(terms, promise, records, confidence)
     parts: list[tuple[Component, Events | SliceMean]]
@@ -44,22 +49,34 @@ def judge(terms: Terms, promise: Promise, records: Records, confidence: Probabil
         slices = grid(records, terms.slice_ns)
         parts, missing, notes = _slice_means(terms, records, slices)
     else:
-        parts, missing, notes = _plain_events(terms, records)
+        parts, missing, notes = _plain_events(terms, records, along or share.course(records))
         if len(parts) == 1 and isinstance(evidence := parts[0][1], Events):
             return _occurrences(terms, promise, evidence, missing, confidence)
     return _sum(terms, promise, parts, missing, notes, confidence)
 
 
-def _plain_events(terms: Terms, records: Records) -> tuple[list[tuple[Component, Events | SliceMean]], int, list[str]]:
+def _plain_events(
+    terms: Terms, records: Records, along: share.Course
+) -> tuple[list[tuple[Component, Events | SliceMean]], int, list[str]]:
     found: list[tuple[Component, Events | SliceMean]] = []
     missing = 0
     for part in terms.components:
         counted = tally(part.events, records)
-        # A gap belongs to a request: even blocks of single requests hold many gaps.
-        cut = share.cut(records, 1 if part.events.entry != "request" else share.MIN_BLOCK)
-        found.append((part, Events(cut.count(counted.bad, counted.row))))
+        found.append((part, _events(part.events, counted, along)))
         missing = max(missing, counted.missing)
     return found, missing, []
+
+
+def _events(events: Values | Requests, counted: Tally, along: share.Course) -> Events:
+    """Evidence of plain events: where they are held against limits, all their values show the memory."""
+    if not events.limits or not len(counted.bad):
+        return Events(share.counted(counted.bad[np.argsort(along.place[counted.row], kind="stable")]))
+    laid = share.series(counted.severity, counted.row, along)
+    timed = all(limit.unit in ("ns", "per_s") for limit in events.limits)
+    return Events(
+        laid.count(counted.bad, np.isinf(counted.severity)),
+        Distance(np.sort(counted.severity), laid.memory) if timed else None,
+    )
 
 
 def _slice_means(
@@ -98,7 +115,7 @@ def _occurrences(
     what = events.entry
     if not evidence.n:
         return _no_data(terms, promise, missing, confidence, [])
-    test = share.judge_blocks(evidence.blocks, terms.allowed, confidence)
+    test = share.weigh(evidence.seen, terms.allowed, confidence, evidence.far)
     return _share(terms, promise, test, f"{what}s", missing, [], confidence)
 
 
@@ -156,6 +173,7 @@ def _share(
         test.p_pass,
         test.p_fail,
         test.design_effect,
+        test.by,
     )
 
 

@@ -19,6 +19,7 @@ from slo.openslo.counting import Terms, by_slice, grid, slice_losses, slice_stat
 from slo.openslo.judging import judge
 from slo.records import Records
 from slo.statistics.confidence import Probability
+from slo.statistics.share import Course
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,11 @@ class Slo:
         """The budget as time: how long everything may be bad in one period."""
         return self.terms.allowed * self.period_ns
 
-    def judge(self, records: Records, confidence: Probability = "0.95") -> tuple[ObjectiveVerdict, ...]:
-        """Judge the measured rows: one verdict."""
-        return (judge(self.terms, self.promise, records, confidence),)
+    def judge(
+        self, records: Records, confidence: Probability = "0.95", along: Course | None = None
+    ) -> tuple[ObjectiveVerdict, ...]:
+        """Judge the measured rows, whose course may be known: one verdict."""
+        return (judge(self.terms, self.promise, records, confidence, along),)
 
     def ledger(self, records: Records) -> Ledger:
         """What its budget is drawn from in this run."""

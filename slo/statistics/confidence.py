@@ -23,10 +23,13 @@ Probability = Fraction | str | float
 
 #: No run has more requests than this; beyond it we say that no number would do.
 MOST = 10**12
+#: A verdict that looks for memory asks for more than the exact test even where there is none, because chance looks like a
+#: little of it: with this many times the requests it decides at least as often. docs/statistics.md has the simulation.
+CLUSTERED = Fraction(6, 5)
 
 
-def binomial_at_most(k: int, n: int, q: Probability) -> float:
-    """P[Binomial(n, q) <= k]."""
+def binomial_at_most(k: float, n: float, q: Probability) -> float:
+    """P[Binomial(n, q) <= k]; of effective counts, which need not be whole, by the beta function that it is."""
     from scipy.special import betainc
 
     if k < 0:
@@ -36,8 +39,8 @@ def binomial_at_most(k: int, n: int, q: Probability) -> float:
     return float(betainc(n - k, k + 1, float(1 - exact(q))))
 
 
-def binomial_at_least(k: int, n: int, q: Probability) -> float:
-    """P[Binomial(n, q) >= k], without cancellation in the far tail."""
+def binomial_at_least(k: float, n: float, q: Probability) -> float:
+    """P[Binomial(n, q) >= k], without cancellation in the far tail; counts need not be whole."""
     from scipy.special import betainc
 
     if k <= 0:
@@ -187,45 +190,69 @@ def most_bad_allowed(n: int, limit: Probability, confidence: Probability = "0.95
 
 
 def n_needed(k: int, n: int, limit: Probability, confidence: Probability = "0.95") -> int | None:
-    """The smallest total, at least n, that decides about the bad share ``limit`` if the share k/n holds.
+    """The total, above n, that decides about the bad share ``limit`` in nine runs of ten if the share k/n is the true one.
 
-    0 when k of n decide already. None when no total up to 10^12 would: the share is on the limit. With n =
-    0 the share is taken as 0. Bad ones are rounded against the decision: up to show few, down to show many.
+    0 when k of n decide already. None when no total up to 10^12 would: the share is on the limit. With n = 0 the share is
+    taken as 0.
     """
     bound = _open("limit", limit)
     if shows_few(k, n, bound, confidence) or shows_many(k, n, bound, confidence):
         return 0
-    share = Fraction(k, n) if n else Fraction(0)
-    if share == 0:
-        return _first(lambda total: shows_few(0, total, bound, confidence), max(n, 1))
-    if share < bound:
-        return _needed_for_few(share, n, bound, confidence)
-    if share > bound:
-        return _needed_for_many(share, n, bound, confidence)
-    return None
+    found = deciding(Fraction(k, n) if n else Fraction(0), bound, confidence)
+    return None if found is None else max(found, n + 1)
 
 
-def _needed_for_few(share: Fraction, n: int, bound: Fraction, confidence: Probability) -> int | None:
-    """Search over the number of bad ones j: totals with ceil(share total) = j are those up to j / share."""
+def deciding(
+    share: Fraction, limit: Probability, confidence: Probability = "0.95", power: Probability = "0.9"
+) -> int | None:
+    """The least n from which on a run decides with probability ``power``, PASS or FAIL, when ``share`` is bad in truth.
 
-    def smallest(j: int) -> int | None:
-        return _first(lambda total: shows_few(j, total, bound, confidence), max(j, n, (j - 1) // share + 1))
-
-    def works(j: int) -> bool:
-        return shows_few(j, int(j // share), bound, confidence)
-
-    start = -(-(share * n) // 1)
-    j = _first(works, int(start), int(MOST * share))
-    return None if j is None else smallest(j)
-
-
-def _needed_for_many(share: Fraction, n: int, bound: Fraction, confidence: Probability) -> int | None:
-    """Search over j: the smallest total with floor(share total) = j is ceil(j / share), the best one for
-    showing many.
+    Exact binomial arithmetic on independent entries, times ``CLUSTERED`` where some are bad. None for a share on the limit.
     """
+    bound = _open("limit", limit)
+    if share == bound:
+        return None
+    found = passing(bound, share, confidence, power) if share < bound else failing(bound, share, confidence, power)
+    return found if found is None or share in (0, 1) else math.ceil(found * CLUSTERED)
 
-    def total(j: int) -> int:
-        return max(int(-(-(j / share) // 1)), n)
 
-    j = _first(lambda j: shows_many(j, total(j), bound, confidence), int(share * n // 1), int(MOST * share))
-    return None if j is None else total(j)
+def passing(limit: Fraction, share: Fraction, confidence: Probability, power: Probability) -> int | None:
+    """The least n from which on a run passes with probability ``power`` when ``share`` of the values is bad in truth.
+
+    With t bad ones allowed the probability of passing falls while n grows, until one more is allowed: a saw. What counts is
+    the low end of each tooth, so that a run that ends some requests later is not the less likely to pass.
+    """
+    least = float(exact(power))
+    if share >= limit:
+        return None
+    if share == 0:
+        return _first(lambda total: shows_few(0, total, limit, confidence), 1)
+
+    def first(t: int) -> int:
+        return n_required(t, 1 - limit, confidence)
+
+    def holds(t: int) -> bool:
+        return binomial_at_most(t, first(t + 1) - 1, share) >= least
+
+    found = _first(holds, 0, int(MOST * limit))
+    return None if found is None else first(found)
+
+
+def failing(limit: Fraction, share: Fraction, confidence: Probability, power: Probability) -> int | None:
+    """The least n from which on a run fails with probability ``power`` when ``share`` of the values is bad in truth.
+
+    A saw too: ``last(j)`` requests are the most of which j bad ones show too many, and the low end of a tooth is one more.
+    """
+    least = float(exact(power))
+    if share <= limit:
+        return None
+
+    def last(j: int) -> int:
+        beyond = _first(lambda n: not shows_many(j, n, limit, confidence), j)
+        return (beyond or j) - 1
+
+    def holds(j: int) -> bool:
+        return binomial_at_least(j, max(last(j - 1) + 1, j), share) >= least
+
+    found = _first(holds, 1, int(MOST * share))
+    return None if found is None else max(last(found - 1) + 1, found)

@@ -14,13 +14,15 @@ from fractions import Fraction
 
 from slo.distribution import exact
 from slo.objective import ACCURACY_SHARES, Objective
-from slo.statistics.confidence import Probability, binomial_at_most, most_bad_allowed, n_needed, n_required
-
-#: The verdict's second test, which lets bad requests cluster (``slo.statistics.share``), asks for more than the exact one even where
-#: they don't: with this many times the requests it passes at least as often. docs/statistics.md has the simulation.
-CLUSTERED = Fraction(6, 5)
-#: Beyond this many requests we say that no run would do.
-MOST = 10**10
+from slo.statistics.confidence import (
+    CLUSTERED,
+    Probability,
+    binomial_at_most,
+    most_bad_allowed,
+    n_needed,
+    n_required,
+    passing,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,35 +89,6 @@ def sample(
 
 def _dependent(n: int | Fraction, design_effect: float) -> int:
     return math.ceil(n * Fraction(str(design_effect)))
-
-
-def passing(limit: Fraction, share: Fraction, confidence: Probability, power: Probability) -> int | None:
-    """The least n from which on a run passes with probability ``power`` when ``share`` of the values is bad in truth.
-
-    With t bad ones allowed the probability of passing falls while n grows, until one more is allowed: a saw. What counts is
-    the low end of each tooth, so that a run that ends some requests later is not the less likely to pass.
-    """
-    least = float(exact(power))
-    if share >= limit:
-        return None
-    if share == 0:
-        return n_needed(0, 0, limit, confidence)
-
-    def first(t: int) -> int:
-        return n_required(t, 1 - limit, confidence)
-
-    def holds(t: int) -> bool:
-        return binomial_at_most(t, first(t + 1) - 1, share) >= least
-
-    low, high = -1, 0
-    while not holds(high):
-        low, high = high, 2 * high + 1
-        if Fraction(high) / limit > MOST:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return first(high)
 
 
 def chance_to_pass(

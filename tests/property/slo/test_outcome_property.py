@@ -12,6 +12,7 @@ from slo.objective import Objective, parse
 from slo.records import Records, Status, from_columns
 from slo.validity import GeneratorFacts, assess
 from slo.verdict import judge
+from tests.memory_held import memory_held
 
 MS = 1_000_000
 RANK = {"PASS": 0, "INCONCLUSIVE": 1, "FAIL": 2, "INVALID": 3}
@@ -55,7 +56,8 @@ def outcome(some: Records, objectives: list[Objective], planned: int, open_loop:
     facts = GeneratorFacts(
         open_loop=open_loop, planned=planned, planned_queries=planned, process="constant" if open_loop else "", elapsed_ns=10**15
     )  # fmt: skip
-    return RANK[judge(some, objectives, assess(some, facts, objectives), "0.9").outcome]
+    with memory_held():
+        return RANK[judge(some, objectives, assess(some, facts, objectives), "0.9").outcome]
 
 
 def changed(some: Records, **columns: np.ndarray) -> Records:
@@ -96,6 +98,23 @@ def test_making_a_request_slower_never_improves_the_outcome(
         late[name][row] += by
     before = outcome(some, objectives, len(some), open_loop=False)
     assert outcome(changed(some, **late), objectives, len(some), open_loop=False) >= before
+
+
+@given(parts=stretches, objectives=asked, at=st.integers(0, 600), by=st.integers(1, 400 * MS), fails=st.booleans())
+def test_no_single_request_turns_a_fail_into_a_pass_by_getting_worse(
+    parts: list[tuple[int, int, int]], objectives: list[Objective], at: int, by: int, fails: bool
+) -> None:
+    """With the memory estimated, which one request may move."""
+    some = run(parts)
+    row = at % len(some)
+    done, status = some.columns["done_ns"].copy(), some.columns["status"].copy()
+    done[row] += by
+    status[row] = Status.TIMEOUT if fails else status[row]
+    facts = GeneratorFacts(open_loop=False, planned=len(some), planned_queries=len(some), elapsed_ns=10**15)
+    worse = changed(some, done_ns=done, status=status)
+    before, after = (judge(one, objectives, assess(one, facts, objectives), "0.9").objectives for one in (some, worse))
+    for one, other in zip(before, after, strict=True):
+        assert (one.outcome, other.outcome) != ("FAIL", "PASS")
 
 
 @given(

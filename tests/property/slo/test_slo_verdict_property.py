@@ -18,6 +18,7 @@ from slo.records import Phase, Records, Status, concat
 from slo.statistics.confidence import n_required, order_statistic_bounds
 from slo.validity import GeneratorFacts, Validity, assess
 from slo.verdict import judge
+from tests.memory_held import memory_held
 
 MS = 1_000_000
 ORDER = {"PASS": 0, "INCONCLUSIVE": 1, "FAIL": 2}
@@ -56,7 +57,8 @@ def valid(some: Records) -> Validity:
 
 
 def outcome(some: Records, asked: list[Objective]) -> int:
-    return ORDER[judge(some, asked, valid(some), "0.8").outcome]
+    with memory_held():
+        return ORDER[judge(some, asked, valid(some), "0.8").outcome]
 
 
 def with_column(some: Records, **columns: np.ndarray) -> Records:

@@ -15,7 +15,7 @@ from slo.openslo.counting import Component, Method, Requests, Terms, Values
 from slo.openslo.duration import span
 from slo.openslo.evidence import Events, Part, SliceMean, Sum, relative_entropy, slice_mean
 from slo.records import Records, Status, empty, from_columns
-from slo.statistics.share import Blocks, blocks_of
+from slo.statistics.share import counted
 
 MIN = 60_000_000_000
 DAY = 1440 * MIN
@@ -128,7 +128,7 @@ def with_slow(n: int, failed: int, slow: int) -> Records:
 
 
 def test_95_and_95_percent_by_slices_lose_10_percent_together() -> None:
-    a = SliceMean(1000, 0.05, 1000.0, Blocks(np.zeros(0), np.zeros(0)))
+    a = SliceMean(1000, 0.05, 1000.0)
     each = [Part(a, Fraction(1), Fraction(1, 10))] * 2
     assert Sum(each).burn == pytest.approx(1.0)  # of a target of 90 %: composite loss 10 %, exactly on budget
     found = two("RatioTimeslices", "0.9", "0.9").judge(with_slow(1000, 0, 100))[0]
@@ -282,7 +282,7 @@ def test_the_bound_of_a_mean_over_slices_holds_in_simulation() -> None:
 
 
 def test_each_part_of_a_sum_has_its_share_of_the_error() -> None:
-    a = Events(blocks_of(np.zeros(300, bool)))
+    a = Events(counted(np.zeros(300, bool)))
     one = Sum([Part(a, Fraction(1), Fraction(1, 50))])
     both = Sum([Part(a, Fraction(1), Fraction(1, 50))] * 2)
     assert one.p_few() == pytest.approx(0.98**300)

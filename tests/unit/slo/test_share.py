@@ -10,11 +10,10 @@ import pytest
 from scipy.signal import lfilter
 from scipy.special import ndtri
 
-from slo.indicator import Measured
 from slo.records import Phase, from_columns
 from slo.statistics.confidence import binomial_at_least, binomial_at_most
 from slo.statistics.percentile_bounds import bounds
-from slo.statistics.share import blocks_of, cut, judge_blocks, share_test
+from slo.statistics.share import Course, counted, course, series, share_test, weigh
 
 
 def even(bad: int, n: int) -> npt.NDArray[np.bool_]:
@@ -114,35 +113,62 @@ def test_the_interval_holds_the_share_and_agrees_with_the_outcome() -> None:
         assert (found.outcome == "FAIL") == (low > 0.05 - 1e-8)
 
 
-def test_blocks_follow_the_due_times_and_leave_the_warm_up_out() -> None:
+def test_a_course_follows_the_due_times_and_leaves_the_warm_up_out() -> None:
     due = np.array([5, 4, 3, 2, 1, 0] * 100) + np.repeat(np.arange(100) * 6, 6)
     phase = np.where(np.arange(600) < 60, int(Phase.WARMUP), int(Phase.MEASURE))
-    found = cut(from_columns(600, due_ns=due, done_ns=due + 1, phase=phase))
-    assert (found.block == -1).sum() == 60
-    assert found.number == 30
-    order = np.argsort(due[60:], kind="stable")
-    assert (np.diff(found.block[60:][order]) >= 0).all()
-    assert np.bincount(found.block[60:]).tolist() == [18] * 30
+    found = course(from_columns(600, due_ns=due, done_ns=due + 3, phase=phase))
+    assert (found.place == -1).sum() == 60
+    assert found.number == 540
+    assert (np.diff(due[60:][np.argsort(found.place[60:])]) >= 0).all()
+    assert found.in_flight == pytest.approx(3.0, abs=0.02)
+
+
+def test_requests_due_at_one_moment_have_no_order_of_their_own() -> None:
+    """An offline run: the n-th sample waits n times as long, and that is no memory of the endpoint's."""
+    n = 2_000
+    rows = from_columns(n, due_ns=np.zeros(n, np.int64), done_ns=np.arange(n) + 1)
+    assert series(np.arange(n, dtype=float), np.arange(n), course(rows)).memory.design < 1.5
+    assert series(np.arange(n, dtype=float), np.arange(n), whole(n)).memory.design > 100
+
+
+def whole(n: int) -> Course:
+    return Course(np.arange(n), n, 0.0)
 
 
 def test_bounds_of_evenly_spread_values_are_nearly_the_order_statistics() -> None:
     """Multiples of the golden ratio lie as evenly as can be, at every threshold; C.1 has ranks 884 and 916 for one side."""
     values = np.argsort(np.argsort(np.arange(1000) * 0.6180339887498949 % 1.0)).astype(np.float64)
-    rows = from_columns(1000, due_ns=np.arange(1000), done_ns=np.arange(1000) + 1)
-    low, high = bounds(Measured(values, np.arange(1000), 1000, 0, 0), cut(rows), Fraction(9, 10))
+    low, high = bounds(values, series(values, np.arange(1000), whole(1000)), Fraction(9, 10))
     assert 881.0 <= low <= 883.0
     assert 915.0 <= high <= 917.0
 
 
 def test_bounds_of_a_percentile_widen_with_the_clusters() -> None:
-    """Sorted values, worst case: every slow one in the last blocks."""
-    rows = from_columns(1000, due_ns=np.arange(1000), done_ns=np.arange(1000) + 1)
-    measured = Measured(np.arange(1000.0), np.arange(1000), 1000, 0, 0)
-    low, high = bounds(measured, cut(rows), Fraction(9, 10))
-    assert low < 883.0
-    assert high > 916.0
+    """Sorted values, worst case: one trend, and nothing is known of how it goes on."""
+    values = np.arange(1000.0)
+    low, high = bounds(values, series(values, np.arange(1000), whole(1000)), Fraction(9, 10), floor=-np.inf)
+    assert (low, high) == (-np.inf, np.inf)
 
 
-def test_judging_blocks_is_judging_their_entries() -> None:
+def test_the_floor_is_told_where_a_sample_is_too_small_for_a_bound() -> None:
+    """A finalization may be negative: no bound "above 0" for a percentile of -191 ms."""
+    values = np.full(20, -191e6)
+    laid = series(values, np.arange(20), whole(20))
+    assert bounds(values, laid, Fraction(5, 100), floor=-np.inf)[0] == -np.inf
+    assert bounds(np.abs(values), laid, Fraction(5, 100))[0] == 0.0
+
+
+def test_whole_requests_that_are_slow_count_once() -> None:
+    """300 requests of 60 gaps, 1 % of the requests slow in all of them: 180 bad gaps are three requests."""
+    rng = np.random.default_rng(3)
+    gaps = rng.exponential(1.0, (300, 60))
+    gaps[[20, 150, 290]] += 50
+    values, row = gaps.ravel(), np.repeat(np.arange(300), 60)
+    seen = series(values, row, whole(300)).count(values > 40)
+    assert seen.bad == 180
+    assert 40 < seen.design < 90
+
+
+def test_weighing_events_is_judging_their_entries() -> None:
     bad = even(13, 777)
-    assert judge_blocks(blocks_of(bad), "0.02") == share_test(bad, "0.02")
+    assert weigh(counted(bad), "0.02") == share_test(bad, "0.02")

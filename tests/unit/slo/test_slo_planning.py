@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from slo.objective import parse
-from slo.statistics.confidence import most_bad_allowed
-from slo.statistics.planning import chance_to_pass, passing, sample, share_limit
-from slo.statistics.share import blocks_of, judge_blocks
+from slo.statistics.confidence import most_bad_allowed, passing
+from slo.statistics.planning import chance_to_pass, sample, share_limit
+from slo.statistics.share import Course, series, share_test, weigh
 
 ONE_PERCENT = Fraction(1, 100)
 
@@ -65,16 +65,19 @@ def test_no_number_of_requests_passes_on_or_beyond_the_limit(share: str) -> None
     ("limit", "share"), [("0.1", "0.05"), ("0.01", "0.005"), ("0.01", "0.001"), ("0.001", "0.0005")]
 )
 def test_the_real_verdict_passes_that_often_on_independent_requests(limit: str, share: str) -> None:
-    """Both tests of a verdict, not the binomial one alone: 400 simulated runs of the planned length."""
+    """The whole of a verdict, not the binomial test alone: 400 simulated runs of the planned length."""
     n = sample(Fraction(limit), assumed=share).with_bad
     assert n is not None
     rng = np.random.default_rng(1)
-    size = blocks_of(np.zeros(n, np.bool_))
-    passed = 0
+    entries = np.arange(n)
+    passed = errors = 0
     for _ in range(400):
-        bad = rng.binomial(size.size.astype(np.int64), float(share)).astype(np.float64)
-        passed += judge_blocks(type(size)(bad, size.size), limit).outcome == "PASS"
+        values = rng.random(n)
+        bad = values > 1 - float(share)
+        passed += weigh(series(values, entries, Course(entries, n, 0.0)).count(bad), limit).outcome == "PASS"
+        errors += share_test(bad, limit).outcome == "PASS"
     assert passed / 400 >= 0.9 - 3 * (0.9 * 0.1 / 400) ** 0.5
+    assert errors / 400 >= 0.9 - 3 * (0.9 * 0.1 / 400) ** 0.5
 
 
 def test_dependent_requests_are_worth_less() -> None:

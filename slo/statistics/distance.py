@@ -1,0 +1,87 @@
+"""How far the bulk of the values stays from a limit, and how much that says where counting can't.
+
+A queue's times fall off at least as fast as an exponential, in units of the very scale that a percentile is a multiple of:
+p90, p99 and p99.9 of it are 2.3, 4.6 and 6.9 times its mean. So a limit that is the true percentile of a busy system lies
+close above its bulk, and a run whose bulk stays far below the limit could only be a calm stretch of it. How improbable such
+a stretch is depends on the length of the run (a walk that stays below a share 1/f of the limit for n requests has a chance
+that falls like exp(-c n f^2)), hence the factor: it grows with log(1 / allowed share) and shrinks with the length. Its
+constants are fitted to simulated queues, ``python -m tests.bench.coverage``, and are no law of nature.
+
+Nothing here counts or judges: ``slo.statistics.share`` does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from slo.records import FloatArray
+from slo.statistics.memory import Memory
+
+#: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from.
+BULK = 0.6
+#: A run with fewer memories than this says nothing by distance.
+HELD = 0.5
+#: Multiples of the limit at which too many values show that it is broken.
+MULTIPLES = (1.5, 2.0, 3.0, 4.0, 6.0)
+#: No nearer than this is far.
+LEAST = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """``ordered`` float64[n]: values as multiples of the limit, larger is worse, ascending; of a run with this ``memory``."""
+
+    ordered: FloatArray
+    memory: Memory
+
+    def reach(self, allowed: float) -> float:
+        """The distance of the bulk over the one required at 95 %, if the share ``allowed`` may be beyond the limit."""
+        bulk = bulk_of(self.ordered, allowed)
+        if bulk <= 0:
+            return math.inf
+        far = 1 / bulk
+        return far / required(self.memory, allowed) if far >= LEAST else 0.0
+
+    def many(self, allowed: float) -> float:
+        """The least chance, by Markov's inequality, of so large a share beyond a multiple if ``allowed`` may be beyond 1.
+
+        Failures are no multiple of anything and don't count here.
+        """
+        finite = self.ordered[: np.searchsorted(self.ordered, np.inf)]
+        found = 1.0
+        for multiple in MULTIPLES:
+            share = (len(finite) - int(np.searchsorted(finite, multiple, "right"))) / len(self.ordered)
+            if share > 0:
+                found = min(found, tail(allowed, multiple) / share)
+        return found
+
+
+def bulk_of(ordered: FloatArray, allowed: float) -> float:
+    """The value that at most ``BULK`` of the allowed share exceeds."""
+    return float(ordered[len(ordered) - 1 - int(BULK * allowed * len(ordered))])
+
+
+def required(memory: Memory, allowed: float) -> float:
+    """How many times below the limit the bulk has to be for a PASS at 95 %; infinite where the run is too short."""
+    if memory.held < HELD:
+        return math.inf
+    length = min(0.885 * (1000 / memory.requests) ** 0.6, 5.5 / math.sqrt(memory.held))
+    return float(max(LEAST, (1.6 - math.log(allowed)) * max(0.6, length)))
+
+
+def tail(allowed: float, multiple: float) -> float:
+    """The share that may be beyond a multiple of the limit if ``allowed`` may be beyond it: exponential, or multiple^-2."""
+    return float(max(allowed**multiple, allowed / multiple**2))
+
+
+def chance(reach: float) -> float:
+    """How improbable a calm stretch so far away is: it falls with the square of the distance, 5 % at a reach of 1."""
+    return float(0.05 ** min(reach * reach, 100.0)) if reach > 0 else 1.0
+
+
+def reach_for(alpha: float) -> float:
+    """The reach at which the chance is ``alpha``."""
+    return math.sqrt(math.log(alpha) / math.log(0.05))

@@ -1,0 +1,149 @@
+"""How long a system remembers: how many neighbouring requests share one fate, and so how many a run is worth.
+
+Requests that wait in one queue are slow together, and a run too short to see several busy and several calm stretches knows
+far less than its number of requests says. The few bad requests can't tell: a calm stretch has none. All latencies can, and
+so can the number in flight. What is estimated here is the integrated autocorrelation time of the *ranks* of the values, in
+order of due time (ranks, because a time may be infinite and no moment need exist):
+
+- the mean of the first K ordinates of the periodogram, over the variance, estimates it at a resolution of 1/K of the run.
+  K climbs a ladder and the largest counts, where it is beyond what independent values reach (chi-squared, 99.5 %): memory
+  that shows at any scale counts, a sawtooth as of a batch server hides none of it;
+- where neighbours share the part r of their variance, that part lives at least as long as a request does: by Little's law
+  2 r N requests, N of them being in flight. A server without a queue whose answers are independent has r = 0;
+- whether there is any dependence at all is a matter of degree: between 1.2 and 2.4 standard errors of the first
+  autocorrelations the design effect grows from 1 to its full size, as its power.
+
+The ranks' time is doubled, since far out in a queue's tail requests cluster up to twice as long (M/M/1), and a run that holds
+few memories underestimates it, so with m of them it is worth m / (1 + 8 / m). docs/statistics.md has the simulation.
+
+Nothing here knows of limits, verdicts or requests: series of numbers only. A series of fewer than 30 says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from slo.records import FloatArray, IntArray
+
+#: Shorter series tell nothing of their memory and count as independent.
+LEAST = 30
+#: The ranks' time is multiplied by this, for the tail.
+TAIL = 2.0
+#: With m memories in the run it is worth m / (1 + FEW / m).
+FEW = 8.0
+#: Numbers of periodogram ordinates to average.
+LADDER = (1, 2, 3, 4, 6, 8, 12, 16, *(2**i for i in range(5, 13)))
+#: From this many ordinates on the mean counts below its limit too, once there is doubt.
+STEADY_RUNG = 8
+LAGS = (1, 2, 4, 8, 16)
+#: Standard errors between which doubt grows from 0 to 1.
+DOUBT = (1.2, 2.4)
+#: A long series is added up to at most this many cells; what is left of memory within one is in the cells' variance.
+CELLS = 8192
+#: More values than this are ranked by the quantiles of a sample.
+RANKED = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """``requests``: length of the series; ``time``: how many successive ones share one fate by their ranks (>= 1), ``own``
+    the same without what Little's law adds; ``doubt`` in [0, 1]: how sure it is that they do at all; ``within``: how many
+    values of one request count as one (1 where each has one value).
+    """
+
+    requests: int
+    time: float
+    own: float
+    doubt: float
+    within: float = 1.0
+
+    @property
+    def design(self) -> float:
+        """How many values count as one: at least 1."""
+        return self.within * self._raised(self.time)
+
+    @property
+    def held(self) -> float:
+        """How many memories the run holds by what the series itself shows, tail counted in and scarcity not."""
+        return float(self.requests / max(1.0, (TAIL * self.own) ** self.doubt))
+
+    def needed(self, worth: float) -> float:
+        """The values it takes for a run to be worth ``worth`` independent ones, if memory is as long as it seems."""
+        m = (worth + math.sqrt(worth * worth + 4 * FEW * worth)) / 2
+        clustered = max(1.0, TAIL * self.time * m / worth) ** self.doubt
+        return float(worth * self.within * clustered)
+
+    def _raised(self, time: float) -> float:
+        if self.doubt == 0.0:
+            return 1.0
+        m = self.requests / (TAIL * time)
+        return float(max(1.0, TAIL * time * (1 + FEW / m)) ** self.doubt)
+
+
+def independent(n: int) -> Memory:
+    """Of n values that have nothing to do with each other."""
+    return Memory(n, 1.0, 1.0, 0.0)
+
+
+def ranks(values: FloatArray) -> FloatArray:
+    """Mid-ranks of values[n] as shares of n, about their mean: float64[n]. Ties share one; +inf and -inf are values."""
+    n = len(values)
+    some = values if n <= RANKED else values[np.random.default_rng(1).integers(0, n, RANKED // 2)]
+    ordered = np.sort(some)
+    found = (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")) / (
+        2.0 * len(ordered)
+    )
+    centred: FloatArray = found - found.mean() if n else found
+    return centred
+
+
+def of_ranks(score: FloatArray, in_flight: float = 0.0, cut: IntArray | None = None) -> Memory:
+    """Memory of a series score[n] with mean 0, in order of time, of which ``in_flight`` requests overlap on average.
+
+    ``cut`` int64[n] ascending: the window that each belongs to, where the load itself changes from one to the next. Their
+    means are taken out first, so memory longer than a window can't be seen then.
+    """
+    n = len(score)
+    if n < LEAST:
+        return independent(n)
+    if cut is not None:
+        score = score - (np.bincount(cut, score) / np.maximum(np.bincount(cut), 1))[cut]
+    variance = float(np.square(score).mean())
+    if variance <= 0.0:
+        return independent(n)
+    time, sure = _spectral(score, variance, 1 if cut is None else int(cut[-1]) + 1)
+    lagged = np.array([float(score[lag:] @ score[:-lag]) for lag in range(1, LAGS[-1] + 1)]) / (n * variance)
+    sums = np.cumsum(lagged)
+    errors = max(float(sums[lag - 1]) * math.sqrt(n / lag) for lag in LAGS)
+    doubt = 1.0 if sure else min(max((errors - DOUBT[0]) / (DOUBT[1] - DOUBT[0]), 0.0), 1.0)
+    turnover = 1 + 2 * max(float(lagged[0]), 0.0) * in_flight
+    return Memory(n, max(time, turnover), time, doubt)
+
+
+def _spectral(score: FloatArray, variance: float, lowest: int) -> tuple[float, bool]:
+    """The largest mean of the first K periodogram ordinates over the variance, and whether one is beyond independence.
+
+    Windows taken out beforehand leave nothing in the first ``lowest`` ordinates: rungs begin above them.
+    """
+    from scipy.special import gammaincinv
+
+    n = len(score)
+    edges = np.linspace(0, n, min(n, CELLS) + 1).astype(np.int64)[:-1]
+    cells = np.add.reduceat(score, edges) if n > CELLS else score
+    power = np.square(np.abs(np.fft.rfft(cells)[1:])) / (n * variance)
+    total = np.cumsum(power)
+    first = lowest if lowest > 1 else 0
+    time, sure, steady = 1.0, False, 1.0
+    for rungs in LADDER:
+        last = first + rungs
+        if last > len(cells) // 4:
+            break
+        mean = float(total[last - 1] - (total[first - 1] if first else 0.0)) / rungs
+        if mean > float(gammaincinv(rungs, 0.995)) / rungs:
+            time, sure = max(time, mean), True
+        if rungs >= STEADY_RUNG:
+            steady = max(steady, mean)
+    return max(time, steady), sure
