@@ -12,7 +12,7 @@ from slo.comparison.arms import PROFILE_Q, Arm, sample
 from slo.comparison.compare import Comparison, compare
 from slo.comparison.false_alarm import false_alarm_rate
 from slo.comparison.quantity import Quantity, QuantityError, every_usual, parse, parse_all, usual
-from slo.comparison.tiers import rank, separable
+from slo.comparison.tiers import Overlap, rank
 from slo.objective import parse as parse_objective
 from slo.records import Status, from_columns
 
@@ -322,11 +322,14 @@ def test_a_ranking_puts_those_it_cannot_tell_apart_in_one_tier() -> None:
     arms = [arm(n, {"p99(ttft)": [v * by for v in BASE]}) for n, by in (("slow", 2.0), ("a", 1.0), ("b", 1.002))]
     seen = rank(arms, q)
     assert seen.tiers == (("a", "b"), ("slow",))
-    assert not seen.decided
-    assert [p.tier for p in seen.places] == [1, 1, 2]
-    assert separable(seen, "slow", "a")
-    assert not separable(seen, "a", "b")
-    assert rank([*arms[:2]], q).decided
+    assert [(p.tier, p.last) for p in seen.places] == [(1, 1), (1, 1), (2, 2)]
+    assert {(p.first, p.second): p.apart for p in seen.pairings} == {
+        ("slow", "a"): True,
+        ("slow", "b"): True,
+        ("a", "b"): False,
+    }
+    assert rank([*arms[:2]], q).tiers == (("a",), ("slow",))
+    assert rank(arms, q, tolerance=0.999).tiers == (("a", "b", "slow"),)
     rates = [arm(n, {"rate(ok)": [v * by for v in BASE]}) for n, by in (("few", 1.0), ("many", 2.0))]
     assert rank(rates, parse("rate(ok)")).tiers == (("many",), ("few",))
 
@@ -344,7 +347,33 @@ def test_arms_between_tiers_that_overlap_are_named() -> None:
     arms = [arm(n, {"p99(ttft)": [(s + by) * MS for s in steps]}) for n, by in (("a", 0), ("b", 2.5), ("c", 5.0))]
     seen = rank(arms, q)
     assert seen.tiers == (("a", "b"), ("c",))
-    assert seen.overlaps == (("b", "c"),)
+    assert [(p.tier, p.last) for p in seen.places] == [(1, 1), (1, 2), (2, 2)]
+    assert seen.overlaps == (Overlap("b", "c", "a"),)
+
+
+def test_an_arm_of_wide_spread_that_nobody_is_shown_to_beat_is_not_put_below_anybody() -> None:
+    wild = [90.0, 140, 60, 180, 99]
+    steps = [100.0, 101, 102, 103, 104]
+    arms = [
+        arm(n, {"p99(ttft)": [v * MS for v in vs]})
+        for n, vs in (("wild", wild), ("fast", [s - 10 for s in steps]), ("slow", steps))
+    ]
+    seen = rank(arms, parse("p99(ttft)"))
+    assert [(p.name, p.tier, p.last) for p in seen.places] == [("fast", 1, 1), ("wild", 1, 2), ("slow", 2, 2)]
+    assert seen.overlaps == (Overlap("wild", "slow", "fast"),)
+
+
+def test_arms_in_a_circle_share_a_tier_and_are_named() -> None:
+    # Four dice of Efron's, each better than the next two times in three, and the last better than the first.
+    dice = [(0, 0, 4, 4, 4, 4), (3, 3, 3, 3, 3, 3), (2, 2, 2, 2, 6, 6), (1, 1, 1, 5, 5, 5)]
+    rng = np.random.default_rng(1)
+    arms = [
+        arm(f"d{i}", {"rate(ok)": (np.tile(die, 20) + 1 + rng.uniform(0, 0.01, 120)).tolist()})
+        for i, die in enumerate(dice)
+    ]
+    seen = rank(arms, parse("rate(ok)"))
+    assert len(seen.tiers) == 1
+    assert set(seen.circles) >= {("d0", "d1"), ("d1", "d2"), ("d2", "d3"), ("d0", "d3")}
 
 
 def test_an_arm_with_an_invalid_run_or_no_data_has_no_place() -> None:

@@ -12,7 +12,6 @@ from scipy import stats
 from slo.comparison.ranks import (
     benjamini_hochberg,
     fisher,
-    holm,
     least_p_paired,
     least_p_unpaired,
     mann_whitney,
@@ -93,6 +92,8 @@ def test_test_and_interval_agree_to_the_last_digit() -> None:
         seen = mann_whitney(a, b)
         assert (seen.low > 0) == (seen.p_up <= 0.025)
         assert (seen.high < 0) == (seen.p_down <= 0.025)
+        wide = mann_whitney(a, b, spreads=3)
+        assert (wide.low > 0) == (wide.p_up <= 0.025)
         paired = signed_rank(rng.normal(0.5, size=8))
         assert (paired.low > 0) == (paired.p_up <= 0.025)
 
@@ -140,17 +141,28 @@ def test_fishers_test_of_nothing_shows_nothing() -> None:
         fisher(3, 2, 0, 10)
 
 
-def test_holm_and_benjamini_hochberg_by_hand() -> None:
-    p = [0.01, 0.04, 0.03, 0.005]
-    assert holm(p) == pytest.approx((0.03, 0.06, 0.06, 0.02))
-    assert benjamini_hochberg(p) == pytest.approx((0.02, 0.04, 0.04, 0.02))
-    assert holm([]) == benjamini_hochberg([]) == ()
-    assert holm([0.9, 0.8]) == (1.0, 1.0)
+def test_benjamini_hochberg_by_hand() -> None:
+    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.02, 0.04, 0.04, 0.02))
+    assert benjamini_hochberg([]) == ()
 
 
-def test_a_smaller_p_never_raises_anothers_adjusted_one() -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(300):
-        p = rng.random(5)
-        lower = p * np.where(np.arange(5) == rng.integers(5), rng.random(), 1.0)
-        assert all(b <= a + 1e-12 for a, b in zip(holm(p.tolist()), holm(lower.tolist()), strict=True))
+@pytest.mark.parametrize(("m", "n"), [(20, 5), (5, 20), (10, 5), (20, 10), (30, 5), (5, 6)])
+def test_a_smaller_sample_of_three_times_the_spread_errs_at_most_twice_as_often(m: int, n: int) -> None:
+    rng = np.random.default_rng(m + n)
+    wide = (1.0, 3.0) if n < m else (3.0, 1.0)
+    reps, alpha = 6000, 0.025 / 6
+    found, plain = 0, 0
+    for _ in range(reps):
+        a, b = rng.normal(0, wide[0], m), rng.normal(0, wide[1], n)
+        found += mann_whitney(a, b, 1 - 2 * alpha, spreads=3).low > 0
+        plain += mann_whitney(a, b, 1 - 2 * alpha).low > 0
+    assert found / reps <= 2 * alpha + 2 * (2 * alpha / reps) ** 0.5
+    if max(m, n) >= 2 * min(m, n):
+        assert plain / reps > 2 * alpha + 2 * (2 * alpha / reps) ** 0.5  # what the second bound is for
+
+
+def test_equal_samples_and_alike_spreads_have_the_exact_test_alone() -> None:
+    a, b = np.arange(6.0), np.arange(6.0) + 9
+    assert mann_whitney(a, b, spreads=3) == mann_whitney(a, b)
+    assert least_p_unpaired(6, 6, 3) == least_p_unpaired(6, 6) == Fraction(1, 924)
+    assert least_p_unpaired(20, 5, 3) > 20 * least_p_unpaired(20, 5)
