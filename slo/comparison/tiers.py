@@ -102,42 +102,55 @@ def rank(
     """
     if len({arm.name for arm in arms}) != len(arms):
         raise ValueError("two arms have one name; give each its own")
-    excluded = [(arm.name, why) for arm in arms if (why := _unfit(arm, quantity))]
+    excluded = tuple((arm.name, why) for arm in arms if (why := _unfit(arm, quantity)))
     fit = [arm for arm in arms if not _unfit(arm, quantity)]
-    n = len(fit)
     together = max(family, len(arms) * (len(arms) - 1) // 2)
     pairings, needed = [], 0
-    better = np.zeros((n, n), np.bool_)
-    for i, j in combinations(range(n), 2):
+    for first, second in combinations(fit, 2):
         found = compare(
-            fit[i], [fit[j]], [quantity], tolerance, confidence, share_tolerance=share_tolerance, family=together
+            first, [second], [quantity], tolerance, confidence, share_tolerance=share_tolerance, family=together
         )
         [seen] = found.candidates[0].effects
-        pairings.append(Pairing(fit[i].name, fit[j].name, seen.effect, seen.interval, seen.adjusted_p, seen.outcome))
-        better[i, j], better[j, i] = seen.outcome == "REGRESSION", seen.outcome == "IMPROVEMENT"
+        pairings.append(Pairing(first.name, second.name, seen.effect, seen.interval, seen.adjusted_p, seen.outcome))
         needed = max(needed, seen.runs_needed)
+    return _placed(quantity, sorted(fit, key=lambda arm: _key(arm, quantity)), pairings, excluded, needed)
+
+
+def _placed(
+    quantity: Quantity,
+    fit: Sequence[Arm],
+    pairings: Sequence[Pairing],
+    excluded: tuple[tuple[str, str], ...],
+    needed: int,
+) -> Ranking:
+    """The ranking that follows from the pairs; ``fit``: by their medians, which order the arms of one tier."""
+    names = [arm.name for arm in fit]
+    better = np.zeros((len(fit), len(fit)), np.bool_)
+    for pair in pairings:
+        i, j = names.index(pair.first), names.index(pair.second)
+        better[i, j], better[j, i] = pair.outcome == "REGRESSION", pair.outcome == "IMPROVEMENT"
     chain = _closed(better)
     circle = chain & chain.T
     ahead = chain & ~circle
     above, below = _depth(ahead), _depth(ahead.T)
-    height = max(above, default=0)
-    names = [arm.name for arm in fit]
-    order = sorted(range(n), key=lambda i: (above[i], _key(fit[i], quantity)))
-    places = [
-        Place(names[i], above[i], height + 1 - below[i], float(np.median(values)), tuple(values.tolist()))
-        for i in order
-        for values in [fit[i].values(quantity)]
-    ]
-    overlaps = [
+    order = sorted(range(len(fit)), key=lambda i: above[i])
+    places = []
+    for i in order:
+        values = fit[i].values(quantity)
+        last = max(above) + 1 - below[i]
+        places.append(Place(names[i], above[i], last, float(np.median(values)), tuple(values.tolist())))
+    overlaps = tuple(
         Overlap(names[i], names[j], names[max(np.flatnonzero(ahead[:, j]), key=lambda k: (above[k], better[k, j]))])
         for i in order
         for j in order
         if above[i] < above[j] and not better[i, j]
-    ]
-    circles = [
-        (names[i], names[j]) for i, j in combinations(range(n), 2) if circle[i, j] and better[i, j] | better[j, i]
-    ]
-    return Ranking(quantity, tuple(places), tuple(pairings), tuple(overlaps), tuple(circles), tuple(excluded), needed)
+    )
+    circles = tuple(
+        (pair.first, pair.second)
+        for pair in pairings
+        if pair.apart and circle[names.index(pair.first), names.index(pair.second)]
+    )
+    return Ranking(quantity, tuple(places), tuple(pairings), overlaps, circles, excluded, needed)
 
 
 def _closed(better: BoolArray) -> BoolArray:

@@ -134,6 +134,12 @@ def test_fishers_test_has_the_values_of_the_table() -> None:
     assert stats.binom.sf(129, 10_000, 0.01) == pytest.approx(0.0022, abs=5e-5)
 
 
+@pytest.mark.parametrize("more_bad", [0, 1, 4_000, 4_950, 5_000, 5_060, 5_300, 9_000])
+def test_fishers_test_of_many_requests_is_scipys(more_bad: int) -> None:
+    exact = stats.hypergeom.sf(more_bad - 1, 200_000, 5_000 + more_bad, 100_000)
+    assert fisher(5_000, 100_000, more_bad, 100_000) == pytest.approx(exact, rel=1e-5, abs=1e-300)
+
+
 def test_fishers_test_of_nothing_shows_nothing() -> None:
     assert fisher(0, 0, 0, 10) == fisher(0, 10, 0, 0) == fisher(3, 10, 0, 10) == 1.0
     assert fisher(0, 10, 10, 10) == pytest.approx(1 / 184756)
