@@ -175,6 +175,32 @@ def test_proof_wants_no_difference_shown_too() -> None:
     assert one(arm("a", {"p99(ttft)": BASE}), arm("b", {"p99(ttft)": scaled(1.0)}), proof=True).exit_code == 0
 
 
+def test_proof_is_of_each_quantity_by_itself_and_says_so() -> None:
+    keys = ["p50(ttft)", "p90(ttft)", "p95(ttft)", "p99(ttft)", "p50(tpot)", "p99(tpot)"]
+    steps = [v * MS for v in (100.0, 101, 102, 103, 104)]
+    base, same = (arm(n, dict.fromkeys(keys, steps)) for n in "ab")
+    seen = one(base, same, *keys, tolerance=0.035, proof=True)
+    effect = seen.candidates[0].effects[0]
+    assert (seen.outcome, effect.interval[1]) == (
+        "INDISTINGUISHABLE",
+        pytest.approx(1.04),
+    )  # all together, that is not shown
+    assert effect.finding.endswith("by itself within the tolerance of 3.5 %: 2.97 % more at most")
+    assert one(base, same, *keys, tolerance=0.029, proof=True).outcome == "INCONCLUSIVE"
+
+
+def test_what_the_correction_takes_away_is_not_shown_either() -> None:
+    keys = ["p50(ttft)", "p90(ttft)", "p95(ttft)", "p99(ttft)", "p50(tpot)", "p99(tpot)"]
+    some = [20.0, 25, 30, 35, 90]
+    better = dict.fromkeys(keys, BASE) | {"p50(ttft)": [v * MS for v in some]}
+    base = arm("a", dict.fromkeys(keys, BASE) | {"p50(ttft)": [v * MS for v in (80.0, 95, 100, 105, 120)]})
+    alone, together = (one(base, arm("b", better), *asked).candidates[0].effects[0] for asked in (keys[:1], keys))
+    assert (alone.outcome, together.outcome) == ("IMPROVEMENT", "INDISTINGUISHABLE")
+    assert alone.interval[1] < 0.95 <= together.interval[1]
+    assert "95 % interval over all 6 together" in together.why
+    assert "together" not in alone.why
+
+
 def test_paired_runs_cancel_the_drift_they_share_once_there_are_enough_pairs() -> None:
     drift = np.exp(np.linspace(0, 1, 8)) * 100 * MS
     values = {"p99(ttft)": drift.tolist()}, {"p99(ttft)": (drift * np.linspace(1.19, 1.21, 8)).tolist()}
