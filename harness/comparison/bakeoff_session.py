@@ -109,7 +109,10 @@ def _at_level(bakeoff: Bakeoff, out: Path, label: str) -> AtLevel:
     warnings = unlike(found, ())
     arms = tuple(side.arm for side in found)
     confidence = str(bakeoff.confidence)
-    comparison = compare(arms[0], arms[1:], asked, bakeoff.tolerance, confidence)
+    # One test for the whole page: each pair of arms has one outcome by each quantity, in the differences and in the tiers. Its
+    # intervals hold together over the quantities of a pair and over the pairs by a quantity, whichever are more.
+    family = len(arms) * (len(arms) - 1) // 2
+    comparison = compare(arms[0], arms[1:], asked, bakeoff.tolerance, confidence, family=family)
     ranked_by = asked or _of(comparison)
     prices = {arm.name: arm.price_per_hour for arm in bakeoff.arms}
     costs = [
@@ -123,7 +126,17 @@ def _at_level(bakeoff: Bakeoff, out: Path, label: str) -> AtLevel:
         sum(slot.outcome == "PASS" for slot in plan.slots if slot.arm == arm.name and slot.level == label)
         for arm in arms
     )
-    rankings = tuple(rank(arms, quantity, confidence) for quantity in ranked_by)
+    rankings = tuple(
+        rank(
+            arms,
+            quantity,
+            confidence,
+            comparison.tolerance,
+            share_tolerance=comparison.share_tolerance,
+            family=max(family, len(ranked_by)),
+        )
+        for quantity in ranked_by
+    )
     return AtLevel(label, arms, comparison, rankings, tuple(costs), passed, (*comparison.warnings, *warnings))
 
 

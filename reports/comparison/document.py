@@ -22,6 +22,7 @@ from reports.comparison.parts import (
     FalseAlarmPart,
     FrontPart,
     OneRunPart,
+    PairingPart,
     PlacePart,
     PointPart,
     ProfilePart,
@@ -127,6 +128,7 @@ def _candidate(result: CandidateResult) -> CandidatePart:
         outcome=result.outcome,
         reasons=list(result.reasons),
         paired=result.paired,
+        family=result.family,
         effects=[_effect(effect) for effect in result.effects],
     )
 
@@ -183,12 +185,26 @@ def ranking_part(ranking: Ranking) -> RankingPart:
             PlacePart(
                 name=place.name,
                 tier=place.tier,
+                last=place.last,
                 value=number(place.value, unit),
                 values=[number(v, unit) for v in place.values],
             )
             for place in ranking.places
         ],
-        overlaps=list(ranking.overlaps),
+        pairings=[
+            PairingPart(
+                first=pair.first,
+                second=pair.second,
+                effect=number(pair.effect, "1"),
+                interval=_bounds(pair.interval),
+                adjusted_p=pair.adjusted_p,
+                outcome=pair.outcome,
+            )
+            for pair in ranking.pairings
+        ],
+        overlaps=[(overlap.above, overlap.below) for overlap in ranking.overlaps],
+        because=[overlap.because for overlap in ranking.overlaps],
+        circles=list(ranking.circles),
         excluded=list(ranking.excluded),
         runs_needed=ranking.runs_needed,
     )

@@ -39,13 +39,13 @@ def render_markdown(report: ComparisonReport) -> bytes:
     for candidate in report.candidates:
         blocks += [
             f"**{safe(candidate.name)}** against {safe(report.base.name)}: {candidate.outcome}",
-            _effects(candidate),
+            _effects(candidate, report),
         ]
         within = [say.within(e, e.one_run) for e in candidate.effects if e.one_run is not None]
         if within:
             blocks.append("Within this pair of runs only:\n\n" + "\n".join(f"- {safe(text)}" for text in within))
     for ranking in report.rankings:
-        rows = [[str(p.tier), safe(p.name), units.human(p.value, ranking.unit, 4)] for p in ranking.places]
+        rows = [[say.tier(p), safe(p.name), units.human(p.value, ranking.unit, 4)] for p in ranking.places]
         blocks.append(table(["Tier", "Arm", safe(ranking.quantity)], rows, "rlr"))
         blocks.append("\n".join(f"- {safe(note)}" for note in say.ranked(ranking)))
     if report.costs:
@@ -67,7 +67,7 @@ def render_markdown(report: ComparisonReport) -> bytes:
     return ("\n\n".join(block for block in blocks if block) + "\n").encode()
 
 
-def _effects(candidate: CandidatePart) -> str:
+def _effects(candidate: CandidatePart, report: ComparisonReport) -> str:
     rows = [
         [
             f"{_ICONS[e.outcome]} {e.outcome}",
@@ -80,7 +80,9 @@ def _effects(candidate: CandidatePart) -> str:
         ]
         for e in candidate.effects
     ]
-    shown = table(["", "Quantity", "base", "candidate", "change", "interval", "adjusted p"], rows, "llrrrrr")
+    shown = table(
+        ["", "Quantity", "base", "candidate", "change", say.together(candidate, report), "adjusted p"], rows, "llrrrrr"
+    )
     reasons = "\n".join(f"- {safe(reason)}" for reason in candidate.reasons)
     return f"{shown}\n\n<details><summary>Why</summary>\n\n{reasons}\n\n</details>" if reasons else shown
 

@@ -70,8 +70,8 @@ def content(report: ComparisonReport) -> dict[str, Any]:
 def _meta(report: ComparisonReport) -> list[str]:
     shares = f"{report.share_tolerance * 100:g}"
     rule = (
-        f"a regression is significant ({units.percent(1 - report.confidence)} over all quantities of a candidate) and beyond "
-        f"{units.percent(report.tolerance)}; of shares, beyond {shares} point{'' if shares == '1' else 's'}"
+        f"a regression is an interval wholly beyond {units.percent(report.tolerance)}; of shares, beyond {shares} "
+        f"point{'' if shares == '1' else 's'}; the intervals of a candidate hold together at {units.percent(report.confidence)}"
     )
     if report.single_run:
         rule += " · judged within single runs, blind to how runs differ"
@@ -115,8 +115,8 @@ def _forests(candidate: CandidatePart, report: ComparisonReport) -> list[Chart]:
         rows = [_row(effect) for effect in effects]
         label = "; ".join(f"{e.quantity} {say.change(e)} ({say.interval(e)}): {e.outcome}" for e in effects)
         note = (
-            f"Dot: the typical change. Line: {units.percent(report.confidence)} interval. Grey band: tolerance. "
-            "Tinted: worse beyond it."
+            f"Dot: the typical change. Line: {say.together(candidate, report)}. Grey band: tolerance. "
+            "Tinted: worse beyond it. A whole line beyond the band is a REGRESSION or an IMPROVEMENT."
         )
         wide, narrow = (forest(rows, scale == "ratio", label, width) for width in (_WIDE, _NARROW))
         charts.append(Chart(title, note, (), wide, narrow))
@@ -168,7 +168,7 @@ def _ranking(ranking: RankingPart) -> dict[str, Any]:
     rows = [
         {
             "name": place.name,
-            "tier": place.tier,
+            "tier": say.tier(place),
             "first": index == 0 or ranking.places[index - 1].tier != place.tier,
             "value": units.human(place.value, ranking.unit, 4),
             "runs": ", ".join(units.human(v, ranking.unit) for v in place.values),
@@ -186,7 +186,10 @@ def _front(front: FrontPart, classes: Mapping[str, str]) -> Chart:
     )
     arms = dict.fromkeys(p.arm for p in front.points if p.arm)
     legend = [Key(arm, classes.get(arm, "arm-0"), "dots") for arm in arms] if len(arms) > 1 else []
-    note = "Filled: on the front, or not shown to be beaten. Hollow: beaten in both ways. Bars: the range of the runs."
+    note = (
+        "Filled: on the front, or not shown to be beaten. Hollow: beaten in both ways. Bars: the range of the runs. "
+        "A chart explores: it strikes points out by a milder test than the one that makes tiers."
+    )
     return chart(front.title, note, legend, lambda canvas: scatter(front, classes, label, canvas), _FRONT, _FRONT_SMALL)
 
 

@@ -91,6 +91,7 @@ class CandidatePart(BaseModel, frozen=True, extra="forbid"):
     outcome: Outcome
     reasons: list[Text]
     paired: bool
+    family: int = Field(default=1, description="so many intervals and adjusted p hold together at the confidence")
     effects: list[EffectPart]
 
 
@@ -99,18 +100,39 @@ class PlacePart(BaseModel, frozen=True, extra="forbid"):
 
     name: Text
     tier: int
+    last: int = Field(default=0, description="the lowest tier that would contradict no pair; 0: not said")
     value: Number
     values: list[Number]
 
 
+class PairingPart(BaseModel, frozen=True, extra="forbid"):
+    """Two arms of a ranking, the second against the first, judged as a candidate is against a base."""
+
+    first: Text
+    second: Text
+    effect: Number
+    interval: tuple[Number, Number]
+    adjusted_p: float
+    outcome: Outcome
+
+
 class RankingPart(BaseModel, frozen=True, extra="forbid"):
-    """Arms from best to worst in tiers; the members of a tier are indistinguishable from its first."""
+    """Arms from best to worst in tiers that follow from ``pairings``: of one tier no two are told apart."""
 
     quantity: str
     unit: str
     better: Literal["lower", "higher"]
     places: list[PlacePart]
-    overlaps: list[tuple[Text, Text]]
+    pairings: list[PairingPart] = Field(default_factory=list)
+    overlaps: list[tuple[Text, Text]] = Field(
+        description="in different tiers, and not told apart; the lower one second"
+    )
+    because: list[Text] = Field(
+        default_factory=list, description="of each overlap, who was shown to be better than the lower one"
+    )
+    circles: list[tuple[Text, Text]] = Field(
+        default_factory=list, description="told apart, but in one tier: others between them are the other way round"
+    )
     excluded: list[tuple[Text, Text]]
     runs_needed: int
 

@@ -89,7 +89,7 @@ def _table(title: str) -> Table:
 
 
 def _effects(candidate: CandidatePart, report: ComparisonReport, width: int) -> Table:
-    table = _table(f"{candidate.name} against {report.base.name}")
+    table = _table(f"{candidate.name} against {report.base.name}: {say.together(candidate, report)}")
     table.add_column("", no_wrap=True)
     table.add_column("quantity", no_wrap=True)
     names = ["base", "candidate", "change", "interval"] if width >= WIDTH else ["change", "interval"]
@@ -117,7 +117,7 @@ def _ranking(ranking: RankingPart) -> RenderableType:
         table.add_column(name, no_wrap=True)
     table.add_column("median of the runs", justify="right", no_wrap=True)
     for place in ranking.places:
-        table.add_row(str(place.tier), Text(place.name), units.human(place.value, ranking.unit, 4))
+        table.add_row(say.tier(place), Text(place.name), units.human(place.value, ranking.unit, 4))
     title = Text(f"Ranking by {ranking.quantity}, {ranking.better} is better", style="bold")
     return Group(title, table, *(Text(note, style="dim") for note in say.ranked(ranking)))
 

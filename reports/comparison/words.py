@@ -5,7 +5,16 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from reports import units
-from reports.comparison.parts import ComparisonReport, CostPart, EffectPart, FalseAlarmPart, OneRunPart, RankingPart
+from reports.comparison.parts import (
+    CandidatePart,
+    ComparisonReport,
+    CostPart,
+    EffectPart,
+    FalseAlarmPart,
+    OneRunPart,
+    PlacePart,
+    RankingPart,
+)
 
 SYMBOLS = MappingProxyType(
     {
@@ -116,9 +125,7 @@ def within(effect: EffectPart, one: OneRunPart) -> str:
     low, high = one.interval
     spread = ""
     if low is not None and high is not None:
-        spread = f"{step(effect, low)} to {step(effect, high)} from resampling within the runs; "
-        if effect.scale == "difference":
-            spread = f"{step(effect, low)} to {step(effect, high)} from exact bounds within the runs; "
+        spread = f"{step(effect, low)} to {step(effect, high)} by the requests of these two runs; "
     counts = f"{units.count(one.base_over)} of {units.count(one.base_n)} against {units.count(one.candidate_over)} of {units.count(one.candidate_n)}"
     what = "requests" if effect.scale == "difference" else "values beyond the base's"
     return f"{effect.quantity}: {spread}{counts} {what}, Fisher's one-sided p {p_value(one.p) if one.p < 0.0001 else '= ' + p_value(one.p)}"
@@ -138,6 +145,17 @@ def money(cost: CostPart) -> str:
     return f"{middle} ({units.significant(float(low))} to {units.significant(float(high))})"
 
 
+def tier(place: PlacePart) -> str:
+    """``1``, or ``1–2`` where no pair says which."""
+    return f"{place.tier}–{place.last}" if place.last > place.tier else str(place.tier)
+
+
+def together(candidate: CandidatePart, report: ComparisonReport) -> str:
+    """How sure the intervals of a candidate are: of one, or of all at once."""
+    sure = units.percent(report.confidence)
+    return f"{sure} interval" if candidate.family == 1 else f"{sure} interval over all {candidate.family} together"
+
+
 def ranked(ranking: RankingPart) -> list[str]:
     """What a ranking says, and what it does not."""
     said = []
@@ -149,7 +167,13 @@ def ranked(ranking: RankingPart) -> list[str]:
     if ranking.runs_needed:
         said.append(f"Too few runs to tell any two apart: run at least {ranking.runs_needed} of each.")
     said += [
-        f"{a} and {b} stand in different tiers, but can't be told apart from each other." for a, b in ranking.overlaps
+        f"{a} and {b} stand in different tiers, but can't be told apart from each other: {b} stands lower because {why} was "
+        "shown to be better than it."
+        for (a, b), why in zip(ranking.overlaps, ranking.because, strict=True)
+    ]
+    said += [
+        f"{a} and {b} share a tier, though they are told apart: by other arms, they are the other way round."
+        for a, b in ranking.circles
     ]
     return said + [f"{name} has no place: {reason}." for name, reason in ranking.excluded]
 

@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from slo.comparison.one_run import Within, design_effect
 from slo.comparison.quantity import Quantity
-from slo.comparison.resample import design_effect
 from slo.distribution import quantile
 from slo.goodput import Goodput, goodput, throughput
 from slo.indicator import Measured, catalogue, measure
@@ -30,20 +30,6 @@ PROFILE_Q: tuple[float, ...] = tuple(
     )
 )
 _NO_PROFILES: Mapping[str, tuple[float, ...]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """What one run knows about its own spread.
-
-    ``ordered`` float64[n]: its values, ascending. ``design_effect``: how many of them carry as much as one independent
-    value would (see ``slo.comparison.resample``). ``bad``, ``of``: for a share, its counts.
-    """
-
-    ordered: FloatArray
-    design_effect: float
-    bad: int = 0
-    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)

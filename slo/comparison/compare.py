@@ -1,11 +1,11 @@
 """Is the candidate worse than the base? REGRESSION, IMPROVEMENT, INDISTINGUISHABLE, INCONCLUSIVE or INVALID.
 
-A regression must be significant (after Holm's correction over all quantities) and its interval must lie beyond the
-tolerance: a change that chance explains stops nobody, and neither does one too small to matter. Too few runs to decide
-anything are INCONCLUSIVE and say how many are needed; one run on each side always is, unless the weaker judgement from
-within two runs is asked for. No candidate gets a better outcome by being slower or failing more: each p and each bound
-comes from pairwise differences that only rise then, and worse and better are corrected apart from each other, because
-otherwise a lost improvement of one quantity could excuse the regression of another.
+One rule: a regression is an interval that lies wholly beyond the tolerance, an improvement one wholly beyond it on the other
+side. The intervals hold together, over all quantities (Bonferroni), so that what is shown and what is judged can't differ, and
+quantities that are all worse by exactly what is tolerated raise no more alarms than one. Holm's steps would find no more: the
+first regression decides, and it is found alike. Too few runs to decide anything are INCONCLUSIVE and say how many are needed;
+one run on each side always is, unless the weaker judgement from within two runs is asked for. No candidate gets a better
+outcome by being slower or failing more: each bound comes from pairwise differences that only rise then.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Literal
 import numpy as np
 
 from slo.comparison.arms import Arm, Reading, RunSample, Within, sample
-from slo.comparison.effects import Measured, Method, OneRun, decidable, measure, pairs, runs_needed
+from slo.comparison.effects import Measured, Method, decidable, measure, pairs, runs_needed
+from slo.comparison.one_run import OneRun
 from slo.comparison.quantity import Quantity, usual
-from slo.comparison.ranks import benjamini_hochberg, holm
-from slo.comparison.sayings import finding, why
+from slo.comparison.ranks import benjamini_hochberg
+from slo.comparison.sayings import Terms, finding, why
 from slo.distribution import exact
 
 Outcome = Literal["IMPROVEMENT", "INDISTINGUISHABLE", "INCONCLUSIVE", "REGRESSION", "INVALID"]
@@ -37,9 +38,9 @@ class Effect:
     """One quantity, candidate against base.
 
     ``base``, ``candidate``: the median of the runs' values (each run's in ``*_values``, in the order of the arm). ``effect``:
-    candidate / base, or candidate - base of a share; ``interval`` of it, exact and two-sided; ends may be infinite, NaN for
-    no data. ``p``: two-sided, that the arms do not differ; ``adjusted_p`` by Holm over the quantities; ``bh_p`` by Benjamini
-    and Hochberg, for exploring. ``finding``: ``why`` without its numbers. ``runs_needed``: runs per arm with which it could be decided at all; 0 with enough.
+    candidate / base, or candidate - base of a share; ``interval`` of it, exact and two-sided, which holds together with those
+    of the other quantities; ends may be infinite, NaN for no data. ``p``: two-sided, that the arms do not differ at all;
+    ``adjusted_p`` by Bonferroni over the quantities; ``bh_p`` by Benjamini and Hochberg, for exploring. ``finding``: ``why`` without its numbers. ``runs_needed``: runs per arm with which it could be decided at all; 0 with enough.
     """
 
     quantity: Quantity
@@ -63,7 +64,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """One candidate against the base. ``reasons``: why the outcome is what it is."""
+    """One candidate against the base. ``reasons``: why the outcome is what it is; ``family``: the intervals that hold together."""
 
     name: str
     outcome: Outcome
@@ -71,6 +72,7 @@ class CandidateResult:
     reasons: tuple[str, ...]
     runs: int
     paired: bool
+    family: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class _Policy:
     confidence: Fraction
     single_run: bool
     proof: bool
+    family: int
 
     @property
     def alpha(self) -> Fraction:
@@ -123,14 +126,15 @@ def compare(
     share_tolerance: float = 0.01,
     single_run: bool = False,
     proof: bool = False,
+    family: int = 1,
 ) -> Comparison:
     """Compare each candidate with the base, each as if it were the only one.
 
     ``quantities``: None for the usual ones that the base has data for. ``tolerance``: a change up to this fraction of the
-    base is of no interest; ``share_tolerance`` the same for shares, in points. ``confidence``: two-sided, of each interval
-    and of "no false alarm". ``single_run``: judge one run against one run by Fisher's test within them, blind to what
-    differs between runs. ``proof``: INDISTINGUISHABLE must be shown, too (the interval ends before the tolerance does),
-    else INCONCLUSIVE. Raises ValueError for tolerances outside 0..1 or a confidence outside (0, 1).
+    base is of no interest; ``share_tolerance`` the same for shares, in points. ``confidence``: two-sided, of all intervals of
+    a candidate together and of "no false alarm"; ``family``: together with so many at least, where more is said on one page. ``single_run``: judge one run against one run by Fisher's test within them, blind to what
+    differs between runs. ``proof``: INDISTINGUISHABLE must be shown, too, of each quantity by itself (all of them must be, so
+    that nothing is gained by asking of many), else INCONCLUSIVE. Raises ValueError for tolerances outside 0..1 or a confidence outside (0, 1).
     """
     level = exact(confidence)
     if not 0 < level < 1 or not 0 <= tolerance < 1 or not 0 <= share_tolerance < 1:
@@ -138,7 +142,7 @@ def compare(
             f"tolerance {tolerance}, share_tolerance {share_tolerance}, confidence {confidence}: "
             "tolerances are at least 0 and below 1, a confidence lies strictly between 0 and 1"
         )
-    policy = _Policy(tolerance, share_tolerance, level, single_run, proof)
+    policy = _Policy(tolerance, share_tolerance, level, single_run, proof, family)
     results = tuple(_candidate(base, arm, quantities, policy) for arm in candidates)
     return Comparison(
         base=base.name,
@@ -183,51 +187,44 @@ def _asked(base: Arm, quantities: Sequence[Quantity] | None, policy: _Policy) ->
 
 def _candidate(base: Arm, candidate: Arm, quantities: Sequence[Quantity] | None, policy: _Policy) -> CandidateResult:
     asked = _asked(base, quantities, policy)
-    seen = [measure(q, base, candidate, policy.tolerated(q), len(asked), policy.confidence) for q in asked]
+    family = max(len(asked), policy.family)
+    seen = [measure(q, base, candidate, policy.tolerated(q), family, policy.confidence) for q in asked]
     alone = policy.single_run and len(base.runs) == len(candidate.runs) == 1
-    up = [m.one_run.p_worse if alone and m.one_run else 1.0 if alone else m.shift.p_up for m in seen]
-    down = [m.one_run.p_better if alone and m.one_run else 1.0 if alone else m.shift.p_down for m in seen]
     paired = pairs(base, candidate) is not None
-    enough = any(decidable(len(base.runs), len(candidate.runs), paired, max(len(asked), 1), policy.alpha))
-    needed = 0 if enough else runs_needed(max(len(asked), 1), policy.alpha)
-    explored = benjamini_hochberg([min(1.0, 2 * min(u, d)) for u, d in zip(up, down, strict=True)])
-    effects = []
-    for m, p_up, p_down, bh, raw in zip(seen, holm(up), holm(down), explored, zip(up, down, strict=True), strict=True):
-        outcome = _alone(m, p_up, p_down, policy) if alone else _judged(m, p_up, p_down, needed, policy)
-        p, adjusted = min(1.0, 2 * min(raw)), min(1.0, 2 * min(p_up, p_down))
-        effects.append(_effect(m, p, adjusted, bh, outcome, 0 if alone else needed, alone, policy))
-    outcome = together([effect.outcome for effect in effects])
-    outcome, reasons = _whole(base, candidate, outcome, effects)
-    return CandidateResult(candidate.name, outcome, tuple(effects), reasons, len(candidate.runs), paired)
+    enough = alone or any(decidable(len(base.runs), len(candidate.runs), paired, family, policy.alpha))
+    needed = 0 if enough else runs_needed(family, policy.alpha)
+    raw = [_p(m, alone) for m in seen]
+    effects = [
+        _effect(m, p, bh, Terms(needed, alone, policy.proof, float(policy.confidence)))
+        for m, p, bh in zip(seen, raw, benjamini_hochberg(raw), strict=True)
+    ]
+    outcome, reasons = _whole(base, candidate, together([effect.outcome for effect in effects]), effects)
+    return CandidateResult(candidate.name, outcome, tuple(effects), reasons, len(candidate.runs), paired, family)
 
 
-def _judged(m: Measured, p_up: float, p_down: float, needed: int, policy: _Policy) -> Outcome:
-    if m.data != "enough" or needed:
+def _p(m: Measured, alone: bool) -> float:
+    if not alone:
+        return m.shift.p
+    return 1.0 if m.one_run is None else min(1.0, 2 * min(m.one_run.p, m.one_run.p_less))
+
+
+def _judged(m: Measured, terms: Terms) -> Outcome:
+    found = m.one_run if terms.alone else m.shift
+    if m.data != "enough" or terms.needed or found is None:
         return "INCONCLUSIVE"
-    alpha = float(policy.alpha)
-    if p_up <= alpha and m.shift.low > m.worse_limit:
+    if found.low > m.worse_limit:
         return "REGRESSION"
     # Failures reach the candidate's value in so many runs that there is no limit to how much worse it may be.
-    if m.shift.high == math.inf or (policy.proof and m.shift.high > m.worse_limit):
+    if found.high == math.inf or (terms.alone and (math.isinf(m.candidate[0]) or math.isinf(m.base[0]))):
         return "INCONCLUSIVE"
-    return "IMPROVEMENT" if p_down <= alpha and m.shift.high < m.better_limit else "INDISTINGUISHABLE"
-
-
-def _alone(m: Measured, p_up: float, p_down: float, policy: _Policy) -> Outcome:
-    """One run against one run, as far as two runs can tell."""
-    if m.data != "enough" or m.one_run is None:
+    if terms.proof and (terms.alone or m.most > m.worse_limit):
         return "INCONCLUSIVE"
-    alpha = float(policy.alpha)
-    if p_up <= alpha:
-        return "REGRESSION"
-    if math.isinf(m.candidate[0]) or math.isinf(m.base[0]) or policy.proof:
-        return "INCONCLUSIVE"
-    return "IMPROVEMENT" if p_down <= alpha else "INDISTINGUISHABLE"
+    return "IMPROVEMENT" if found.high < m.better_limit else "INDISTINGUISHABLE"
 
 
-def _effect(
-    m: Measured, p: float, adjusted: float, bh: float, outcome: Outcome, needed: int, alone: bool, policy: _Policy
-) -> Effect:
+def _effect(m: Measured, p: float, bh: float, terms: Terms) -> Effect:
+    outcome = _judged(m, terms)
+    adjusted = min(1.0, m.family * p)
     return Effect(
         quantity=m.quantity,
         base=float(np.median(m.base)) if len(m.base) else math.nan,
@@ -241,11 +238,11 @@ def _effect(
         adjusted_p=adjusted,
         bh_p=bh,
         outcome=outcome,
-        why=why(m, outcome, adjusted, needed, alone, float(policy.confidence)),
-        method="fisher" if alone and m.one_run else m.method,
-        runs_needed=needed,
+        why=why(m, outcome, adjusted, terms),
+        method="fisher" if terms.alone and m.one_run else m.method,
+        runs_needed=terms.needed,
         one_run=m.one_run,
-        finding=finding(m, outcome, adjusted, needed, alone, float(policy.confidence)),
+        finding=finding(m, outcome, adjusted, terms),
     )
 
 

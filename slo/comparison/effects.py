@@ -1,8 +1,8 @@
 """One quantity of a candidate against the base's: size, exact interval, p. Judged in ``slo.comparison.compare``, not here.
 
-Everything is turned so that up is worse: the logarithm of a time, minus that of a rate, a share of errors as it is. A
-difference of two such numbers is a ratio or a difference of shares, rises whenever the candidate gets slower, and may be
-infinite: a request that failed is infinitely slow. Infinite against infinite is unknown, and counts against every claim.
+A request that failed is infinitely slow, so a value may be infinite. Infinite against infinite is unknown, and counts
+against every claim. All quantities that are tested together share out the error: the interval of each holds with 1 - alpha /
+``family`` at each end, so that all of them hold together, and what lies wholly beyond a limit is shown to be beyond it.
 """
 
 from __future__ import annotations
@@ -15,34 +15,16 @@ from typing import Literal
 import numpy as np
 
 from slo.comparison.arms import Arm
+from slo.comparison.one_run import OneRun, of_percentiles, of_shares
 from slo.comparison.quantity import Quantity
-from slo.comparison.ranks import Shift, fisher, least_p_paired, least_p_unpaired, mann_whitney, signed_rank
-from slo.comparison.resample import ratio_interval
+from slo.comparison.ranks import Shift, least_p_paired, least_p_unpaired, mann_whitney, signed_rank
+from slo.comparison.scale import back, limits, worse
 from slo.records import FloatArray
-from slo.statistics.confidence import clopper_pearson
 
 Method = Literal["mann-whitney", "signed-rank", "fisher", "none"]
 Data = Literal["enough", "base", "candidate", "both"]
-
-
-@dataclass(frozen=True, slots=True)
-class OneRun:
-    """What a single pair of runs says of itself: between-run variance is unknown, so it holds for these two runs only.
-
-    ``interval``: of the ratio, by resampling within each run; of a difference of shares, from exact bounds of both; NaN
-    where there is none. ``base_over`` of ``base_n`` and ``candidate_over`` of ``candidate_n``: requests beyond the base's
-    value (failed ones, for a share). ``p``: Fisher's exact test, one-sided, that the candidate has more of them by chance.
-    ``p_worse``, ``p_better``: the same beyond the tolerance, and the other way round; 1 where there is no such test.
-    """
-
-    interval: tuple[float, float]
-    p: float
-    p_worse: float
-    p_better: float
-    base_over: int
-    base_n: int
-    candidate_over: int
-    candidate_n: int
+#: How many times as wide one arm's spread between runs may be as the other's before the gate errs more than twice as often.
+SPREADS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +32,8 @@ class Measured:
     """One quantity of two arms, not yet judged.
 
     Values are one per run, in the order of the arm. ``effect``: candidate / base, or candidate - base of a share. ``shift``:
-    the test, up is worse. ``worse_limit``, ``better_limit``: the tolerance on that scale. ``data``: who has none.
+    the test, up is worse, with the interval that holds together with those of the whole ``family``; ``most``: the upper end of
+    this quantity's by itself. ``worse_limit``, ``better_limit``: the tolerance on that scale. ``data``: who has none.
     """
 
     quantity: Quantity
@@ -63,6 +46,8 @@ class Measured:
     data: Data
     worse_limit: float
     better_limit: float
+    family: int
+    most: float = math.inf
     one_run: OneRun | None = None
 
     @property
@@ -71,36 +56,6 @@ class Measured:
         if self.data != "enough":
             return math.nan, math.nan
         return back(self.shift.low, self.shift.high, self.quantity)
-
-
-def worse(values: FloatArray, quantity: Quantity) -> FloatArray:
-    """``values`` turned and scaled so that a greater one is a worse one and differences are what is compared."""
-    sign = 1.0 if quantity.better == "lower" else -1.0
-    if quantity.scale == "difference":
-        return sign * values
-    with np.errstate(divide="ignore"):  # zero is minus infinity here, and means it
-        return sign * np.log(values)
-
-
-def back(low: float, high: float, quantity: Quantity) -> tuple[float, float]:
-    """An interval of differences of ``worse`` as an interval of the effect."""
-    if quantity.better == "higher":
-        low, high = -high, -low
-    if quantity.scale == "difference":
-        return low + 0.0, high + 0.0
-    return _exp(low), _exp(high)
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
-
-
-def limits(quantity: Quantity, tolerance: float) -> tuple[float, float]:
-    """Where worse and better begin: 1 + tolerance and 1 - tolerance of the base, whichever way is worse."""
-    if quantity.scale == "difference":
-        return tolerance, -tolerance
-    up, down = math.log1p(tolerance), math.log1p(-tolerance)
-    return (up, down) if quantity.better == "lower" else (-down, -up)
 
 
 def pairs(base: Arm, candidate: Arm) -> list[int] | None:
@@ -113,8 +68,8 @@ def pairs(base: Arm, candidate: Arm) -> list[int] | None:
 
 def decidable(base_runs: int, candidate_runs: int, paired: bool, family: int, alpha: Fraction) -> tuple[bool, bool]:
     """Whether Mann-Whitney and the signed-rank test can reach ``alpha``, one-sided, as one of ``family`` quantities."""
-    unpaired = base_runs > 0 < candidate_runs and family * least_p_unpaired(base_runs, candidate_runs) <= alpha
-    return unpaired, paired and family * least_p_paired(base_runs) <= alpha
+    least = least_p_unpaired(base_runs, candidate_runs, SPREADS) if base_runs > 0 < candidate_runs else 1
+    return family * least <= alpha, paired and family * least_p_paired(base_runs) <= alpha
 
 
 def runs_needed(family: int, alpha: Fraction) -> int:
@@ -139,22 +94,38 @@ def measure(
     if gone:
         nothing = Shift(0.0, 1.0, 1.0, -math.inf, math.inf)
         data: Data = "both" if len(gone) == 2 else "base" if gone[0] == "base" else "candidate"
-        return Measured(quantity, tolerance, first, second, math.nan, nothing, "none", data, up, down)
+        return Measured(quantity, tolerance, first, second, math.nan, nothing, "none", data, up, down, family)
     order = pairs(base, candidate)
     alpha = (1 - confidence) / 2
     _, by_pairs = decidable(len(first), len(second), order is not None, family, alpha)
     x, y = worse(first, quantity), worse(second, quantity)
+    together = 1 - 2 * alpha / family
+    method: Method = "mann-whitney"
     if order is not None and by_pairs:
         with np.errstate(invalid="ignore"):
             steps = y[order] - x
             middle = float(np.median(steps))
-        shift, method = signed_rank(steps, confidence), "signed-rank"
+        method = "signed-rank"
+        shift, alone = (signed_rank(steps, level) for level in (together, confidence))
         effect = math.nan if math.isnan(middle) else back(middle, middle, quantity)[0]
     else:
-        shift, method = mann_whitney(x, y, confidence), "mann-whitney"
+        shift, alone = (mann_whitney(x, y, level, SPREADS) for level in (together, confidence))
         effect = _of_medians(float(np.median(first)), float(np.median(second)), quantity)
-    one = _one_run(quantity, base, candidate, (up, down), float(confidence))
-    return Measured(quantity, tolerance, first, second, effect, shift, method, "enough", up, down, one)  # type: ignore[arg-type]
+    one = _one_run(quantity, base, candidate, alpha / family)
+    return Measured(
+        quantity, tolerance, first, second, effect, shift, method, "enough", up, down, family, alone.high, one
+    )
+
+
+def _one_run(quantity: Quantity, base: Arm, candidate: Arm, alpha: Fraction) -> OneRun | None:
+    if len(base.runs) != 1 or len(candidate.runs) != 1:
+        return None
+    first, second = (arm.runs[0].readings.get(str(quantity)) for arm in (base, candidate))
+    if first is None or second is None or first.within is None or second.within is None:
+        return None
+    if quantity.scale == "difference":
+        return of_shares(quantity, first.within, second.within, alpha)
+    return of_percentiles(quantity, first.value, first.within, second.within, alpha)
 
 
 def _of_medians(base: float, candidate: float, quantity: Quantity) -> float:
@@ -163,59 +134,3 @@ def _of_medians(base: float, candidate: float, quantity: Quantity) -> float:
     if base == 0 or math.isinf(candidate):
         return math.nan if base == candidate else math.inf
     return candidate / base
-
-
-def _one_run(
-    quantity: Quantity, base: Arm, candidate: Arm, beyond: tuple[float, float], confidence: float
-) -> OneRun | None:
-    if len(base.runs) != 1 or len(candidate.runs) != 1:
-        return None
-    first, second = (arm.runs[0].readings.get(str(quantity)) for arm in (base, candidate))
-    if first is None or second is None or first.within is None or second.within is None:
-        return None
-    a, b = first.within, second.within
-    # Requests depend on each other, so counts weigh less. By the base's design effect alone: the candidate's would grow with
-    # its own slowness and excuse it.
-    weigh = _Weighing(a.design_effect)
-    if quantity.scale == "difference":
-        low_a, high_a = clopper_pearson(a.bad, a.of, confidence)
-        low_b, high_b = clopper_pearson(b.bad, b.of, confidence)
-        low, high = low_b - high_a, high_b - low_a
-        step = (b.bad / b.of if b.of else 0.0) - (a.bad / a.of if a.of else 0.0)
-        p, p_less = weigh.more(a.bad, a.of, b.bad, b.of), weigh.more(b.bad, b.of, a.bad, a.of)
-        interval = (low, high) if quantity.better == "lower" else (-high, -low)
-        by_tolerance = p if step > beyond[0] else 1.0, p_less if step < beyond[1] else 1.0
-        return OneRun(interval, p, *by_tolerance, a.bad, a.of, b.bad, b.of)
-    assert quantity.quantile is not None
-    x, y = worse(a.ordered, quantity), worse(b.ordered, quantity)
-    limit = float(worse(np.array([first.value]), quantity)[0])
-    n, more_n = len(x), len(y)
-    over, more, above, below = (
-        int(np.count_nonzero(v > bound))
-        for v, bound in ((x, limit), (y, limit), (y, limit + beyond[0]), (y, limit + beyond[1]))
-    )
-    effects = (a.design_effect, b.design_effect)
-    return OneRun(
-        ratio_interval(a.ordered, b.ordered, quantity.quantile, effects, confidence),
-        weigh.more(over, n, more, more_n),
-        weigh.more(over, n, above, more_n),
-        weigh.more(below, more_n, over, n),
-        over,
-        n,
-        more,
-        more_n,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Weighing:
-    """Counts as if only every ``by``-th request were worth counting."""
-
-    by: float
-
-    def more(self, bad: int, n: int, more_bad: int, more_n: int) -> float:
-        """Fisher's one-sided p of the weighed counts, rounded against what is to be shown."""
-        if self.by <= 1:
-            return fisher(bad, n, more_bad, more_n)
-        few, many = math.ceil(n / self.by), math.ceil(more_n / self.by)
-        return fisher(min(math.ceil(bad / self.by), few), few, math.floor(more_bad / self.by), many)

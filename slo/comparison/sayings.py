@@ -3,63 +3,77 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from slo.comparison.effects import Measured
+from slo.comparison.scale import back
 from slo.objective import show
 from slo.records import FloatArray
 
 _TESTS = {"mann-whitney": "Mann-Whitney", "signed-rank": "Wilcoxon signed-rank"}
 
 
-def why(m: Measured, outcome: str, adjusted_p: float, needed: int, alone: bool, confidence: float) -> str:
-    """Why ``outcome``; ``needed``: runs per arm that would do, 0 with enough; ``alone``: judged within one pair of runs."""
-    found = finding(m, outcome, adjusted_p, needed, alone, confidence)
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a quantity is judged. ``needed``: runs per arm that would do, 0 with enough; ``alone``: within one pair of runs;
+    ``proof``: no difference must be shown, too.
+    """
+
+    needed: int
+    alone: bool
+    proof: bool
+    confidence: float
+
+
+def why(m: Measured, outcome: str, adjusted_p: float, terms: Terms) -> str:
+    """Why ``outcome``."""
+    found = finding(m, outcome, adjusted_p, terms)
     if m.data != "enough":
         return found
     seen = f"{_value(m, m.base)} in the base, {_value(m, m.candidate)} in the candidate"
-    if alone or needed:
+    if terms.alone or terms.needed:
         return f"{seen}; {found}"
-    sure = f"{confidence * 100:.4g} % interval {size(m, *m.interval)}"
+    over = f" over all {m.family} together" if m.family > 1 else ""
+    sure = f"{terms.confidence * 100:.4g} % interval{over} {size(m, *m.interval)}"
     test = f"{_TESTS[m.method]} over {_runs(m)}, adjusted p = {adjusted_p:.2g}"
     return f"{seen}: {found} ({sure}; {test})"
 
 
-def finding(m: Measured, outcome: str, adjusted_p: float, needed: int, alone: bool, confidence: float) -> str:
+def finding(m: Measured, outcome: str, adjusted_p: float, terms: Terms) -> str:
     """The same without the numbers that stand beside it in a table."""
     if m.data != "enough":
         who = {"base": "the base has", "candidate": "the candidate has", "both": "both arms have"}[m.data]
         return f"{who} no value of it in some run. Compare what both measured"
-    if alone:
+    if terms.alone:
         return _of_two_runs(m, outcome)
-    if needed:
+    if terms.needed:
         one = min(len(m.base), len(m.candidate)) == 1
         what = "too few runs for any difference to be significant"
-        return f"{'one run says nothing about how runs differ' if one else what}. Run at least {needed} of each"
-    return _of_runs(m, outcome, adjusted_p, 1 - confidence)
+        return f"{'one run says nothing about how runs differ' if one else what}. Run at least {terms.needed} of each"
+    return _of_runs(m, outcome, adjusted_p, terms)
 
 
-def _of_runs(m: Measured, outcome: str, adjusted_p: float, alpha: float) -> str:
+def _of_runs(m: Measured, outcome: str, adjusted_p: float, terms: Terms) -> str:
     by, tolerance = change(m.effect, m), _tolerance(m)
     if outcome in ("REGRESSION", "IMPROVEMENT"):
         return f"{by}, beyond the tolerance of {tolerance}"
     if outcome == "INCONCLUSIVE" and m.shift.high == math.inf:
         return "failed requests reach it in too many runs for any limit on how much worse it got"
-    most = _most(m)
     if outcome == "INCONCLUSIVE":
-        return f"not shown to stay within the tolerance of {tolerance}; {most} is possible"
-    if m.better_limit <= m.shift.low and m.shift.high <= m.worse_limit:
-        return f"{by}, and within the tolerance of {tolerance}"
-    if adjusted_p <= alpha:
+        return f"not shown to stay within the tolerance of {tolerance}; {_most(m, m.most)} is possible"
+    if adjusted_p <= 1 - terms.confidence and not m.better_limit <= m.shift.low <= m.shift.high <= m.worse_limit:
         return f"{by}, a difference not shown to be beyond the tolerance of {tolerance}"
     if m.shift.high <= m.worse_limit:
         return f"{by}, and within the tolerance of {tolerance}"
-    return f"no difference shown; {most} is possible"
+    if terms.proof:
+        return f"{by}, and by itself within the tolerance of {tolerance}: {_most(m, m.most)} at most"
+    return f"no difference shown; {_most(m, m.shift.high)} is possible"
 
 
-def _most(m: Measured) -> str:
-    low, high = m.interval
+def _most(m: Measured, worst: float) -> str:
+    low, high = back(worst, worst, m.quantity)
     return f"{change(high if m.quantity.better == 'lower' else low, m)}"
 
 

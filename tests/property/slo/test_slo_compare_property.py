@@ -185,6 +185,77 @@ def _of_ttft(name: str, values: list[float], paired: bool) -> Arm:
     return _arm(name, {"p99(ttft)": values}, paired)
 
 
+@given(
+    columns=st.lists(st.lists(st.floats(0.5, 2.0), min_size=6, max_size=6), min_size=2, max_size=6),
+    levels=st.lists(st.sampled_from([1.0, 1.5, 2.0, 4.0]), min_size=6, max_size=6),
+    wide=st.lists(st.sampled_from([0.01, 0.2, 1.0]), min_size=6, max_size=6),
+    confidence=st.sampled_from(["0.2", "0.8", "0.95"]),
+    tolerance=st.sampled_from([0.0, 0.05]),
+    key=st.sampled_from(["p99(ttft)", "rate(ok)"]),
+)
+def test_no_tier_contradicts_a_pair_of_arms_on_the_same_page(
+    columns: list[list[float]],
+    levels: list[float],
+    wide: list[float],
+    confidence: str,
+    tolerance: float,
+    key: str,
+) -> None:
+    made = [
+        _arm(f"a{i}", {key: [level * v**by for v in column]}, False)
+        for i, (column, level, by) in enumerate(zip(columns, levels, wide, strict=False))
+    ]
+    pairs = len(made) * (len(made) - 1) // 2
+    page = compare(made[0], made[1:], [parse(key)], tolerance, confidence, share_tolerance=0.0, family=pairs)
+    ranking = rank(made, parse(key), confidence, tolerance, family=pairs)
+    place = {place.name: place for place in ranking.places}
+    outcome = {(pair.first, pair.second): pair.outcome for pair in ranking.pairings}
+    assert len(outcome) == pairs
+    assert {result.name: result.outcome for result in page.candidates} == {
+        second: found for (first, second), found in outcome.items() if first == "a0"
+    }
+    better = {(a, b) for (a, b), found in outcome.items() if found == "REGRESSION"}
+    better |= {(b, a) for (a, b), found in outcome.items() if found == "IMPROVEMENT"}
+    circles = {frozenset(pair) for pair in ranking.circles}
+    overlaps = {frozenset((overlap.above, overlap.below)) for overlap in ranking.overlaps}
+    for a, b in outcome:
+        apart = (a, b) in better or (b, a) in better
+        same = place[a].tier == place[b].tier
+        assert not (same and apart) or frozenset((a, b)) in circles
+        assert (not same and not apart) == (frozenset((a, b)) in overlaps)
+    for a, b in better:
+        assert place[a].tier < place[b].tier or frozenset((a, b)) in circles
+        assert place[a].last < place[b].last or frozenset((a, b)) in circles
+    for overlap in ranking.overlaps:
+        assert place[overlap.above].tier < place[overlap.below].tier
+        assert (overlap.because, overlap.below) in better
+    assert all(1 <= p.tier <= p.last for p in ranking.places)
+
+
+@given(made=arms(), tolerance=st.sampled_from([0.0, 0.05, 0.5]), confidence=st.sampled_from(["0.5", "0.8", "0.95"]))
+def test_the_interval_shown_and_the_outcome_never_contradict_each_other(
+    made: tuple[Arm, Arm, Arm], tolerance: float, confidence: str
+) -> None:
+    base, candidate, _ = made
+    for effect in (
+        compare(base, [candidate], QUANTITIES, tolerance, confidence, share_tolerance=tolerance).candidates[0].effects
+    ):
+        (low, high), lower = effect.interval, effect.quantity.better == "lower"
+        ratio = effect.quantity.scale == "ratio"
+        none, most, least = (1.0, 1 + tolerance, 1 - tolerance) if ratio else (0.0, tolerance, -tolerance)
+        near = 1e-12
+        worse = low > most + near if lower else high < least - near
+        improved = high < least - near if lower else low > most + near
+        assert effect.outcome == "REGRESSION" or not worse
+        assert effect.outcome in ("IMPROVEMENT", "INCONCLUSIVE") or not improved
+        if effect.outcome in ("REGRESSION", "IMPROVEMENT"):
+            up = (effect.outcome == "REGRESSION") == lower
+            assert low >= most - near if up else high <= least + near
+        if not effect.runs_needed:
+            excluded = low > none + near or high < none - near
+            assert not excluded or effect.adjusted_p <= 1 - float(confidence) + near
+
+
 def test_an_arm_that_gets_too_slow_to_be_told_from_a_slow_one_does_not_rise_to_the_best() -> None:
     slow, best = [1.96, 2.008, 1.916, 2.085, 2.03], [0.9733, 1.0032, 0.9641, 0.9689, 0.9639]
     middle = [0.9841, 1.0411, 0.9822, 1.0035, 1.0084]

@@ -57,6 +57,29 @@ def test_endpoints_that_can_not_be_told_apart_share_a_tier_and_the_slow_one_does
     assert baked.levels[1].passed == (5, 5, 5)
 
 
+def test_tiers_and_differences_of_one_page_come_from_one_test(tmp_path: Path) -> None:
+    for metrics in (["p50(ttft)"], ["p50(ttft)", "p99(ttft)", "rate(ok)", "ratio(error)"]):
+        level = judge(made(tmp_path / str(len(metrics)), metrics=metrics), tmp_path / str(len(metrics))).levels[0]
+        seen = {
+            (level.arms[0].name, result.name, str(effect.quantity)): (
+                effect.outcome,
+                effect.interval,
+                effect.adjusted_p,
+            )
+            for result in level.comparison.candidates
+            for effect in result.effects
+        }
+        paired = {
+            (pair.first, pair.second, str(ranking.quantity)): (pair.outcome, pair.interval, pair.adjusted_p)
+            for ranking in level.rankings
+            for pair in ranking.pairings
+        }
+        assert len(seen) == 2 * len(metrics)
+        assert seen == {key: paired[key] for key in seen}
+        # Three arms are three pairs: a page of one metric holds for all of them together, one of four for all four.
+        assert {result.family for result in level.comparison.candidates} == {max(3, len(metrics))}
+
+
 def test_with_too_few_runs_nobody_wins_and_the_exit_code_says_so(tmp_path: Path) -> None:
     baked = judge(made(tmp_path, repeats=2), tmp_path)
     assert baked.exit_code == 3

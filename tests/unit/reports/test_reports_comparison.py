@@ -41,8 +41,7 @@ def test_the_document_fits_its_schema_and_has_no_infinity(name: str) -> None:
     assert document["exit_code"] == {"REGRESSION": 1, "INCONCLUSIVE": 3, "INVALID": 4}.get(document["outcome"], 0)
 
 
-# The one of single runs holds resampled numbers, and numpy may change its streams.
-@pytest.mark.parametrize("name", [name for name in CASES if name != "single"])
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("form", ["text", "markdown", "junit"])
 def test_golden(name: str, form: str, golden: Callable[[str, bytes], None]) -> None:
     suffix = {"text": "txt", "markdown": "md", "junit": "xml"}[form]

@@ -12,7 +12,7 @@ from slo.comparison.arms import PROFILE_Q, Arm, sample
 from slo.comparison.compare import Comparison, compare
 from slo.comparison.false_alarm import false_alarm_rate
 from slo.comparison.quantity import Quantity, QuantityError, every_usual, parse, parse_all, usual
-from slo.comparison.tiers import rank, separable
+from slo.comparison.tiers import Overlap, rank
 from slo.objective import parse as parse_objective
 from slo.records import Status, from_columns
 
@@ -175,6 +175,32 @@ def test_proof_wants_no_difference_shown_too() -> None:
     assert one(arm("a", {"p99(ttft)": BASE}), arm("b", {"p99(ttft)": scaled(1.0)}), proof=True).exit_code == 0
 
 
+def test_proof_is_of_each_quantity_by_itself_and_says_so() -> None:
+    keys = ["p50(ttft)", "p90(ttft)", "p95(ttft)", "p99(ttft)", "p50(tpot)", "p99(tpot)"]
+    steps = [v * MS for v in (100.0, 101, 102, 103, 104)]
+    base, same = (arm(n, dict.fromkeys(keys, steps)) for n in "ab")
+    seen = one(base, same, *keys, tolerance=0.035, proof=True)
+    effect = seen.candidates[0].effects[0]
+    assert (seen.outcome, effect.interval[1]) == (
+        "INDISTINGUISHABLE",
+        pytest.approx(1.04),
+    )  # all together, that is not shown
+    assert effect.finding.endswith("by itself within the tolerance of 3.5 %: 2.97 % more at most")
+    assert one(base, same, *keys, tolerance=0.029, proof=True).outcome == "INCONCLUSIVE"
+
+
+def test_what_the_correction_takes_away_is_not_shown_either() -> None:
+    keys = ["p50(ttft)", "p90(ttft)", "p95(ttft)", "p99(ttft)", "p50(tpot)", "p99(tpot)"]
+    some = [20.0, 25, 30, 35, 90]
+    better = dict.fromkeys(keys, BASE) | {"p50(ttft)": [v * MS for v in some]}
+    base = arm("a", dict.fromkeys(keys, BASE) | {"p50(ttft)": [v * MS for v in (80.0, 95, 100, 105, 120)]})
+    alone, together = (one(base, arm("b", better), *asked).candidates[0].effects[0] for asked in (keys[:1], keys))
+    assert (alone.outcome, together.outcome) == ("IMPROVEMENT", "INDISTINGUISHABLE")
+    assert alone.interval[1] < 0.95 <= together.interval[1]
+    assert "95 % interval over all 6 together" in together.why
+    assert "together" not in alone.why
+
+
 def test_paired_runs_cancel_the_drift_they_share_once_there_are_enough_pairs() -> None:
     drift = np.exp(np.linspace(0, 1, 8)) * 100 * MS
     values = {"p99(ttft)": drift.tolist()}, {"p99(ttft)": (drift * np.linspace(1.19, 1.21, 8)).tolist()}
@@ -322,11 +348,14 @@ def test_a_ranking_puts_those_it_cannot_tell_apart_in_one_tier() -> None:
     arms = [arm(n, {"p99(ttft)": [v * by for v in BASE]}) for n, by in (("slow", 2.0), ("a", 1.0), ("b", 1.002))]
     seen = rank(arms, q)
     assert seen.tiers == (("a", "b"), ("slow",))
-    assert not seen.decided
-    assert [p.tier for p in seen.places] == [1, 1, 2]
-    assert separable(seen, "slow", "a")
-    assert not separable(seen, "a", "b")
-    assert rank([*arms[:2]], q).decided
+    assert [(p.tier, p.last) for p in seen.places] == [(1, 1), (1, 1), (2, 2)]
+    assert {(p.first, p.second): p.apart for p in seen.pairings} == {
+        ("slow", "a"): True,
+        ("slow", "b"): True,
+        ("a", "b"): False,
+    }
+    assert rank([*arms[:2]], q).tiers == (("a",), ("slow",))
+    assert rank(arms, q, tolerance=0.999).tiers == (("a", "b", "slow"),)
     rates = [arm(n, {"rate(ok)": [v * by for v in BASE]}) for n, by in (("few", 1.0), ("many", 2.0))]
     assert rank(rates, parse("rate(ok)")).tiers == (("many",), ("few",))
 
@@ -344,7 +373,33 @@ def test_arms_between_tiers_that_overlap_are_named() -> None:
     arms = [arm(n, {"p99(ttft)": [(s + by) * MS for s in steps]}) for n, by in (("a", 0), ("b", 2.5), ("c", 5.0))]
     seen = rank(arms, q)
     assert seen.tiers == (("a", "b"), ("c",))
-    assert seen.overlaps == (("b", "c"),)
+    assert [(p.tier, p.last) for p in seen.places] == [(1, 1), (1, 2), (2, 2)]
+    assert seen.overlaps == (Overlap("b", "c", "a"),)
+
+
+def test_an_arm_of_wide_spread_that_nobody_is_shown_to_beat_is_not_put_below_anybody() -> None:
+    wild = [90.0, 140, 60, 180, 99]
+    steps = [100.0, 101, 102, 103, 104]
+    arms = [
+        arm(n, {"p99(ttft)": [v * MS for v in vs]})
+        for n, vs in (("wild", wild), ("fast", [s - 10 for s in steps]), ("slow", steps))
+    ]
+    seen = rank(arms, parse("p99(ttft)"))
+    assert [(p.name, p.tier, p.last) for p in seen.places] == [("fast", 1, 1), ("wild", 1, 2), ("slow", 2, 2)]
+    assert seen.overlaps == (Overlap("wild", "slow", "fast"),)
+
+
+def test_arms_in_a_circle_share_a_tier_and_are_named() -> None:
+    # Four dice of Efron's, each better than the next two times in three, and the last better than the first.
+    dice = [(0, 0, 4, 4, 4, 4), (3, 3, 3, 3, 3, 3), (2, 2, 2, 2, 6, 6), (1, 1, 1, 5, 5, 5)]
+    rng = np.random.default_rng(1)
+    arms = [
+        arm(f"d{i}", {"rate(ok)": (np.tile(die, 20) + 1 + rng.uniform(0, 0.01, 120)).tolist()})
+        for i, die in enumerate(dice)
+    ]
+    seen = rank(arms, parse("rate(ok)"))
+    assert len(seen.tiers) == 1
+    assert set(seen.circles) >= {("d0", "d1"), ("d1", "d2"), ("d2", "d3"), ("d0", "d3")}
 
 
 def test_an_arm_with_an_invalid_run_or_no_data_has_no_place() -> None:

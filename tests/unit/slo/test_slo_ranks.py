@@ -12,7 +12,6 @@ from scipy import stats
 from slo.comparison.ranks import (
     benjamini_hochberg,
     fisher,
-    holm,
     least_p_paired,
     least_p_unpaired,
     mann_whitney,
@@ -93,6 +92,8 @@ def test_test_and_interval_agree_to_the_last_digit() -> None:
         seen = mann_whitney(a, b)
         assert (seen.low > 0) == (seen.p_up <= 0.025)
         assert (seen.high < 0) == (seen.p_down <= 0.025)
+        wide = mann_whitney(a, b, spreads=3)
+        assert (wide.low > 0) == (wide.p_up <= 0.025)
         paired = signed_rank(rng.normal(0.5, size=8))
         assert (paired.low > 0) == (paired.p_up <= 0.025)
 
@@ -133,6 +134,12 @@ def test_fishers_test_has_the_values_of_the_table() -> None:
     assert stats.binom.sf(129, 10_000, 0.01) == pytest.approx(0.0022, abs=5e-5)
 
 
+@pytest.mark.parametrize("more_bad", [0, 1, 4_000, 4_950, 5_000, 5_060, 5_300, 9_000])
+def test_fishers_test_of_many_requests_is_scipys(more_bad: int) -> None:
+    exact = stats.hypergeom.sf(more_bad - 1, 200_000, 5_000 + more_bad, 100_000)
+    assert fisher(5_000, 100_000, more_bad, 100_000) == pytest.approx(exact, rel=1e-5, abs=1e-300)
+
+
 def test_fishers_test_of_nothing_shows_nothing() -> None:
     assert fisher(0, 0, 0, 10) == fisher(0, 10, 0, 0) == fisher(3, 10, 0, 10) == 1.0
     assert fisher(0, 10, 10, 10) == pytest.approx(1 / 184756)
@@ -140,17 +147,28 @@ def test_fishers_test_of_nothing_shows_nothing() -> None:
         fisher(3, 2, 0, 10)
 
 
-def test_holm_and_benjamini_hochberg_by_hand() -> None:
-    p = [0.01, 0.04, 0.03, 0.005]
-    assert holm(p) == pytest.approx((0.03, 0.06, 0.06, 0.02))
-    assert benjamini_hochberg(p) == pytest.approx((0.02, 0.04, 0.04, 0.02))
-    assert holm([]) == benjamini_hochberg([]) == ()
-    assert holm([0.9, 0.8]) == (1.0, 1.0)
+def test_benjamini_hochberg_by_hand() -> None:
+    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.02, 0.04, 0.04, 0.02))
+    assert benjamini_hochberg([]) == ()
 
 
-def test_a_smaller_p_never_raises_anothers_adjusted_one() -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(300):
-        p = rng.random(5)
-        lower = p * np.where(np.arange(5) == rng.integers(5), rng.random(), 1.0)
-        assert all(b <= a + 1e-12 for a, b in zip(holm(p.tolist()), holm(lower.tolist()), strict=True))
+@pytest.mark.parametrize(("m", "n"), [(20, 5), (5, 20), (10, 5), (20, 10), (30, 5), (5, 6)])
+def test_a_smaller_sample_of_three_times_the_spread_errs_at_most_twice_as_often(m: int, n: int) -> None:
+    rng = np.random.default_rng(m + n)
+    wide = (1.0, 3.0) if n < m else (3.0, 1.0)
+    reps, alpha = 6000, 0.025 / 6
+    found, plain = 0, 0
+    for _ in range(reps):
+        a, b = rng.normal(0, wide[0], m), rng.normal(0, wide[1], n)
+        found += mann_whitney(a, b, 1 - 2 * alpha, spreads=3).low > 0
+        plain += mann_whitney(a, b, 1 - 2 * alpha).low > 0
+    assert found / reps <= 2 * alpha + 2 * (2 * alpha / reps) ** 0.5
+    if max(m, n) >= 2 * min(m, n):
+        assert plain / reps > 2 * alpha + 2 * (2 * alpha / reps) ** 0.5  # what the second bound is for
+
+
+def test_equal_samples_and_alike_spreads_have_the_exact_test_alone() -> None:
+    a, b = np.arange(6.0), np.arange(6.0) + 9
+    assert mann_whitney(a, b, spreads=3) == mann_whitney(a, b)
+    assert least_p_unpaired(6, 6, 3) == least_p_unpaired(6, 6) == Fraction(1, 924)
+    assert least_p_unpaired(20, 5, 3) > 20 * least_p_unpaired(20, 5)
