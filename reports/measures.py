@@ -17,7 +17,7 @@ import numpy as np
 from reports.chart_data import curve, distribution, number
 from reports.parts import Curve, Distribution, Metric, Number, Statistics
 from slo.distribution import DEFAULT_HDR, encode, hdr_counts, merge, quantile
-from slo.indicator import Indicator, catalogue, measure
+from slo.indicator import Indicator, catalogue, measure, of_successes
 from slo.records import FloatArray, IntArray, Records
 
 #: Order in every report; others follow by name.
@@ -120,8 +120,10 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
             continue
         values, row = found.values, found.row
         missing, failed = found.missing, found.failed
+        of_ok = (
+            _statistics(np.sort(values[of_successes(indicator, records, found)]), indicator.unit) if failed else None
+        )
         del found
-        of_ok = _statistics(np.sort(values[records.ok[row]]), indicator.unit) if failed else None
         if name in _DRAWN:
             banded[name] = (values, row, indicator.unit)
         del row

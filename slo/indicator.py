@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from slo.queries import representatives
+from slo.queries import representatives, together
 from slo.records import BoolArray, FloatArray, IntArray, Records
 from slo.session_columns import RAGGED, SESSION_COLUMNS
 
@@ -188,6 +188,17 @@ def _of_queries(indicator: Indicator, records: Records) -> Measured:
     return Measured(values[row], row, len(row), int(np.count_nonzero(records.ok[without])), lost)
 
 
+def of_successes(indicator: Indicator, records: Records, found: Measured) -> BoolArray:
+    """bool[m]: the values of ``found`` that successes alone made.
+
+    Of a query: those of queries all of whose samples succeeded; and no value that is infinite because the query before failed, as
+    the distance to a frame that never came is.
+    """
+    if indicator.scope != "query":
+        return records.ok[found.row]
+    return together(records).whole(records.ok)[found.row] & (found.values != indicator.worst)
+
+
 def _lost(had: IntArray, failed: IntArray) -> IntArray:
     """How many gaps each failed request lacks of the longest answer: at least one.
 
@@ -230,4 +241,5 @@ __all__ = [
     "entry_rows",
     "gap_rows",
     "measure",
+    "of_successes",
 ]
