@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from reports.chart_data import curve, distribution, number
-from reports.parts import Curve, Distribution, Metric, Number, Statistics
+from reports.chart_parts import Curve, Distribution
+from reports.parts import Metric, Number, Statistics
 from slo.distribution import DEFAULT_HDR, encode, hdr_counts, merge, quantile
 from slo.indicator import Indicator, catalogue, measure, of_successes
 from slo.records import FloatArray, IntArray, Records

@@ -15,13 +15,14 @@ from reports.accuracy import Accuracy, accuracy_part
 from reports.anatomy import Anatomy, anatomy_part
 from reports.budgets import BudgetPart, budgets
 from reports.cancellation import Cancellation, cancellation_part, said
+from reports.chart_parts import Charts
 from reports.failures import Failures, failures_part
 from reports.heatmap import heatmap
 from reports.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
 from reports.measures import HEARD, LIVE, Measures, measures
 from reports.mlperf.part import Mlperf, mlperf_part
 from reports.own_error import generator_error_part
-from reports.parts import Charts, Counts, Metric, Run, Text, Throughput, Validity, Verdict
+from reports.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
 from reports.peers import Peer, peers
 from reports.prompt_length import by_prompt
 from reports.provenance import run_part
