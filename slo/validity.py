@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from slo import arrivals, cancelled, contradictions, lateness, live_audio, steady, strain
+from slo import arrivals, cancelled, causes, contradictions, lateness, live_audio, steady, strain
 from slo.generator import Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
@@ -35,7 +35,7 @@ _NO_CHUNKS = Merged(0, 0, None)
 class Validity:
     """The verdict about the generator.
 
-    ``reasons``: why it is INVALID, each with the number, the limit and what to do next. ``lag_ns``: sent -
+    ``reasons``: why it is INVALID, one for each cause, with the numbers, the limits and what to do next. ``lag_ns``: sent -
     due; ``generator_lag_ns``: ready - due. ``stamp``: ``kernel``, ``user``, ``mixed`` or ``none``, with the
     share of answers that the kernel stamped. Rates are samples per second. ``arrivals``: the sent times
     against the planned process, None when there are too few. ``backlog``: whether the endpoint kept up, None where that
@@ -95,7 +95,7 @@ def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objecti
     ]
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
-        reasons=tuple(check.reason for check in checks if not check.ok),
+        reasons=causes.reasons(checks),
         warnings=(*_warnings(facts, left, kept_up), *_merged(together), *live_audio.warnings(audio)),
         checks=(*checks, kept_up),
         planned=max(facts.planned, len(rows)),

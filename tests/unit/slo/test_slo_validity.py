@@ -172,7 +172,7 @@ def test_a_stretched_load_is_invalid_by_its_rate() -> None:
     due = poisson()
     stretched = (due * 1.03).astype(np.int64)
     found = assess(run(due, ready_ns=stretched, sent_ns=stretched, first_byte_ns=-1, done_ns=stretched), facts(), [])
-    assert any("limit 1 %" in reason and reason.startswith("issued at") for reason in found.reasons)
+    assert any("limit 1 %" in reason and "issued at" in reason for reason in found.reasons)
 
 
 def test_a_tiny_run_is_not_judged_by_the_noise_of_its_span() -> None:
