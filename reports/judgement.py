@@ -7,6 +7,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from slo import verdict as slo_verdict
 from slo.arrivals import Arrivals as SloArrivals
 from slo.goodput import Goodput
 from slo.records import Phase, Records, Status, TokensFrom
+from slo.sentence import sentence
 from slo.steady import T_LIMIT
 
 _TEXT = 300
@@ -109,6 +111,7 @@ def verdict_part(judged: slo_verdict.Verdict, good: Goodput) -> Verdict:
     return Verdict(
         outcome=judged.outcome,
         reasons=list(judged.reasons),
+        decides="" if judged.decides is None else judged.decides.text,
         objectives=[_objective(one, judged.outcome == "INVALID") for one in judged.objectives],
         request_objectives=[
             Attainment(
@@ -127,10 +130,12 @@ def verdict_part(judged: slo_verdict.Verdict, good: Goodput) -> Verdict:
 
 
 def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveResult:
+    if invalid:
+        one = replace(one, outcome="INVALID")
     low, high = one.interval
     return ObjectiveResult(
         objective=one.text,
-        outcome="INVALID" if invalid else one.outcome,
+        outcome=one.outcome,
         observed=number(one.observed, one.unit),
         threshold=number(one.threshold, one.unit),
         unit=one.unit,
@@ -147,6 +152,9 @@ def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveRes
         p_pass=one.p_pass,
         p_fail=one.p_fail,
         design_effect=float(f"{one.design_effect:.4g}"),
+        sentence=sentence(one),
+        failed=one.failed,
+        observed_ok=None if one.observed_ok is None else number(one.observed_ok, one.unit),
     )
 
 

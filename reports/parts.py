@@ -185,6 +185,14 @@ class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):
     design_effect: float = Field(
         default=1.0, description="how many values count as one, because bad ones come in clusters"
     )
+    sentence: Text = Field(default="", description="what decides it, in plain words: the counts and the size")
+    failed: int | None = Field(
+        default=None,
+        description="of the bad values (of a mean, an extreme, a rate: of all) those of requests that failed",
+    )
+    observed_ok: Number = Field(
+        default=None, description="observed over the successful ones alone; null: none failed, or none is left"
+    )
 
 
 class Attainment(BaseModel, frozen=True, extra="forbid"):
@@ -205,8 +213,20 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
 
     outcome: Outcome = "PASS"
     reasons: list[Text] = Field(default_factory=list)
+    decides: Text = Field(
+        default="", description="the objective that decides the outcome; empty: none does, as when the run is INVALID"
+    )
     objectives: list[ObjectiveResult] = Field(default_factory=list)
     request_objectives: list[Attainment] = Field(default_factory=list)
+
+
+class LowEnd(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
+    """The low percentiles of an indicator of which more is better: the slow end, as p90 and above are of a time."""
+
+    p10: Number = None
+    p5: Number = None
+    p1: Number = None
+    p0_1: Annotated[Number, Field(alias="p0.1")] = None
 
 
 class Statistics(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
@@ -221,6 +241,7 @@ class Statistics(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
     p99: Number = None
     p99_9: Annotated[Number, Field(alias="p99.9")] = None
     max: Number = None
+    low: LowEnd | None = Field(default=None, description="where more is better; null: less is")
 
 
 class Metric(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
@@ -241,7 +262,8 @@ class Metric(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
     max: Number = None
     failed: int = Field(default=0, description="values that are infinite because the request failed")
     title: str = ""
-    better: str = "lower"
+    better: str = Field(default="lower", description="higher: p99 and max are the best values, and low has the others")
+    low: LowEnd | None = Field(default=None, description="where more is better; null: less is")
     of_ok: Statistics | None = None
 
 

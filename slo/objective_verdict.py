@@ -8,7 +8,7 @@ of a mean is both honest for heavy tails and monotone, and a slower request must
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from slo.distribution import exact, quantile
 from slo.goodput import Goodput, throughput
-from slo.indicator import Measured, catalogue, measure
+from slo.indicator import Measured, catalogue, measure, of_successes, succeeded
 from slo.objective import Objective, Promise, show
 from slo.ratios import against, entries, failing
-from slo.records import Records
+from slo.records import FloatArray, Records
 from slo.statistics import confidence as sure
 from slo.statistics import share
 from slo.statistics.percentile_bounds import bounds
@@ -39,7 +39,10 @@ class ObjectiveVerdict:
     decided, else the total n that would decide if the observed share of bad ones held, None when no n
     would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``: how often a share on the limit
     would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
-    share their fate.
+    share their fate. For the sentence (``slo.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that
+    failed; ``observed_ok``: the same statistic of the successful ones alone, None where none failed or none is left;
+    ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it; ``parts``: those
+    that the promise is put together from; ``among``: of so many objectives, and not alone, it is undecided (Holm).
     """
 
     objective: Promise
@@ -55,6 +58,12 @@ class ObjectiveVerdict:
     p_pass: float | None = None
     p_fail: float | None = None
     design_effect: float = 1.0
+    failed: int | None = None
+    observed_ok: float | None = None
+    entries: str = ""
+    fault: str = ""
+    parts: tuple[str, ...] = ()
+    among: int = 0
 
     @property
     def text(self) -> str:
@@ -86,8 +95,34 @@ def judge_objective(
     if measured.n == 0:
         return _no_data(objective, measured, confidence)
     if objective.quantile is not None:
-        return _percentile(objective, records, measured, objective.quantile, confidence)
-    return _fact(objective, measured, confidence)
+        found = _percentile(objective, records, measured, objective.quantile, confidence)
+    else:
+        found = _fact(objective, measured, confidence)
+    return _with_failures(found, objective, records, measured)
+
+
+def _with_failures(
+    found: ObjectiveVerdict, objective: Objective, records: Records, measured: Measured
+) -> ObjectiveVerdict:
+    """The same, with how many are failures and what the successful ones alone show."""
+    indicator = catalogue()[objective.indicator]
+    kept = of_successes(indicator, records, measured)
+    if kept.all():  # and no copy of fifty million gaps
+        return replace(found, failed=0)
+    failed = ~succeeded(indicator, records)[measured.row]
+    if objective.quantile is not None:
+        failed &= ~np.asarray(objective.met_by(measured.values))
+    alone = _statistic(objective, measured.values[kept]) if kept.any() else None
+    return replace(found, failed=int(failed.sum()), observed_ok=alone)
+
+
+def _statistic(objective: Objective, values: FloatArray) -> float:
+    """The percentile, mean or extreme of values."""
+    if objective.quantile is not None:
+        return quantile(np.sort(values), objective.quantile)
+    if objective.statistic == "mean":
+        return float(np.sort(values).mean())
+    return float(values.max() if objective.statistic == "max" else values.min())
 
 
 def not_compared(objective: Objective) -> ObjectiveVerdict:
@@ -111,7 +146,17 @@ def judge_words(objective: Objective, records: Records, confidence: sure.Probabi
         f"observed; {_between(found.interval, 'ratio', confidence)}"
     )
     outcome: Outcome = "PASS" if objective.met_by(found.rate) else "FAIL"
-    return ObjectiveVerdict(objective, outcome, found.rate, found.interval, found.sessions, 0, detail)
+    return ObjectiveVerdict(
+        objective,
+        outcome,
+        found.rate,
+        found.interval,
+        found.sessions,
+        0,
+        detail,
+        failed=found.failed,
+        entries="sessions",
+    )
 
 
 def _limit(objective: Objective) -> Fraction:
@@ -140,7 +185,7 @@ def _percentile(
     bad = ~np.asarray(objective.met_by(measured.values))
     test = share.judge_blocks(cut.count(bad, measured.row), _limit(objective), confidence)
     low, high = bounds(measured, cut, p, confidence)
-    observed = quantile(np.sort(measured.values), p)
+    observed = _statistic(objective, measured.values)
     detail = (
         f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
         f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"
@@ -176,7 +221,7 @@ def _shown(
 def _between(interval: tuple[float, float], unit: str, confidence: sure.Probability) -> str:
     low, high = (show(bound, unit) for bound in interval)
     sure_of = f"{float(exact(confidence)) * 100:.4g} % sure"
-    return f"{sure_of} above {low}, {sure_of} below {high}"
+    return f"{sure_of} above {low}, {'no bound above it' if interval[1] == float('inf') else f'{sure_of} below {high}'}"
 
 
 def _how_many(test: share.ShareTest) -> str:
@@ -200,12 +245,12 @@ def _more(test: share.ShareTest) -> str:
 def _fact(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
     """Mean, max or min, as observed."""
     if objective.statistic == "mean":
-        observed = float(np.sort(measured.values).mean())
+        observed = _statistic(objective, measured.values)
         interval = sure.mean_interval(measured.values, confidence, sides=1)
         note = f"; {_between(interval, objective.unit, confidence)}, if the mean is near normal"
         note = note if np.isfinite(interval).all() else ""
     else:
-        observed = float(measured.values.max() if objective.statistic == "max" else measured.values.min())
+        observed = _statistic(objective, measured.values)
         interval, note = (observed, observed), ""
     kept = bool(objective.met_by(observed))
     failures = f", {measured.failed} of them failed" if measured.failed else ""
@@ -236,7 +281,9 @@ def _ratio(objective: Objective, records: Records, good: Goodput, confidence: su
         f"{show(observed, 'ratio')} observed, {_between(interval, 'ratio', confidence)}; {test.bad} of {test.n} "
         f"{entries(objective.indicator)} {failing(objective.indicator)}, {_how_many(test)}"
     )
-    return _shown(objective, test, observed, interval, detail)
+    whole = succeeded(catalogue()["frame_missed"], records) if objective.indicator == "frame_missed" else records.ok
+    found = _shown(objective, test, observed, interval, detail)
+    return replace(found, failed=int(np.count_nonzero(bad & ~whole[rows])))
 
 
 def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVerdict:
@@ -260,4 +307,5 @@ def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVer
     over = show(done.span_ns, "ns")
     detail = f"{show(observed, 'per_s')} over {over}, from t0 to the last answer; judged as observed"
     outcome: Outcome = "PASS" if objective.met_by(observed) else "FAIL"
-    return ObjectiveVerdict(objective, outcome, observed, (observed, observed), good.n, 0, detail)
+    failed = int(np.count_nonzero(~records.ok & measured))
+    return ObjectiveVerdict(objective, outcome, observed, (observed, observed), good.n, 0, detail, failed=failed)

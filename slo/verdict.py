@@ -17,6 +17,7 @@ from slo.goodput import Goodput, Throughput, goodput, throughput
 from slo.objective import Objective
 from slo.objective_verdict import ObjectiveVerdict, Outcome, judge_objective
 from slo.records import Records
+from slo.sentence import decisive, named
 from slo.statistics import confidence as sure
 from slo.validity import Validity
 
@@ -39,6 +40,11 @@ class Verdict:
     reasons: tuple[str, ...]
     objectives: tuple[ObjectiveVerdict, ...]
     confidence: float
+
+    @property
+    def decides(self) -> ObjectiveVerdict | None:
+        """The objective that decides the outcome; None where none does, as in a run that is INVALID."""
+        return decisive(self.objectives, self.outcome)
 
 
 def worst(outcomes: Sequence[Outcome]) -> Outcome:
@@ -63,7 +69,7 @@ def judge(
         reasons = validity.reasons
     else:
         outcome = worst([v.outcome for v in judged])
-        reasons = tuple(f"{v.text}: {v.detail}" for v in judged if v.outcome != "PASS")
+        reasons = tuple(named(v) for v in judged if v.outcome != "PASS")
         if not judged:
             outcome, reasons = _without_objectives(records)
         outcome, reasons = _unless_unstable(outcome, reasons, validity.unstable)
@@ -94,7 +100,7 @@ def _undecided(one: ObjectiveVerdict, objectives: int, times: int) -> ObjectiveV
     )
     # Evidence grows with n: log p falls in proportion, and must fall by log(times) more.
     more = 1 + math.log(times) / -math.log(max(one.p_fail or 0.0, 1e-300))
-    return replace(one, outcome="INCONCLUSIVE", n_needed=math.ceil(one.n * more) + 1, detail=detail)
+    return replace(one, outcome="INCONCLUSIVE", n_needed=math.ceil(one.n * more) + 1, detail=detail, among=objectives)
 
 
 def _unless_unstable(

@@ -29,7 +29,7 @@ from reference_server.metrics import Metrics
 from reference_server.misfortune.kinds import KINDS as FAULTS
 from reference_server.oracle.__main__ import main as oracle
 from reference_server.truth import TruthRow
-from reports import parts
+from reports import chart_parts, parts
 from reports.format import formats
 from reports.report import Report
 from scenarios.discovery import kinds, sources
@@ -347,7 +347,7 @@ def test_the_exit_codes_are_those_of_the_program() -> None:
         ("metrics", parts.Metric),
         ("throughput", parts.Throughput),
         ("counts", parts.Counts),
-        ("charts", parts.Charts),
+        ("charts", chart_parts.Charts),
     ],
 )
 def test_every_key_of_the_report_is_listed(heading: str, model: type[BaseModel]) -> None:

@@ -28,9 +28,10 @@ _SMALLEST = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Plain events in blocks of order of due time."""
+    """Plain events in blocks of order of due time; ``failed`` of the bad ones are of requests that failed."""
 
     blocks: share.Blocks
+    failed: int = 0
 
     @property
     def n(self) -> int:

@@ -12,11 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from slo.distribution import exact
+from slo.indicator import catalogue, entries, succeeded
 from slo.objective import Promise, show
 from slo.objective_verdict import ObjectiveVerdict
 from slo.openslo.counting import (
     Component,
     Grid,
+    Tally,
     Terms,
     Values,
     by_slice,
@@ -28,6 +30,7 @@ from slo.openslo.counting import (
 from slo.openslo.duration import span
 from slo.openslo.evidence import Events, Part, SliceMean, Sum, slice_mean
 from slo.records import Records
+from slo.sentence import broken
 from slo.statistics import share
 from slo.statistics.confidence import Probability
 from slo.statistics.confidence import n_needed as entries_needed
@@ -57,9 +60,23 @@ def _plain_events(terms: Terms, records: Records) -> tuple[list[tuple[Component,
         counted = tally(part.events, records)
         # A gap belongs to a request: even blocks of single requests hold many gaps.
         cut = share.cut(records, 1 if part.events.entry != "request" else share.MIN_BLOCK)
-        found.append((part, Events(cut.count(counted.bad, counted.row))))
+        found.append((part, Events(cut.count(counted.bad, counted.row), _failed(part, counted, records))))
         missing = max(missing, counted.missing)
     return found, missing, []
+
+
+def _failed(part: Component, counted: Tally, records: Records) -> int:
+    """Bad events of requests that failed."""
+    limited = isinstance(part.events, Values)
+    whole = succeeded(catalogue()[part.events.limits[0].indicator], records) if limited else records.ok
+    return int(np.count_nonzero(counted.bad & ~whole[counted.row]))
+
+
+def _fault(part: Component) -> str:
+    """What a bad event is."""
+    if isinstance(part.events, Values):
+        return broken(part.events.limit)
+    return "not good" if part.events.limits else "failed"
 
 
 def _slice_means(
@@ -94,12 +111,12 @@ def _left_out(terms: Terms, empty: int, slices: Grid) -> list[str]:
 def _occurrences(
     terms: Terms, promise: Promise, evidence: Events, missing: int, confidence: Probability
 ) -> ObjectiveVerdict:
-    events = terms.components[0].events
-    what = events.entry
     if not evidence.n:
         return _no_data(terms, promise, missing, confidence, [])
     test = share.judge_blocks(evidence.blocks, terms.allowed, confidence)
-    return _share(terms, promise, test, f"{what}s", missing, [], confidence)
+    part = terms.components[0]
+    found = _share(terms, promise, test, entries(part.events.entry), missing, [], confidence)
+    return replace(found, fault=_fault(part), failed=evidence.failed)
 
 
 def _timeslices(terms: Terms, promise: Promise, records: Records, confidence: Probability) -> ObjectiveVerdict:
@@ -156,6 +173,8 @@ def _share(
         test.p_pass,
         test.p_fail,
         test.design_effect,
+        entries=what,
+        fault="bad",
     )
 
 
@@ -195,6 +214,7 @@ def _sum(
         missing,
         p_pass=few,
         p_fail=many,
+        parts=(*notes, *_components(parts)),
     )
 
 
