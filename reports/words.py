@@ -16,6 +16,8 @@ from reports.report import Report
 
 #: In place of an interval, for what is a fact of the run and not an estimate.
 AS_OBSERVED = "as observed"
+#: In place of a time, where what was observed is a request that failed.
+LOST = "a failure"
 
 _SYMBOLS = MappingProxyType(
     {"PASS": "✓", "FAIL": "✕", "INCONCLUSIVE": "?", "INVALID": "!", "MEASURED": "•", "VALID": "✓"}
@@ -90,7 +92,9 @@ def interval(result: ObjectiveResult) -> str:
     if low is not None and low == high:
         return AS_OBSERVED
     if result.n == 0 or (low is None and high is None):
-        return units.NOTHING if result.observed is not None or result.n == 0 else units.INFINITE
+        if result.n and result.observed is None:
+            return AS_OBSERVED if result.p_pass is None else LOST if result.failed else units.INFINITE
+        return units.NOTHING
     low_text = units.human(low, result.unit, 4) if low is not None else units.INFINITE
     high_text = units.human(high, result.unit, 4)
     low_number, _, low_unit = low_text.partition(" ")
@@ -175,11 +179,11 @@ def cell(part: Metric | Statistics, unit: str, column: str) -> str:
 
 
 def observed(result: ObjectiveResult) -> str:
-    """What was seen, or "no data"; where a request that failed is what was seen, "failed"."""
+    """What was seen, or "no data"; where a request that failed is what was seen, "a failure"."""
     if result.n == 0:
         return "no data"
     if result.observed is None and result.failed:
-        return "failed"
+        return LOST
     return units.human(result.observed, result.unit, 4)
 
 

@@ -143,8 +143,14 @@ def _size(one: ObjectiveVerdict) -> str:
     kind = one.objective.statistic or ""
     if kind in ("ratio", "accuracy"):
         share = "right" if kind == "accuracy" else _SHARE_OF.get(one.objective.indicator, "good")
-        return f"{show(one.observed, 'ratio')} {share}"
+        return f"{_percent(one.observed)} {share}"
     return _statistic(one, kind)
+
+
+def _percent(share: float) -> str:
+    """A share in four digits, more where they would make nearly all of it all."""
+    short = f"{share * 100:.4g}"
+    return f"{short} %" if share in (0.0, 1.0) or 0 < float(short) < 100 else show(share, "ratio")
 
 
 def _statistic(one: ObjectiveVerdict, kind: str) -> str:
@@ -168,12 +174,15 @@ def _fact(one: ObjectiveVerdict) -> str:
     if kind in ("mean", "max", "min") and _lost(one):
         said = f"{one.failed:,} of {what} {_end(one)}; " if one.failed else ""
         return f"{said}{_statistic(one, kind)}, {limit}"
-    return f"{show(one.observed, one.unit)} over {what}{_failed(one)}, {limit}"
+    seen = (
+        _percent(one.observed) if one.unit == "ratio" and math.isfinite(one.observed) else show(one.observed, one.unit)
+    )
+    return f"{seen} over {what}{_failed(one)}, {limit}"
 
 
 def _sum(one: ObjectiveVerdict) -> str:
     """A promise that is put together from parts, or from slices of time."""
-    good = "a part of it has no data" if math.isnan(one.observed) else f"{show(one.observed, 'ratio')} good"
+    good = "a part of it has no data" if math.isnan(one.observed) else f"{_percent(one.observed)} good"
     return "; ".join([f"{good} where {show(one.threshold, 'ratio')} is promised", *one.parts])
 
 

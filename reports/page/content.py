@@ -115,7 +115,7 @@ def _objective(result: ObjectiveResult) -> dict[str, Any]:
     limit = units.limit(result.threshold, result.unit) if result.threshold is not None else units.NOTHING
     sign = words.expression(result.operator)
     seen = words.interval(result)
-    fine = "judged as observed" if seen == words.AS_OBSERVED else f"bounds {seen}"
+    fine = "judged as observed" if seen == words.AS_OBSERVED else "" if seen == words.LOST else f"bounds {seen}"
     return {
         "expression": words.expression(result.objective),
         "outcome": result.outcome,

@@ -145,8 +145,8 @@ def test_of_what_more_is_better_the_low_end_is_held_against_the_limit() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("ratio(error) <= 1%", "26 of 300 requests failed where 1 % may; 8.66667 % failed"),
-        ("ratio(good) >= 99%", "26 of 300 requests not good where 1 % may be, all of them failed; 91.3333 % good"),
+        ("ratio(error) <= 1%", "26 of 300 requests failed where 1 % may; 8.667 % failed"),
+        ("ratio(good) >= 99%", "26 of 300 requests not good where 1 % may be, all of them failed; 91.33 % good"),
         ("max(ttft) <= 200ms", "26 of 300 requests failed; max of the successful 12.8 s, limit 200 ms"),
         ("min(ttft) <= 200ms", "50 ms over 300 requests, 26 of them failed, limit 200 ms"),
         ("p99(tpot) <= 5ms", None),
@@ -214,12 +214,12 @@ RATIO = (
         (
             "Occurrences",
             THRESHOLD + "  objectives: [{op: lte, value: 200, target: 0.99}]",
-            "269 of 300 requests later than 200 ms where 1 % may be, 26 of them failed; 10.3333 % good",
+            "269 of 300 requests later than 200 ms where 1 % may be, 26 of them failed; 10.33 % good",
         ),
         (
             "Occurrences",
             RATIO + "  objectives: [{target: 0.99}]",
-            "26 of 300 requests failed where 1 % may; 91.3333 % good",
+            "26 of 300 requests failed where 1 % may; 91.33 % good",
         ),
         (
             "RatioTimeslices",
