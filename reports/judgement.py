@@ -1,7 +1,7 @@
 """What ``slo`` decided, as parts of the report. Translates; decides nothing itself.
 
 In an INVALID run every objective is written as INVALID, so that no script finds a PASS in a run that proves
-nothing.
+nothing; but where only the generator's lateness decides an objective, the others are as they are.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from reports.bracket import Bracket
 from reports.chart_data import number
 from reports.parts import (
     MAX_ERRORS,
@@ -109,7 +110,9 @@ def verdict_part(judged: slo_verdict.Verdict, good: Goodput) -> Verdict:
     return Verdict(
         outcome=judged.outcome,
         reasons=list(judged.reasons),
-        objectives=[_objective(one, judged.outcome == "INVALID") for one in judged.objectives],
+        objectives=[
+            _objective(one, judged.outcome == "INVALID" and not judged.by_lateness) for one in judged.objectives
+        ],
         request_objectives=[
             Attainment(
                 objective=str(part.objective),
@@ -147,6 +150,20 @@ def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveRes
         p_pass=one.p_pass,
         p_fail=one.p_fail,
         design_effect=float(f"{one.design_effect:.4g}"),
+        bracket=_bracket(one),
+    )
+
+
+def _bracket(one: slo_verdict.ObjectiveVerdict) -> Bracket | None:
+    ends = one.bracket
+    if ends is None:
+        return None
+    return Bracket(
+        lower=number(ends.lower, one.unit),
+        upper=number(ends.upper, one.unit),
+        outcome_lower=ends.outcome_lower,
+        outcome_upper=ends.outcome_upper,
+        lateness_ns=ends.lateness_ns,
     )
 
 

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from reports.bracket import Bracket
+
 #: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
 Number = int | float | None
 
@@ -184,6 +186,9 @@ class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):
     )
     design_effect: float = Field(
         default=1.0, description="how many values count as one, because bad ones come in clusters"
+    )
+    bracket: Bracket | None = Field(
+        default=None, description="both ends; null: the generator's lateness touches nothing"
     )
 
 

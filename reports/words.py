@@ -38,6 +38,8 @@ def headline(report: Report) -> str:
     if word == "INVALID":
         reason = next(iter(report.validity.reasons), next(iter(report.verdict.reasons), "the run can't be judged"))
         broken = {check.name for check in report.validity.checks if not check.ok}
+        if not broken:
+            return f"The generator was too late to tell. {sentence(reason)}"
         what = (
             "The load was not what was promised"
             if broken != {"steady"}
@@ -69,6 +71,8 @@ def explain(result: ObjectiveResult, confidence: float) -> str:
     if result.observed is None:
         seen += " (failed requests reach it)"
     limit = f"the limit of {units.limit(result.threshold, result.unit)}"
+    if result.outcome == "INVALID" and result.bracket is not None and "lateness" in result.reason:
+        return sentence(f"{name}: {result.reason}")
     if result.outcome == "INCONCLUSIVE" and "Holm" in result.reason:
         return sentence(f"{name}: {result.reason}")
     if result.outcome == "INCONCLUSIVE":

@@ -29,6 +29,20 @@ Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 
 
 @dataclass(frozen=True, slots=True)
+class Ends:
+    """What an objective is at both ends of the generator's lateness (``slo/bracket.py``): as measured, and without it.
+
+    ``lateness_ns``: the most that may have been in any request's time.
+    """
+
+    lower: float
+    upper: float
+    outcome_lower: Outcome
+    outcome_upper: Outcome
+    lateness_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectiveVerdict:
     """One objective over the run.
 
@@ -39,7 +53,7 @@ class ObjectiveVerdict:
     decided, else the total n that would decide if the observed share of bad ones held, None when no n
     would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``: how often a share on the limit
     would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
-    share their fate.
+    share their fate. ``bracket``: both ends, None where the generator's lateness touches nothing.
     """
 
     objective: Promise
@@ -55,6 +69,7 @@ class ObjectiveVerdict:
     p_pass: float | None = None
     p_fail: float | None = None
     design_effect: float = 1.0
+    bracket: Ends | None = None
 
     @property
     def text(self) -> str:

@@ -21,8 +21,8 @@ def render(report: Report) -> bytes:
     """The document, UTF-8."""
     results = report.verdict.objectives
     invalid = report.validity.outcome == "INVALID"
-    failures = 0 if invalid else sum(result.outcome in ("FAIL", "INCONCLUSIVE") for result in results)
-    errors = len(results) + 1 if invalid else sum(result.outcome == "INVALID" for result in results)
+    failures = sum(result.outcome in ("FAIL", "INCONCLUSIVE") for result in results)
+    errors = invalid + sum(result.outcome == "INVALID" for result in results)
     name = f"plimsoll.{report.run.scenario.name or report.run.id or 'run'}"
     seconds = f"{report.throughput.span_ns / 1e9:.3f}"
     totals = {
@@ -63,8 +63,9 @@ def _properties(report: Report) -> list[tuple[str, str]]:
 def _objective(suite: ET.Element, name: str, result: ObjectiveResult, report: Report) -> None:
     case = _case(suite, name, result.objective)
     text = words.explain(result, report.confidence)
-    if report.validity.outcome == "INVALID" or result.outcome == "INVALID":
-        _trouble(case, "error", "INVALID", "the run is invalid, so nothing was shown", [text])
+    if result.outcome == "INVALID":
+        why = "the generator was too late to tell" if result.bracket else "the run is invalid, so nothing was shown"
+        _trouble(case, "error", "INVALID", why, [text])
     elif result.outcome != "PASS":
         _trouble(case, "failure", result.outcome, text, [result.reason] if result.reason else [])
     else:
