@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import yaml
@@ -109,6 +110,7 @@ def seal(
         planned=facts.planned or int((records["phase"] == 0).sum()),
         planned_queries=facts.planned_queries or n_queries,
         elapsed_ns=_elapsed_ns(records, n_queries),
+        plan_samples=plan.n_samples if plan.open_loop else 0,
         disk_faults=(*facts.disk_faults, *unreadable),
     )
     if chosen is not None:
@@ -232,8 +234,18 @@ def open_sealed(path: Path) -> Sealed:
         if not isinstance(scenario, dict) or not isinstance(manifest, dict):
             raise ValueError("scenario.yaml or manifest.json holds no mapping")
         records = tables.load(path)
-        facts = GeneratorFacts.from_json(generator["facts"])
+        facts = _with_plan(GeneratorFacts.from_json(generator["facts"]), directory)
         records = with_deadline(records, facts.frame_deadline_ns)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, BadZipFile, yaml.YAMLError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
     return Sealed(directory, manifest, scenario, records, facts)
+
+
+def _with_plan(facts: GeneratorFacts, directory: RunDirectory) -> GeneratorFacts:
+    """The facts with the samples that an open loop's plan holds, counted where the plan itself is: whoever takes rows away and
+    counts down ``planned`` is found by it.
+    """
+    if not facts.open_loop:
+        return facts
+    with np.load(directory.file("plan.npz")) as plan:
+        return replace(facts, plan_samples=int(plan["offsets"][-1]))

@@ -22,7 +22,7 @@ PER_WINDOW = 10
 #: Largest difference between actual and planned index of dispersion, relative to the planned one or to 1.
 DISPERSION_TOLERANCE = 0.5
 #: Largest difference between the actual and the planned correlation of counts of successive windows, and the windows it needs.
-DEPENDENCE_TOLERANCE = 0.25
+DEPENDENCE_TOLERANCE = 0.3
 DEPENDENCE_NEEDS = 100
 #: A stall empties windows and fills the next one: this share of them, and at least two, is left out, of plan and actual alike.
 STALLED_SHARE = 0.01

@@ -75,10 +75,8 @@ def assess(
     judged: bool | None = None,
     strict: bool = False,
 ) -> Validity:
-    """Judge the generator by the measured rows, its own facts, and the objectives it must not blur.
-
-    ``judged``: something is promised of the run as a whole, and judged at both ends of the lateness (None: as ``objectives`` say).
-    ``strict``: nobody judges both ends, as in a comparison of values, so lateness has its limits.
+    """Judge the generator. ``judged``: something is promised of the run as a whole, and judged at both ends of the lateness (None: as
+    ``objectives`` say); ``strict``: nobody judges both ends, as in a comparison of values, so lateness has its limits.
     """
     rows = cancelled.planned(records)
     sent = _sent(rows, facts)
