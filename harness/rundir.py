@@ -104,15 +104,7 @@ def seal(
     facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
     records = rec.concat([measured, missing]) if len(missing) else measured
     records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
-    n_queries = len(np.unique(records["query_id"][records["phase"] == 0]))
-    facts = replace(
-        facts,
-        planned=facts.planned or int((records["phase"] == 0).sum()),
-        planned_queries=facts.planned_queries or n_queries,
-        elapsed_ns=_elapsed_ns(records, n_queries),
-        plan_samples=plan.n_samples if plan.open_loop else 0,
-        disk_faults=(*facts.disk_faults, *unreadable),
-    )
+    facts = _counted(replace(facts, disk_faults=(*facts.disk_faults, *unreadable)), records, plan)
     if chosen is not None:
         records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
@@ -131,6 +123,18 @@ def seal(
         if log.is_file() and not log.stat().st_size:
             log.unlink()
     return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
+
+
+def _counted(facts: GeneratorFacts, records: Records, plan: Plan) -> GeneratorFacts:
+    """What only the whole run can count."""
+    n_queries = len(np.unique(records["query_id"][records["phase"] == 0]))
+    return replace(
+        facts,
+        planned=facts.planned or int((records["phase"] == 0).sum()),
+        planned_queries=facts.planned_queries or n_queries,
+        elapsed_ns=_elapsed_ns(records, n_queries),
+        plan_samples=plan.n_samples if plan.open_loop else 0,
+    )
 
 
 def _lost_in_closed_loop(plan: Plan, members: Sequence[Member], measured: Records) -> list[str]:
