@@ -139,17 +139,27 @@ class LowerEnd:
 
     @cached_property
     def times(self) -> Records:
-        """``failures``, every time G earlier; none before it was due."""
+        """``failures``, every time G earlier but those of chunks; none before it was due."""
         given = self.failures
-        due, by = given["due_ns"], np.where(given.in_measure, self.reach_ns, 0)
+        due, by = given["due_ns"], self._by
         columns = {name: _earlier(c, due, by) if name in _STAMPS else c for name, c in given.columns.items()}
-        lengths = np.diff(given.chunk_offsets)
-        chunks = _earlier(given.chunk_ns, np.repeat(due, lengths), np.repeat(by, lengths))
         session = given.session
         if session is not None:
             own = {name: _earlier(c, due, by) if name in SESSION_TIMES else c for name, c in session.columns.items()}
             session = SessionTable(MappingProxyType(own), session.ragged, session.slices)
-        return _with(given, columns, chunks, session)
+        return _with(given, columns, given.chunk_ns, session)
+
+    @cached_property
+    def chunks(self) -> Records:
+        """``times``, those of chunks as well: apart, because on a long run they are most of the memory and hardly anything needs them."""
+        given = self.times
+        lengths = np.diff(given.chunk_offsets)
+        moved = _earlier(given.chunk_ns, np.repeat(given["due_ns"], lengths), np.repeat(self._by, lengths))
+        return _with(given, dict(given.columns), moved, given.session)
+
+    @property
+    def _by(self) -> IntArray:
+        return np.where(self.records.in_measure, self.reach_ns, 0)
 
 
 def _earlier(times: npt.NDArray[np.generic], due: IntArray, by: IntArray) -> IntArray:
@@ -193,7 +203,10 @@ def both_ends(
     known = catalogue()
     if names & _UNORDERED:
         return _unordered(upper, low)
-    if any("due_ns" in known[name].needs for name in names if name in known) or names & {"rate"}:
+    needs = [frozenset(known[name].needs) for name in names if name in known]
+    if any(one >= {"due_ns", "chunk_ns"} for one in needs):
+        lower = judge(low.chunks)
+    elif any("due_ns" in one for one in needs) or names & {"rate"}:
         lower = judge(low.times)
     elif low.doubtful.any():
         lower = judge(low.failures)

@@ -107,7 +107,7 @@ def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResu
     """
     given = sealed.records
     low = lower_end(given, sealed.facts.pool_waits > 0) if paced(sealed.facts) else None
-    rows = (given if low is None else low.times).measured()
+    rows = (given if low is None else low.chunks).measured()
     sent = rows.select(rows["status"] != Status.UNSENT)
     good = goodput(sent, promises.objectives)
     run = [one for one in promises.objectives if one.scope == "run"]

@@ -268,7 +268,8 @@ def test_no_time_of_the_lower_end_is_before_its_request_was_due_and_the_records_
         assert (low.times[name] <= records[name]).all()
     assert (low.times["done_ns"] >= records["done_ns"] - 40 * MS).all()
     assert (low.times["connect_ns"] == -1).all()
-    assert (low.times.chunk_ns <= records.chunk_ns).all()
+    assert (low.chunks.chunk_ns == np.maximum(records.chunk_ns - low.reach_ns, DUE + 1)).all()
+    assert (low.times.chunk_ns == records.chunk_ns).all(), "gaps between chunks are not touched by lag"
     assert (records["done_ns"] == DUE + (50 + late) * MS).all()
     assert bracket.lower_end(run(50), False) is None
 
