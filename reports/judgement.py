@@ -1,7 +1,7 @@
 """What ``slo`` decided, as parts of the report. Translates; decides nothing itself.
 
 In an INVALID run every objective is written as INVALID, so that no script finds a PASS in a run that proves
-nothing.
+nothing; but where only the generator's lateness decides an objective, the others are as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from reports.bracket import Bracket
 from reports.chart_data import number
 from reports.parts import (
     MAX_ERRORS,
@@ -112,7 +113,9 @@ def verdict_part(judged: slo_verdict.Verdict, good: Goodput) -> Verdict:
         outcome=judged.outcome,
         reasons=list(judged.reasons),
         decides="" if judged.decides is None else judged.decides.text,
-        objectives=[_objective(one, judged.outcome == "INVALID") for one in judged.objectives],
+        objectives=[
+            _objective(one, judged.outcome == "INVALID" and not judged.by_lateness) for one in judged.objectives
+        ],
         request_objectives=[
             Attainment(
                 objective=str(part.objective),
@@ -155,6 +158,20 @@ def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveRes
         sentence=sentence(one),
         failed=one.failed,
         observed_ok=None if one.observed_ok is None else number(one.observed_ok, one.unit),
+        bracket=_bracket(one),
+    )
+
+
+def _bracket(one: slo_verdict.ObjectiveVerdict) -> Bracket | None:
+    ends = one.bracket
+    if ends is None:
+        return None
+    return Bracket(
+        lower=number(ends.lower, one.unit),
+        upper=number(ends.upper, one.unit),
+        outcome_lower=ends.outcome_lower,
+        outcome_upper=ends.outcome_upper,
+        lateness_ns=ends.lateness_ns,
     )
 
 

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from reports.bracket import Bracket
+
 #: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
 Number = int | float | None
 
@@ -192,6 +194,9 @@ class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):
     )
     observed_ok: Number = Field(
         default=None, description="observed over the successful ones alone; null: none failed, or none is left"
+    )
+    bracket: Bracket | None = Field(
+        default=None, description="both ends; null: the generator's lateness touches nothing"
     )
 
 

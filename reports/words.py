@@ -42,6 +42,8 @@ def headline(report: Report) -> str:
     if word == "INVALID":
         reason = next(iter(report.validity.reasons), next(iter(report.verdict.reasons), "the run can't be judged"))
         broken = {check.name for check in report.validity.checks if not check.ok}
+        if not broken:
+            return f"The generator was too late to tell. {sentence(reason)}"
         what = (
             "The load was not what was promised"
             if broken != {"steady"}
@@ -72,9 +74,8 @@ def explain(result: ObjectiveResult) -> str:
 
 def bounded(report: Report) -> bool:
     """Whether any objective has bounds at all: facts are judged as observed."""
-    return any(
-        interval(result) not in (AS_OBSERVED, units.NOTHING, units.INFINITE) for result in report.verdict.objectives
-    )
+    none = (AS_OBSERVED, units.NOTHING, units.INFINITE, LOST)
+    return any(interval(result) not in none for result in report.verdict.objectives)
 
 
 def bounds_note(report: Report) -> str:

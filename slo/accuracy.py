@@ -127,6 +127,11 @@ class Compared:
     objectives: tuple[Objective, ...]
     scores: Scores | None
 
+    @property
+    def limits(self) -> tuple[Objective, ...]:
+        """None on times: when an answer came does not make it right."""
+        return ()
+
     def judge(self, records: Records, confidence: sure.Probability) -> tuple[ObjectiveVerdict, ...]:
         """One verdict for each objective. The scores have every planned sample; where there are none, a run of speech has
         counted words.

@@ -29,6 +29,20 @@ Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 
 
 @dataclass(frozen=True, slots=True)
+class Ends:
+    """What an objective is at both ends of the generator's lateness (``slo/bracket.py``): as measured, and without it.
+
+    ``lateness_ns``: the most that may have been in any request's time.
+    """
+
+    lower: float
+    upper: float
+    outcome_lower: Outcome
+    outcome_upper: Outcome
+    lateness_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectiveVerdict:
     """One objective over the run.
 
@@ -39,7 +53,8 @@ class ObjectiveVerdict:
     decided, else the total n that would decide if the observed share of bad ones held, None when no n
     would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``: how often a share on the limit
     would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
-    share their fate. For the sentence (``slo.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that
+    share their fate. ``bracket``: both ends, None where the generator's lateness touches nothing; ``lateness``: what they make of
+    the verdict, in words. For the sentence (``slo.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that
     failed; ``observed_ok``: the same statistic of the successful ones alone, None where none failed or none is left;
     ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it; ``parts``: those
     that the promise is put together from; ``among``: of so many objectives, and not alone, it is undecided (Holm).
@@ -64,6 +79,8 @@ class ObjectiveVerdict:
     fault: str = ""
     parts: tuple[str, ...] = ()
     among: int = 0
+    bracket: Ends | None = None
+    lateness: str = ""
 
     @property
     def text(self) -> str:

@@ -32,8 +32,10 @@ def sentence(one: ObjectiveVerdict) -> str:
     if one.n == 0:
         return one.detail
     if one.bad is not None:
-        return _counts(one) + _failed(one) + f"; {_size(one)}" + _undecided(one)
-    return _fact(one) if one.p_pass is None else _sum(one) + _undecided(one)
+        said = _counts(one) + _failed(one) + f"; {_size(one)}" + _undecided(one)
+    else:
+        said = _fact(one) if one.p_pass is None else _sum(one) + _undecided(one)
+    return "; ".join(filter(None, (said, one.lateness)))
 
 
 def named(one: ObjectiveVerdict) -> str:

@@ -1,7 +1,8 @@
 """JUnit XML: the generator's validity and each objective as a test case, for what already shows test results.
 
 Nothing but PASS is green: FAIL and INCONCLUSIVE are failures. An INVALID run is one error, that of the generator; its
-objectives are skipped, for there was nothing to hold them against.
+objectives are skipped, for there was nothing to hold them against. Where its lateness leaves one objective open and another fails for
+certain, the open one is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def render(report: Report) -> bytes:
     """The document, UTF-8."""
     results = report.verdict.objectives
     invalid = report.validity.outcome == "INVALID"
-    failures = 0 if invalid else sum(result.outcome in ("FAIL", "INCONCLUSIVE") for result in results)
+    failures = sum(result.outcome in ("FAIL", "INCONCLUSIVE") for result in results)
     left_out = sum(result.outcome == "INVALID" for result in results)
     skipped, errors = (left_out, 1) if invalid else (0, left_out)
     name = f"plimsoll.{report.run.scenario.name or report.run.id or 'run'}"
@@ -67,11 +68,11 @@ def _objective(suite: ET.Element, name: str, result: ObjectiveResult, report: Re
     case = _case(suite, name, result.objective)
     text = words.explain(result)
     if result.outcome == "INVALID":
-        nothing = "the run is invalid, so nothing was shown"
+        why = "the generator was too late to tell" if result.bracket else "the run is invalid, so nothing was shown"
         if report.validity.outcome == "INVALID":
-            ET.SubElement(case, "skipped", {"message": nothing}).text = _clean(text)
+            ET.SubElement(case, "skipped", {"message": why}).text = _clean(text)
         else:
-            _trouble(case, "error", "INVALID", nothing, [text])
+            _trouble(case, "error", "INVALID", why, [text])
     elif result.outcome != "PASS":
         _trouble(case, "failure", result.outcome, text, [result.reason] if result.reason else [])
     else:

@@ -119,6 +119,20 @@ def test_an_invalid_run_gives_the_counts_and_asks_for_no_more_of_them() -> None:
     assert sentence(found) == "0 of 100 requests later than 200 ms where 1 % may be; p99 50 ms"
 
 
+def test_what_the_generators_lateness_decides_or_not_is_said_behind_the_counts() -> None:
+    due = np.arange(600) * 10 * MS
+    late = run([300.0] * 600, ready_ns=due + 150 * MS, sent_ns=due + 150 * MS, first_byte_ns=due + 300 * MS)
+    (between,) = verdict(late, "p90(ttft) <= 200ms").objectives
+    assert between.outcome == "INVALID"
+    assert sentence(between).startswith(
+        "600 of 600 requests later than 200 ms where 10 % may be; p90 300 ms; the generator's own lateness"
+    )
+    (certain,) = verdict(late, "p90(ttft) <= 100ms").objectives
+    assert certain.outcome == "FAIL"
+    assert "later than 100 ms where 10 % may be" in sentence(certain)
+    assert "on a bracket: the generator was up to 150 ms late" in sentence(certain)
+
+
 def test_where_nothing_succeeded_there_is_no_percentile_to_tell() -> None:
     found = judged("p99(ttft) <= 200ms", run([50.0] * 30, failed=range(30)))
     assert sentence(found) == "30 of 30 requests later than 200 ms where 1 % may be, all of them failed; none succeeded"
