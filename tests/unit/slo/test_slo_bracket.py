@@ -81,8 +81,9 @@ def test_what_lies_between_the_ends_is_invalid_in_one_line() -> None:
     assert (found.outcome, found.by_lateness) == ("INVALID", True)
     (reason,) = found.reasons
     assert reason.startswith(
-        "p99(latency) <= 200ms: the generator's own lateness, up to 40 ms, decides: FAIL with 220 ms as measured"
+        "p99(latency) <= 200ms: 200 of 1,000 requests later than 200 ms where 1 % may be; p99 220 ms; "
     )
+    assert "; the generator's own lateness, up to 40 ms, decides: FAIL with 220 ms as measured" in reason
     assert "PASS with 180 ms if it is taken off" in reason
 
 
