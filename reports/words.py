@@ -72,9 +72,8 @@ def explain(result: ObjectiveResult) -> str:
 
 def bounded(report: Report) -> bool:
     """Whether any objective has bounds at all: facts are judged as observed."""
-    return any(
-        interval(result) not in (AS_OBSERVED, units.NOTHING, units.INFINITE) for result in report.verdict.objectives
-    )
+    none = (AS_OBSERVED, units.NOTHING, units.INFINITE, LOST)
+    return any(interval(result) not in none for result in report.verdict.objectives)
 
 
 def bounds_note(report: Report) -> str:
