@@ -260,7 +260,7 @@ def _enough_to_see(load: Load) -> int:
 
 def judge(load: Load, records: Records, facts: GeneratorFacts, errors: yardstick.Errors | None) -> Probe:
     """What one probe shows: figures, and whether the load was kept."""
-    seen = assess(records, facts)
+    seen = assess(records, facts, strict=True)
     judged = verdict.judge(records, (), seen)
     rows = records.select(records.in_measure & records.ok)
     span_s = max(1e-9, (int(rows["done_ns"].max(initial=1)) - int(rows["due_ns"].min(initial=0))) / 1e9)

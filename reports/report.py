@@ -15,13 +15,14 @@ from reports.accuracy import Accuracy, accuracy_part
 from reports.anatomy import Anatomy, anatomy_part
 from reports.budgets import BudgetPart, budgets
 from reports.cancellation import Cancellation, cancellation_part, said
+from reports.chart_parts import Charts
 from reports.failures import Failures, failures_part
 from reports.heatmap import heatmap
 from reports.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
 from reports.measures import HEARD, LIVE, Measures, measures
 from reports.mlperf.part import Mlperf, mlperf_part
 from reports.own_error import generator_error_part
-from reports.parts import Charts, Counts, Metric, Run, Text, Throughput, Validity, Verdict
+from reports.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
 from reports.peers import Peer, peers
 from reports.prompt_length import by_prompt
 from reports.provenance import run_part
@@ -38,6 +39,7 @@ from slo.records import Records
 from slo.speech import without_sounds
 from slo.statistics.confidence import Probability
 from slo.validity import GeneratorFacts, assess
+from slo.validity import Validity as Health
 from slo.verdict import judge
 
 SCHEMA: Final = "plimsoll.report/1"
@@ -119,7 +121,7 @@ def build(
     clock, host or file is read.
     """
     objectives, compared = split(objectives, accuracy)
-    seen = assess(records, facts, [*objectives, *(limit for slo in slos for limit in slo.limits)])
+    seen = _health(records, facts, objectives, slos, bool(compared))
     judged = judge(records, objectives, seen, confidence, [*slos, *compared])
     good = goodput(records, objectives)
     measured = measures(records, frozenset(objective.indicator for objective in objectives))
@@ -147,6 +149,14 @@ def build(
         mlperf=mlperf_part(records, facts, manifest, scenario, objectives, seen),
         **_requests(records, manifest, scenario),
     )
+
+
+def _health(
+    records: Records, facts: GeneratorFacts, objectives: Sequence[Objective], slos: Sequence[Slo], compared: bool
+) -> Health:
+    """The generator's part of the run, under everything that is promised."""
+    judged = compared or bool(slos) or any(one.scope == "run" for one in objectives)
+    return assess(records, facts, [*objectives, *(limit for slo in slos for limit in slo.limits)], judged=judged)
 
 
 def _requests(records: Records, manifest: Mapping[str, Any], scenario: Mapping[str, Any]) -> dict[str, Any]:

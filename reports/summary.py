@@ -23,9 +23,5 @@ def lines(report: Report) -> list[str]:
 
 
 def one_line(result: ObjectiveResult) -> str:
-    """``PASS p99(ttft) <= 200ms: 52 ms observed, 44 to 64 ms, n 357``."""
-    observed = words.observed(result)
-    text = f"{result.outcome} {result.objective}: {observed}, {words.interval(result)}, n {units.count(result.n)}"
-    if result.outcome == "INCONCLUSIVE" and result.n_needed:
-        text += f"; about {units.count(result.n_needed)} needed"
-    return text
+    """``PASS p99(ttft) <= 200ms: 0 of 357 requests later than 200 ms where 1 % may be; p99 52 ms``."""
+    return f"{result.outcome} {result.objective}: {words.explain(result)}"

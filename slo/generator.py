@@ -25,7 +25,8 @@ class GeneratorFacts:
     lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to be closed as they were
     written; ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
     (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
-    ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced.
+    ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced; ``plan_samples``: samples of an
+    open loop's plan as its file has them (0: unknown), counted again whenever a run directory is opened.
     """
 
     open_loop: bool
@@ -66,6 +67,7 @@ class GeneratorFacts:
     frame_deadline_ns: int = 0
     agents: int = 0
     clock_error_ns: int = 0
+    plan_samples: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""

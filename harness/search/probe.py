@@ -18,11 +18,13 @@ from reports.judgement import verdict_part
 from reports.parts import Number, ObjectiveResult
 from reports.report import Report
 from reports.search.parts import ObjectivePart, ProbePart
+from slo.bracket import lower_end
 from slo.capacity.curtail import hopeless
 from slo.capacity.probe import Next, Probe
 from slo.goodput import goodput
 from slo.objective_verdict import judge_objective
 from slo.records import Status
+from slo.strain import paced
 from slo.verdict import Verdict
 
 #: Checks of a run that came to no end of its own: what they say follows from that.
@@ -88,7 +90,9 @@ def _shown_by_the_part(report: Report, why: str | None, cut: bool) -> tuple[str,
     if why is not None:
         return "FAIL", [why]
     if cut:
-        return "INVALID", ["it was cut short, but its records do not show that it could only fail"]
+        return "INVALID", [
+            "it was cut short, but its records do not show that it could only fail, whatever the generator did"
+        ]
     return ("FAIL" if _broken(report) >= _OF_THE_ENDPOINT else "INVALID"), list(report.verdict.reasons)
 
 
@@ -97,8 +101,13 @@ def _broken(report: Report) -> frozenset[str]:
 
 
 def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResult], str | None]:
-    """The objectives over what was sent, and why the whole could only have failed; None: it could have passed."""
-    rows = sealed.records.measured()
+    """The objectives over what was sent, and why the whole could only have failed; None: it could have passed.
+
+    With the generator's lateness taken off, where it had any: what fails then fails whatever the generator did.
+    """
+    given = sealed.records
+    low = lower_end(given, sealed.facts.pool_waits > 0) if paced(sealed.facts) else None
+    rows = (given if low is None else low.chunks).measured()
     sent = rows.select(rows["status"] != Status.UNSENT)
     good = goodput(sent, promises.objectives)
     run = [one for one in promises.objectives if one.scope == "run"]

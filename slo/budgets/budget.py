@@ -82,7 +82,7 @@ def run_span_ns(records: Records) -> int:
 def budget(
     ledger: Ledger, span_ns: int, confidence: Probability = "0.95", accounts: Sequence[Tally] | None = None
 ) -> Budget:
-    """The budget of a ledger after a run of ``span_ns``; ``confidence`` is of the intervals, two-sided.
+    """The budget of a ledger after a run of ``span_ns``; ``confidence`` is of each bound alone, as in a verdict.
 
     ``accounts``: the ledger's ``tallies``, where they are at hand.
     """
@@ -179,17 +179,17 @@ def projected_sli(
 
 
 def burn_interval(accounts: Sequence[Tally], confidence: Probability = "0.95") -> Interval:
-    """Two-sided bounds of the burn rate of accounts that all have entries.
+    """A lower and an upper bound of the burn rate of accounts that all have entries, each alone at the confidence.
 
     Clopper and Pearson's for whole entries. For shares in between, the bound of Chernoff and Hoeffding, which holds for
-    independent values in 0..1 of any shape. Of k accounts each gets a k-th of the error, so the sum keeps the confidence.
+    independent values in 0..1 of any shape. Of k accounts each gets a k-th of the error, so each sum keeps the confidence.
     """
     each = 1 - (1 - exact(confidence)) / max(len(accounts), 1)
     low = high = 0.0
     for account in accounts:
         n, bad = int(account.n[-1]), float(account.bad[-1])
         if account.whole:
-            below, above = clopper_pearson(round(bad), n, each)
+            below, above = clopper_pearson(round(bad), n, each, sides=1)
         else:
             below, above = _chernoff_hoeffding(bad / n, n, float(1 - each))
         factor = float(account.weight / account.allowed)
@@ -198,8 +198,8 @@ def burn_interval(accounts: Sequence[Tally], confidence: Probability = "0.95") -
 
 
 def _chernoff_hoeffding(mean: float, n: int, alpha: float) -> Interval:
-    """All true means m for which n * KL(mean || m) <= ln(2 / alpha)."""
-    most = math.log(2 / alpha) / n
+    """All true means m for which n * KL(mean || m) <= ln(1 / alpha): each end alone is wrong with at most ``alpha``."""
+    most = math.log(1 / alpha) / n
 
     def far(true: float) -> bool:
         left = mean * math.log(mean / true) if mean > 0 else 0.0
