@@ -5,8 +5,8 @@ at least what a perfect generator would have seen. Arrivals late by at most G de
 G of a request is the largest lateness among those that could have influenced it, which are those due before it was over and since
 nothing was last in flight. docs/validity.md has the derivation, and what it assumes.
 
-The lower end is records too: the same requests over earlier by G, and without the failures that lateness may have caused. Nothing is
-measured here, and the two ends are judged by whoever judges records.
+The lower end is records too: the same requests over earlier by G, those that left in a bunch at once, and without the failures that lateness
+may have caused. Nothing is measured here, and the two ends are judged by whoever judges records.
 """
 
 from __future__ import annotations
@@ -80,6 +80,23 @@ def reach(records: Records, own: IntArray) -> IntArray:
     return result
 
 
+def bunched(records: Records, own: IntArray) -> BoolArray:
+    """bool[n]: it left late enough to leave together with one that was due after it: a burst that no perfect generator would send.
+
+    Monotone endpoints take no more than G from it. Others may (those that share or reorder), so of these nothing is certain. Below what a timer
+    in a busy process gets it is no burst.
+    """
+    rows, due, _, _ = _stretches(records)
+    result = np.zeros(len(records), np.bool_)
+    result[rows] = (own[rows] >= lateness.LAG_FLOOR_NS) & _passed(due, due, due + own[rows])
+    return result
+
+
+def _passed(moments: IntArray, since: IntArray, until: IntArray) -> BoolArray:
+    """Of each stretch of time, ``since`` exclusive to ``until`` inclusive: one of the moments (ascending) lies in it."""
+    return np.asarray(np.searchsorted(moments, until, side="right") > np.searchsorted(moments, since, side="right"))
+
+
 def doubtful(records: Records, own: IntArray, reach_ns: IntArray) -> BoolArray:
     """bool[n]: failures that the generator's lateness may have caused.
 
@@ -103,10 +120,9 @@ def doubtful(records: Records, own: IntArray, reach_ns: IntArray) -> BoolArray:
 def _bursts(records: Records, own: IntArray, away: IntArray) -> BoolArray:
     """bool[away]: of these rows, the first of each stretch, as many as requests of it changed places with something."""
     order, due, over, stretch = _stretches(records)
-    left, ends = due + own[order], np.sort(over)
-    passed = np.searchsorted(due, left, side="right") - np.searchsorted(due, due, side="right")
-    passed += np.searchsorted(ends, left, side="right") - np.searchsorted(ends, due, side="right")
-    many = np.bincount(stretch, passed > 0, minlength=int(stretch[-1]) + 1)
+    left = due + own[order]
+    passed = _passed(due, due, left) | _passed(np.sort(over), due, left)
+    many = np.bincount(stretch, passed, minlength=int(stretch[-1]) + 1)
     place = np.empty(len(records), np.int64)
     place[order] = stretch
     mine = place[away]
@@ -118,11 +134,12 @@ def _bursts(records: Records, own: IntArray, away: IntArray) -> BoolArray:
 
 @dataclass(frozen=True)
 class LowerEnd:
-    """The other end of some records: ``times`` with every time G earlier, ``failures`` only without the doubtful failures."""
+    """The other end of some records: ``times`` with every time earlier, ``failures`` only without the doubtful failures."""
 
     records: Records
     reach_ns: IntArray
     doubtful: BoolArray
+    bunched: BoolArray
 
     @cached_property
     def failures(self) -> Records:
@@ -139,9 +156,9 @@ class LowerEnd:
 
     @cached_property
     def times(self) -> Records:
-        """``failures``, every time G earlier but those of chunks; none before it was due."""
+        """``failures``, every time ``by_ns`` earlier but those of chunks; none before it was due."""
         given = self.failures
-        due, by = given["due_ns"], self._by
+        due, by = given["due_ns"], self.by_ns
         columns = {name: _earlier(c, due, by) if name in _STAMPS else c for name, c in given.columns.items()}
         session = given.session
         if session is not None:
@@ -154,12 +171,16 @@ class LowerEnd:
         """``times``, those of chunks as well: apart, because on a long run they are most of the memory and hardly anything needs them."""
         given = self.times
         lengths = np.diff(given.chunk_offsets)
-        moved = _earlier(given.chunk_ns, np.repeat(given["due_ns"], lengths), np.repeat(self._by, lengths))
+        moved = _earlier(given.chunk_ns, np.repeat(given["due_ns"], lengths), np.repeat(self.by_ns, lengths))
         return _with(given, dict(given.columns), moved, given.session)
 
     @property
-    def _by(self) -> IntArray:
-        return np.where(self.records.in_measure, self.reach_ns, 0)
+    def by_ns(self) -> IntArray:
+        """int64[n]: how much earlier every time is: G, and of what left in a bunch all that it took."""
+        whole = np.where(
+            self.bunched, np.maximum(self.records["done_ns"] - self.records["due_ns"], self.reach_ns), self.reach_ns
+        )
+        return np.where(self.records.in_measure, whole, 0)
 
 
 def _earlier(times: npt.NDArray[np.generic], due: IntArray, by: IntArray) -> IntArray:
@@ -187,7 +208,7 @@ def lower_end(records: Records, pooled: bool) -> LowerEnd | None:
     spared = np.zeros(len(records), np.bool_)
     if records.session is None:
         spared = doubtful(records, own, reached)
-    return LowerEnd(records, reached, spared)
+    return LowerEnd(records, reached, spared, bunched(records, own))
 
 
 def both_ends(

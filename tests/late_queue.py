@@ -103,11 +103,14 @@ def batches(base_ns: int, each_ns: int, most: int, window_ns: int = 0) -> Queue:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a late generator measured of each request (``measured``), what it would have been (``true``), and G; ns."""
+    """What a late generator measured of each request (``measured``), what it would have been (``true``), and G (``reach``); ``lowest``: what a
+    FAIL is judged by, L - G and nothing of those that left in a bunch; ns.
+    """
 
     measured: IntArray
     true: IntArray
     reach: IntArray
+    lowest: IntArray
 
     @property
     def above(self) -> FloatArray:
@@ -139,7 +142,10 @@ def case(queue: Queue, due: IntArray, left: IntArray, service: IntArray) -> Case
     """Both runs of a queue, and the G of the late one."""
     done = queue(left, service)
     records = from_columns(len(due), due_ns=due, ready_ns=left, sent_ns=left, first_byte_ns=done, done_ns=done)
-    return Case(done - due, queue(due, service) - due, bracket.reach(records, lateness.own(records, False)))
+    own = lateness.own(records, False)
+    reached = bracket.reach(records, own)
+    lowest = np.where(bracket.bunched(records, own), 0, np.maximum(done - due - reached, 0))
+    return Case(done - due, queue(due, service) - due, reached, lowest)
 
 
 def drawn(n: int, per_s: float, service_ns: int, exponential: bool, seed: int) -> tuple[IntArray, IntArray]:

@@ -84,7 +84,7 @@ def test_what_lies_between_the_ends_is_invalid_in_one_line() -> None:
         "p99(latency) <= 200ms: 200 of 1,000 requests later than 200 ms where 1 % may be; p99 220 ms; "
     )
     assert "; the generator's own lateness, up to 40 ms, decides: FAIL with 220 ms as measured" in reason
-    assert "PASS with 180 ms if it is taken off" in reason
+    assert "PASS with 140 ms if it is taken off" in reason
 
 
 def test_each_objective_is_judged_for_itself() -> None:
@@ -104,7 +104,7 @@ def test_a_verdict_on_a_bracket_says_so_where_it_matters() -> None:
     late = some_rows(30, slice(0, 300))
     passed = judged(run(100 + late, late), "p99(latency) <= 200ms").objectives[0]
     assert (
-        "on a bracket: the generator was up to 30 ms late, so the truth lies between 100 ms and 130 ms, PASS at both ends"
+        "on a bracket: the generator was up to 30 ms late, so the truth lies between 70 ms and 130 ms, PASS at both ends"
         in passed.detail
     )
     failed = judged(run(400 + late, late), "p99(latency) <= 200ms").objectives[0]
@@ -267,9 +267,11 @@ def test_no_time_of_the_lower_end_is_before_its_request_was_due_and_the_records_
     for name in ("sent_ns", "first_token_ns", "done_ns"):
         assert (low.times[name] >= records["due_ns"]).all()
         assert (low.times[name] <= records[name]).all()
-    assert (low.times["done_ns"] >= records["done_ns"] - 40 * MS).all()
+    assert (low.times["done_ns"] >= records["done_ns"] - 40 * MS)[~low.bunched].all()
+    assert np.array_equal(low.bunched, late > 0), "40 ms late, one every 10 ms"
+    assert (low.times["done_ns"] == DUE + 1)[low.bunched].all()
     assert (low.times["connect_ns"] == -1).all()
-    assert (low.chunks.chunk_ns == np.maximum(records.chunk_ns - low.reach_ns, DUE + 1)).all()
+    assert (low.chunks.chunk_ns == np.maximum(records.chunk_ns - low.by_ns, DUE + 1)).all()
     assert (low.times.chunk_ns == records.chunk_ns).all(), "gaps between chunks are not touched by lag"
     assert (records["done_ns"] == DUE + (50 + late) * MS).all()
     assert bracket.lower_end(run(50), False) is None
@@ -306,6 +308,29 @@ def test_what_a_burst_of_ours_may_have_had_turned_away_is_doubtful_and_no_more_t
     assert many.outcome == "FAIL"
     calm = judged(run(5 + late, late, status=some_rows(int(Status.REFUSED), slice(600, 640))), "ratio(error) <= 1%")
     assert calm.outcome == "FAIL", "the endpoint was idle in between"
+
+
+def test_of_what_left_in_a_bunch_nothing_is_certain() -> None:
+    """It left with one that was due after it. A millisecond is what a timer in a busy process gets, and makes no bunch."""
+    due = np.array([0, 10, 20, 60, 100]) * MS
+    own = np.array([10, 9, 0, 39, 50]) * MS
+    rows = from_columns(5, due_ns=due, ready_ns=due + own, sent_ns=due + own, done_ns=due + own + MS)
+    assert bracket.bunched(rows, own).tolist() == [True, False, False, False, False]
+    assert bracket.bunched(rows.select(np.arange(5)[::-1]), own[::-1]).tolist() == [False, False, False, False, True]
+    close = np.arange(5) * MS // 10
+    dense = from_columns(5, due_ns=close, ready_ns=close + MS // 2, sent_ns=close + MS // 2, done_ns=close + MS)
+    assert not bracket.bunched(dense, np.full(5, MS // 2)).any()
+
+
+def test_a_burst_of_ours_is_no_certain_fail_of_a_server_that_shares() -> None:
+    """3 % leave at once after a stall and go so slowly together that L - G is over the limit; the rest are by far within it."""
+    late = np.zeros(N)
+    late[100:130] = (np.arange(30)[::-1] + 1) * 10 - 1
+    took = 20 + late + np.where(late > 0, 500, 0)
+    found = judged(run(took, late), "p99(latency) <= 200ms").objectives[0]
+    assert (found.outcome, found.bracket.outcome_lower) == ("INVALID", "PASS")  # type: ignore[union-attr]
+    slow = judged(run(took + some_rows(800, slice(300, 400)), late), "p99(latency) <= 200ms").objectives[0]
+    assert slow.outcome == "FAIL"
 
 
 def test_differences_of_latencies_have_no_ends_so_they_stand_while_lateness_is_small() -> None:
