@@ -78,12 +78,15 @@ class Lag(BaseModel, frozen=True, extra="forbid"):
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise of the generator; ``detail`` says what broke it, ``seen`` what was seen and what is allowed."""
+    """One promise of the generator; ``detail`` says what broke it, ``seen`` what was seen and what is allowed, ``cause`` whose
+    doing it is (where it is broken).
+    """
 
     name: str
     ok: bool
     detail: Text = ""
     seen: Text = ""
+    cause: Literal["generator", "endpoint", "user"] = "generator"
 
 
 class Arrivals(BaseModel, frozen=True, extra="forbid"):

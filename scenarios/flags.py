@@ -46,6 +46,7 @@ class Flags(TypedDict, total=False):
     output_tokens: int | None
     seed: int | None
     workers: int | None
+    retries: int | None
     warmup: str | float | None
     timeout: str | float | None
     connect_timeout: str | float | None
@@ -65,6 +66,7 @@ _PLAIN = (
     "reference",
     "seed",
     "workers",
+    "retries",
     "warmup",
     "timeout",
     "connect_timeout",

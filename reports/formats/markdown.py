@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from reports import budget_words, units, words
+from reports import attempts, budget_words, units, words
 from reports.anatomy import Anatomy, heads, note, rows
 from reports.budgets import BudgetPart
 from reports.format import Format
@@ -35,6 +35,7 @@ def render(report: Report) -> bytes:
     word = words.outcome(report)
     title = report.run.scenario.name or report.run.id or "load test"
     blocks = [f"### {_ICONS[word]} {word}: {_safe(title)}", _safe(words.headline(report))]
+    blocks.append(_safe(attempts.said(report.attempts)))  # an empty block is left out
     if report.validity.outcome == "INVALID":
         blocks.append("\n".join(f"- {_safe(reason)}" for reason in report.validity.reasons))
     if report.verdict.objectives:

@@ -17,7 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from reports import units, words
+from reports import attempts, units, words
 from reports.accuracy import Accuracy
 from reports.anatomy import Anatomy, heads, rows
 from reports.format import Format
@@ -124,6 +124,8 @@ def _banner(report: Report) -> RenderableType:
         lines.insert(0, Text(title, style="bold"))
     if report.validity.outcome == "INVALID":
         lines += [Text(f"- {words.sentence(reason)}") for reason in report.validity.reasons[1:]]
+    if repeated := attempts.said(report.attempts):
+        lines.append(Text(repeated))
     health = Text.assemble(
         ("Generator ", "dim"),
         (report.validity.outcome, _STYLES[report.validity.outcome]),
