@@ -126,6 +126,12 @@ def carry_out(
         for text in foreseen.warnings:
             notice(f"warning: {text}")
         job = replace(prepared.job, foreseen={**prepared.job.foreseen, **foreseen.manifest})
+        if foreseen.workers not in (None, scenario.workers):
+            notice(
+                f"{foreseen.workers} workers, because the calibration of this machine asks for them (--workers says otherwise)"
+            )
+            chosen = {"workers": foreseen.workers}
+            job = replace(job, scenario=scenario.model_copy(update=chosen), public={**job.public, **chosen})
         outcome = asyncio.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
         _tidy(prepared.job.directory)

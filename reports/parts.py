@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from reports.timer import Timer
+
 #: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
 Number = int | float | None
 
@@ -67,6 +69,7 @@ class Run(BaseModel, frozen=True, extra="forbid"):
     command: Text = Field(default="", description="the command line, secrets removed")
     directory: Text = ""
     open_loop: bool | None = None
+    timer: Timer | None = Field(default=None, description="null: it would have changed nothing, so nobody asked")
 
 
 class Lag(BaseModel, frozen=True, extra="forbid"):

@@ -96,6 +96,8 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
         if key in given:
             given[key] = _pair(key, given[key], between)
     mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": "command-line"}
+    if base is not None and "workers" not in base.model_fields_set:
+        del mapping["workers"]  # nobody gave it yet: harness/foresight.py may choose
     labels: dict[str, str] = {}
     errors = _set_kind(mapping, given, labels)
     errors += _set_source(mapping, given, labels)

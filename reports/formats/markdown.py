@@ -184,6 +184,7 @@ def _provenance(report: Report) -> str:
         ("Seed", "" if run.seed is None else str(run.seed)),
         ("Plan fingerprint", run.plan_fingerprint),
         ("Plimsoll", run.plimsoll),
+        ("Host timer", words.host_timer(run.timer)),
         ("Command", run.command),
     ]
     return "\n".join(

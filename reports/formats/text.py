@@ -278,6 +278,8 @@ def _end(report: Report, files: Mapping[str, str]) -> RenderableType:
     plan = f"plan {run.plan_fingerprint}" if run.plan_fingerprint else ""
     facts = " · ".join(part for part in (f"run {run.id}" if run.id else "", seed, plan) if part)
     lines = [Text(f"Percentiles: {report.percentile_definition}.", style="dim")]
+    if woken := words.host_timer(run.timer):
+        lines.insert(0, Text(f"Host timer: {woken}.", style="dim"))
     if facts:
         lines.insert(0, Text(facts, style="dim"))
     if run.directory and not files:

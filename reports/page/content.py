@@ -269,6 +269,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("Seed", "" if run.seed is None else str(run.seed)),
         ("Plan fingerprint", run.plan_fingerprint),
         ("Workers", "" if run.workers is None else str(run.workers)),
+        ("Host timer", words.host_timer(run.timer)),
         ("Run directory", run.directory),
         ("Arrival stamps", report.validity.stamp),
         ("Confidence", f"{units.percent(report.confidence)}, one-sided for each bound"),

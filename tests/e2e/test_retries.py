@@ -50,6 +50,7 @@ def test_a_run_that_the_machine_spoiled_is_made_again_and_both_are_there(tmp_pat
     assert "the event loop stalled" in first["reasons"][0]
     assert "attempt 1 of 3: INVALID by the generator alone" in err
     assert report["exit_code"] == 0
+    assert report["run"]["timer"] is None, "a closed loop has no due times, so nobody asked the timer"
     kept = plimsoll("gate", "r/attempts/1", "--quiet", cwd=tmp_path)
     assert (kept.returncode, kept.stdout[:7], kept.stdout.count("\n")) == (4, "INVALID", 1)
     shown = plimsoll("report", "r", cwd=tmp_path)
