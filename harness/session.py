@@ -91,20 +91,28 @@ def carry_through(
         moved = outcome.sealed.directory != directory  # its disk is full: there is no room for another attempt
         if len(earlier) == retries or outcome.interrupted or moved or not spoiled(result):
             return outcome, result
+        if not _set_apart(result, directory, len(earlier) + 1, retries):
+            return outcome, result
         page.end()
         earlier.append(result)
-        _set_apart(result, directory, len(earlier), retries)
 
 
-def _set_apart(result: Report, directory: RunDirectory, number: int, retries: int) -> None:
-    """Keep a spoiled attempt as a whole run directory, and say so."""
-    kept = keep_attempt(directory, number)
+def _set_apart(result: Report, directory: RunDirectory, number: int, retries: int) -> bool:
+    """Keep a spoiled attempt as a whole run directory, and say so. False where its disk has no room for another one."""
+    which, why = f"attempt {number} of {1 + retries}", next(iter(result.verdict.reasons), "no reason given")
+    try:
+        kept = keep_attempt(directory, number)
+    except OSError as error:
+        _notice(
+            Console(stderr=True), f"warning: {which} is not repeated: {directory.path} has no room ({error.strerror})"
+        )
+        return False
     write_report(result.model_copy(update={"run": result.run.model_copy(update={"directory": str(kept.path)})}), kept)
-    _notice(
-        Console(stderr=True),
-        f"attempt {number} of {1 + retries}: INVALID by the generator alone ({result.verdict.reasons[0]}); it is kept in {kept.path}. "
-        "Sending the same schedule again",
+    said = (
+        f"{which}: INVALID by the generator alone ({why}); it is kept in {kept.path}. Sending the same schedule again"
     )
+    _notice(Console(stderr=True), said)
+    return True
 
 
 def carry_out(

@@ -186,6 +186,26 @@ def test_where_no_further_attempt_comes_off_the_last_whole_one_is_the_run(
     assert _judge_again(run, Asked(), [], as_json=True) == ExitCode.INVALID
 
 
+def test_a_disk_without_room_for_another_attempt_leaves_the_spoiled_one_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: Path, **how: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def spoiled_and_full(prepared: Prepared) -> Outcome:
+        outcome = made(**LATE)(prepared)
+        monkeypatch.setattr(Path, "mkdir", full)
+        return outcome
+
+    runs = sent(monkeypatch, spoiled_and_full)
+    assert run_job(asked(tmp_path, 3), as_json=True) == ExitCode.INVALID
+    assert len(runs.seeds) == 1
+    said = capsys.readouterr()
+    assert "attempt 1 of 4 is not repeated" in said.err
+    assert json.loads(said.out)["attempts"] == []
+    assert json.loads((tmp_path / "r" / "report.json").read_text())["verdict"]["outcome"] == "INVALID"
+
+
 def test_agents_gather_for_one_run_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs = sent(monkeypatch, made())
     with pytest.raises(HarnessFault, match="--retries 2: agents gather for one run") as raised:

@@ -111,3 +111,15 @@ def test_quiet_says_why_a_run_proves_nothing_and_that_nothing_was_promised(
 def test_quiet_leaves_no_room_for_another_document_on_standard_output(tmp_path: Path) -> None:
     with pytest.raises(HarnessFault, match="--json and --quiet: all go to standard output"):
         _judge_again(sealed_run(tmp_path / "r"), Asked(["p50(ttft) <= 1s"]), [], as_json=True, quiet=True)
+
+
+def test_the_json_of_every_verb_with_a_verdict_has_the_exit_code() -> None:
+    from reports.capacity.parts import CapacityReport
+    from reports.coldstart.parts import ColdstartReport
+    from reports.comparison.parts import ComparisonReport
+    from reports.report import Report
+    from reports.search.parts import SearchReport
+    from reports.sweep.parts import SweepReport
+
+    documents = (Report, ComparisonReport, SearchReport, SweepReport, CapacityReport, ColdstartReport)
+    assert all("exit_code" in document.model_fields for document in documents)
