@@ -64,7 +64,10 @@ def validity_part(
         achieved_per_s=seen.achieved_per_s,
         lag_ns=_lag(seen.lag_ns),
         stamp=seen.stamp,
-        checks=[Check(name=c.name, ok=c.ok, detail="" if c.ok else c.detail, seen=_seen(c, seen)) for c in seen.checks],
+        checks=[
+            Check(name=c.name, ok=c.ok, detail="" if c.ok else c.detail, seen=_seen(c, seen), cause=c.cause)
+            for c in seen.checks
+        ],
         generator_lag_ns=_lag(seen.generator_lag_ns),
         kernel_share=seen.kernel_share,
         merged_chunks=MergedChunks(

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from reports.bracket import Bracket
+from reports.timer import Timer
 
 #: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
 Number = int | float | None
@@ -69,6 +70,7 @@ class Run(BaseModel, frozen=True, extra="forbid"):
     command: Text = Field(default="", description="the command line, secrets removed")
     directory: Text = ""
     open_loop: bool | None = None
+    timer: Timer | None = Field(default=None, description="null: it would have changed nothing, so nobody asked")
 
 
 class Lag(BaseModel, frozen=True, extra="forbid"):
@@ -80,12 +82,15 @@ class Lag(BaseModel, frozen=True, extra="forbid"):
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise of the generator; ``detail`` says what broke it, ``seen`` what was seen and what is allowed."""
+    """One promise of the generator; ``detail`` says what broke it, ``seen`` what was seen and what is allowed, ``cause`` whose
+    doing it is (where it is broken).
+    """
 
     name: str
     ok: bool
     detail: Text = ""
     seen: Text = ""
+    cause: Literal["generator", "endpoint", "user"] = "generator"
 
 
 class Arrivals(BaseModel, frozen=True, extra="forbid"):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from reports.accuracy import Accuracy, accuracy_part
 from reports.anatomy import Anatomy, anatomy_part
+from reports.attempts import Attempt, attempts_part
 from reports.budgets import BudgetPart, budgets
 from reports.cancellation import Cancellation, cancellation_part, said
 from reports.chart_parts import Charts
@@ -60,10 +61,18 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     run: Run = Run()
     validity: Validity = Validity()
     verdict: Verdict = Verdict()
+    exit_code: int | None = Field(
+        default=None,
+        description="of the command that judged: 0 pass, 1 fail, 3 inconclusive, 4 invalid, 130 interrupted; `report` gives gate's",
+    )
     metrics: dict[str, Metric] = Field(default_factory=dict)
     throughput: Throughput = Throughput()
     counts: Counts = Counts()
     warnings: list[Text] = Field(default_factory=list)
+    attempts: list[Attempt] = Field(
+        default_factory=list,
+        description="every attempt, this one last, where the machine spoiled earlier ones; empty: it was made once",
+    )
     confidence: float = 0.95
     percentile_definition: str = PERCENTILE_DEFINITION
     charts: Charts = Charts()
@@ -116,9 +125,8 @@ def build(
     ``manifest`` and ``scenario`` are the documents of the run directory (see
     ``reports.provenance.run_part`` for the keys that are read); ``objectives`` hold both scopes;
     ``confidence`` is of each bound alone, strictly between 0 and 1 (else ValueError). ``slos`` are those of OpenSLO
-    documents; ``production_per_s``: requests per second in production, for budgets by events; ``notes`` are warnings that
-    the promises bring with them; ``accuracy``: the scores of an accuracy run. The same arguments give the same report: no
-    clock, host or file is read.
+    documents; ``production_per_s``: requests per second in production, for budgets by events; ``notes``: warnings of the promises;
+    ``accuracy``: the scores of an accuracy run. The same arguments give the same report: no clock, host or file is read.
     """
     objectives, compared = split(objectives, accuracy)
     seen = _health(records, facts, objectives, slos, bool(compared))
@@ -136,6 +144,7 @@ def build(
         metrics=dict(measured.metrics),
         throughput=throughput_part(throughput(records), good),
         counts=counts_part(records),
+        attempts=attempts_part(manifest, judged.outcome, judged.reasons),
         warnings=[*own, *warnings_part(records, seen, measured.metrics, steady)],
         confidence=judged.confidence,
         charts=_charts(records, measured),

@@ -13,6 +13,7 @@ from reports.failures import FailureKind
 from reports.measures import LIVE
 from reports.parts import LowEnd, Metric, ObjectiveResult, Statistics, Validity
 from reports.report import Report
+from reports.timer import Timer
 
 #: In place of an interval, for what is a fact of the run and not an estimate.
 AS_OBSERVED = "as observed"
@@ -251,6 +252,18 @@ def own_error(report: Report) -> str:
     )
     ttft = units.duration(error.added_ttft_ns.p99)
     return f"Generator's own error: p99 of TTFT {ttft}{itl} (calibrated {day}{load}); {run}."
+
+
+def host_timer(timer: Timer | None) -> str:
+    """What the probe before the load found and what was made of it, in one line; "" where nobody asked."""
+    if timer is None:
+        return ""
+    ranks = (("p50", timer.p50_ns), ("p90", timer.p90_ns), ("p99", timer.p99_ns), ("max", timer.max_ns))
+    late = ", ".join(f"{name} {units.duration(ns)}" for name, ns in ranks)
+    return (
+        f"late by {late} in {timer.sleeps} sleeps of 1 ms; awake for the last {units.duration(timer.spin_ns)} before each due time "
+        f"({units.percent(timer.core_share, 2)} of a core at most)"
+    )
 
 
 def answers(accuracy: Accuracy) -> list[tuple[str, str, str]]:

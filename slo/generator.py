@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
+
+#: Whose doing a broken promise is: this host's and its workers', the endpoint's, or the user's (who stopped the run, or planned it so).
+Cause = Literal["generator", "endpoint", "user"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +89,15 @@ class GeneratorFacts:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise of the generator: whether it was kept, what was seen and is allowed, and what to do if
-    not.
+    """One promise of the generator: whether it was kept, what was seen and is allowed, what to do if not, and who
+    then caused it.
     """
 
     name: str
     ok: bool
     detail: str
     fix: str = ""
+    cause: Cause = "generator"
 
     @property
     def reason(self) -> str:

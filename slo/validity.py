@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from slo import arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, steady, strain
-from slo.generator import Check, GeneratorFacts
+from slo.generator import Cause, Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
 from slo.merged import Merged, measure
@@ -180,17 +180,20 @@ def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
     found = contradictions.find(rows)
     again = "Correct that and measure again"
 
-    def none(name: str, what: str, faults: Sequence[str], fix: str) -> Check:
-        return Check(name, not faults, f"{what}: {'; '.join(faults) if faults else 'none'}", fix)
+    def none(name: str, what: str, faults: Sequence[str], fix: str, cause: Cause = "generator") -> Check:
+        return Check(name, not faults, f"{what}: {'; '.join(faults) if faults else 'none'}", fix, cause)
 
     return [
-        Check("finished", not facts.interrupted, f"interrupted: {_yes(facts.interrupted)}", "Let the run finish"),
-        none("not aborted", "aborted", [facts.aborted] if facts.aborted is not None else [], again),
+        Check(
+            "finished", not facts.interrupted, f"interrupted: {_yes(facts.interrupted)}", "Let the run finish", "user"
+        ),
+        none("not aborted", "aborted", [facts.aborted] if facts.aborted is not None else [], again, "endpoint"),
         Check(
             "within max_duration",
             not facts.max_duration_hit,
             f"stopped by max_duration: {_yes(facts.max_duration_hit)}",
             "Raise max_duration, or ask for fewer queries",
+            "user",
         ),
         none("workers", "worker faults", facts.worker_faults, again),
         none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
@@ -216,6 +219,15 @@ def _clocks(facts: GeneratorFacts) -> list[Check]:
     return [Check("clocks", facts.clock_error_ns <= CLOCK_LIMIT_NS, detail, fix)]
 
 
+def _ended_by(facts: GeneratorFacts) -> Cause | None:
+    """Who ended the run before its plan was done; None: nobody."""
+    if facts.interrupted or facts.max_duration_hit:
+        return "user"
+    if facts.aborted is not None:
+        return "endpoint"  # it fell behind, or could only fail (harness/search/hopeless.py)
+    return "generator" if facts.worker_faults or facts.disk_faults else None
+
+
 def _yes(flag: bool) -> str:
     return "yes" if flag else "no"
 
@@ -229,16 +241,17 @@ def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
     planned = _planned(rows, facts)
     unsent = planned - len(issued)
     detail = f"{len(issued)} of {planned} planned requests were sent"
+    cause = _ended_by(facts) or "generator"
     if facts.plan_samples and facts.planned != facts.plan_samples:
         detail = f"generator.json says that {facts.planned} samples were planned, plan.npz holds {facts.plan_samples}; {detail}"
         return Check("all sent", False, detail, "The run directory was changed: measure again")
     if len(issued) == 0:
-        return Check("all sent", False, detail, "See the errors of the run, then measure again")
+        return Check("all sent", False, detail, "See the errors of the run, then measure again", cause)
     # A closed loop may leave planned samples unsent, but each has a row: a run that lost rows proves nothing.
     ok = unsent == 0 or (not facts.open_loop and len(rows) == planned)
     stopped = facts.interrupted or facts.max_duration_hit
     fix = "The rest was not due before the run was stopped" if stopped else "Lower the rate, add workers"
-    return Check("all sent", ok, detail, fix)
+    return Check("all sent", ok, detail, fix, cause)
 
 
 def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
@@ -247,6 +260,7 @@ def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
     if queries == 1 and len(issued):
         # One query is issued at once: what counts is how long its samples kept the endpoint busy.
         elapsed = max(elapsed, int(issued["done_ns"].max()))
+    cause = _ended_by(facts) or "user"  # a plan that was carried out and is too short was made too short
     lasted, wanted = show(elapsed, "ns"), show(facts.min_duration_ns, "ns")
     return [
         Check(
@@ -254,12 +268,14 @@ def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
             queries >= facts.min_queries,
             f"{queries} queries issued, min_queries {facts.min_queries}",
             "Let the run go on, or lower min_queries",
+            cause,
         ),
         Check(
             "min_duration",
             elapsed >= facts.min_duration_ns,
             f"lasted {lasted}, min_duration {wanted}",
             "Let the run go on, or lower min_duration",
+            cause,
         ),
     ]
 
@@ -300,7 +316,7 @@ def _claim(rows: Records, facts: GeneratorFacts) -> list[Check]:
 def _kept_up(queue: steady.Backlog | None) -> Check:
     """The endpoint's part: it answered as fast as requests came."""
     if queue is None:
-        return Check("steady", True, "not judged: too few requests, or no constant rate")
+        return Check("steady", True, "not judged: too few requests, or no constant rate", cause="endpoint")
     before, after = queue.in_flight
     took = " and ".join(show(value, "ns") for value in queue.latency_ns)
     detail = (
@@ -308,7 +324,7 @@ def _kept_up(queue: steady.Backlog | None) -> Check:
         f"(t = {queue.statistic:.1f}, limit {steady.T_LIMIT:g}; median latency in the halves {took}). The endpoint does not keep up "
         "with this rate, so every latency depends on how long the run lasted"
     )
-    return Check("steady", not queue.growing, detail, "Lower the rate")
+    return Check("steady", not queue.growing, detail, "Lower the rate", "endpoint")
 
 
 def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check, limits: LagLimits) -> tuple[str, ...]:

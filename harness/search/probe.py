@@ -27,10 +27,8 @@ from slo.records import Status
 from slo.strain import paced
 from slo.verdict import Verdict
 
-#: Checks of a run that came to no end of its own: what they say follows from that.
-_OF_THE_END = frozenset({"not aborted", "min_duration", "min_queries", "all sent"})
-#: What only the endpoint is responsible for.
-_OF_THE_ENDPOINT = frozenset({"steady"})
+#: The check of an endpoint that does not keep up.
+_STEADY = "steady"
 
 
 def judged(sealed: Sealed, promises: Promises, wanted: Next, length_ns: int, run: str, took_ns: int) -> ProbePart:
@@ -64,7 +62,7 @@ def judged(sealed: Sealed, promises: Promises, wanted: Next, length_ns: int, run
         requests_per_s=report.throughput.requests_per_s,
         goodput_per_s=report.throughput.goodput_per_s,
         good_fraction=report.throughput.good_fraction,
-        unstable=_broken(report) >= _OF_THE_ENDPOINT,
+        unstable=_unstable(report),
         took_ns=took_ns,
     )
 
@@ -74,13 +72,10 @@ def of_endpoint(report: Report, stopped: bool) -> tuple[str, list[str]]:
 
     ``stopped``: it did not come to its own end, so its length and what was not sent say nothing of the generator.
     """
-    broken = _broken(report)
-    lost = stopped or bool(broken & _OF_THE_ENDPOINT)
-    generators = broken - _OF_THE_ENDPOINT - (_OF_THE_END if lost else frozenset())
-    if generators:
-        reasons = [check.detail for check in report.validity.checks if check.name in generators]
-        return "INVALID", reasons or list(report.validity.reasons)
-    if lost:
+    broken = [check for check in report.validity.checks if not check.ok]
+    if others := [check.detail for check in broken if check.cause != "endpoint"]:
+        return "INVALID", others
+    if stopped or broken:
         return "FAIL", list(report.verdict.reasons)
     return report.verdict.outcome, list(report.verdict.reasons)
 
@@ -93,11 +88,11 @@ def _shown_by_the_part(report: Report, why: str | None, cut: bool) -> tuple[str,
         return "INVALID", [
             "it was cut short, but its records do not show that it could only fail, whatever the generator did"
         ]
-    return ("FAIL" if _broken(report) >= _OF_THE_ENDPOINT else "INVALID"), list(report.verdict.reasons)
+    return ("FAIL" if _unstable(report) else "INVALID"), list(report.verdict.reasons)
 
 
-def _broken(report: Report) -> frozenset[str]:
-    return frozenset(check.name for check in report.validity.checks if not check.ok)
+def _unstable(report: Report) -> bool:
+    return any(check.name == _STEADY and not check.ok for check in report.validity.checks)
 
 
 def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResult], str | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from reports import budget_words, units, words
+from reports import attempts, budget_words, units, words
 from reports.anatomy import Anatomy, heads, note, rows
 from reports.budgets import BudgetPart
 from reports.format import Format
@@ -27,6 +27,7 @@ def render(report: Report) -> bytes:
     word = words.outcome(report)
     title = report.run.scenario.name or report.run.id or "load test"
     blocks = [f"### {_ICONS[word]} {word}: {_safe(title)}", _safe(words.headline(report))]
+    blocks.append(_safe(attempts.said(report.attempts)))  # an empty block is left out
     if report.validity.outcome == "INVALID":
         blocks.append("\n".join(f"- {_safe(reason)}" for reason in report.validity.reasons))
     if report.verdict.objectives:
@@ -177,6 +178,7 @@ def _provenance(report: Report) -> str:
         ("Seed", "" if run.seed is None else str(run.seed)),
         ("Plan fingerprint", run.plan_fingerprint),
         ("Plimsoll", run.plimsoll),
+        ("Host timer", words.host_timer(run.timer)),
         ("Command", run.command),
     ]
     return "\n".join(

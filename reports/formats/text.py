@@ -17,7 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from reports import units, words
+from reports import attempts, units, words
 from reports.accuracy import Accuracy
 from reports.anatomy import Anatomy, heads, rows
 from reports.format import Format
@@ -131,6 +131,8 @@ def _banner(report: Report) -> RenderableType:
         lines.insert(0, Text(title, style="bold"))
     if report.validity.outcome == "INVALID":
         lines += [Text(f"- {words.sentence(reason)}") for reason in report.validity.reasons[1:]]
+    if repeated := attempts.said(report.attempts):
+        lines.append(Text(repeated))
     health = Text.assemble(
         ("Generator ", "dim"),
         (report.validity.outcome, _STYLES[report.validity.outcome]),
@@ -281,6 +283,8 @@ def _end(report: Report, files: Mapping[str, str]) -> RenderableType:
     plan = f"plan {run.plan_fingerprint}" if run.plan_fingerprint else ""
     facts = " · ".join(part for part in (f"run {run.id}" if run.id else "", seed, plan) if part)
     lines = [Text(f"Percentiles: {report.percentile_definition}.", style="dim")]
+    if woken := words.host_timer(run.timer):
+        lines.insert(0, Text(f"Host timer: {woken}.", style="dim"))
     if facts:
         lines.insert(0, Text(facts, style="dim"))
     if run.directory and not files:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from reports import units, words
+from reports import attempts, units, words
 from reports.measures import LIVE
 from reports.page.anatomy import anatomy_panel
 from reports.page.budget import budget_panels, budget_rows
@@ -45,6 +45,7 @@ def content(report: Report) -> dict[str, Any]:
         "title": report.run.scenario.name or report.run.id or "Load test",
         "started": _started(report.run.started_at),
         "headline": words.headline(report),
+        "attempts": attempts.said(report.attempts),
         "meta": _meta(report),
         "problems": report.validity.reasons if report.validity.outcome == "INVALID" else [],
         "objectives": [_objective(result) for result in report.verdict.objectives],
@@ -243,6 +244,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("Seed", "" if run.seed is None else str(run.seed)),
         ("Plan fingerprint", run.plan_fingerprint),
         ("Workers", "" if run.workers is None else str(run.workers)),
+        ("Host timer", words.host_timer(run.timer)),
         ("Run directory", run.directory),
         ("Arrival stamps", report.validity.stamp),
         ("Confidence", f"{units.percent(report.confidence)} of each bound, one-sided"),

@@ -199,7 +199,10 @@ def test_an_endpoint_that_did_not_keep_up_has_failed_whatever_its_percentiles_we
     from reports.report import Report
 
     def report(*broken: str) -> Report:
-        checks = [Check(name=name, ok=False, detail=f"{name} is broken") for name in broken]
+        checks = [
+            Check(name=name, ok=False, detail=f"{name} is broken", cause="generator" if "lag" in name else "endpoint")
+            for name in broken
+        ]
         validity = Validity(outcome="VALID" if broken == ("steady",) else "INVALID", checks=checks)
         return Report(validity=validity, verdict=Verdict(outcome="INVALID", reasons=["it did not keep up"]))
 
