@@ -96,7 +96,7 @@ class BudgetPart(BaseModel, frozen=True, extra="forbid"):
     span_ns: int = Field(description="the run: from t0 to the last due or done")
     covered_ns: int = Field(description="from t0 to the last entry: how long windows could look back")
     confidence: float = Field(description="of each bound of the intervals alone, one-sided")
-    interval_method: Literal["Clopper-Pearson", "Chernoff-Hoeffding", "none"]
+    interval_method: Literal["Clopper-Pearson", "Chernoff-Hoeffding", "as the verdict", "none"]
     sli: float | None = Field(default=None, description="the good share in the run")
     sli_interval: tuple[Number, Number] = (None, None)
     burn: float | None = None

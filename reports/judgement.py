@@ -158,6 +158,8 @@ def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveRes
         p_pass=one.p_pass,
         p_fail=one.p_fail,
         design_effect=float(f"{one.design_effect:.4g}"),
+        by=one.by,
+        needed_ns=one.needed_ns,
         sentence=sentence(one),
         failed=one.failed,
         observed_ok=None if one.observed_ok is None else number(one.observed_ok, one.unit),

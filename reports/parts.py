@@ -190,8 +190,10 @@ class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):
         default=None, description="how often a share on the limit would look as bad, before Holm"
     )
     design_effect: float = Field(
-        default=1.0, description="how many values count as one, because bad ones come in clusters"
+        default=1.0, description="how many values count as one, because neighbours share their fate"
     )
+    by: Text = Field(default="", description="what decided: number or distance; empty: nothing, or a fact")
+    needed_ns: int | None = Field(default=None, description="how long n_needed take at this run's rate")
     sentence: Text = Field(default="", description="what decides it, in plain words: the counts and the size")
     failed: int | None = Field(
         default=None,

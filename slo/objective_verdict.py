@@ -55,7 +55,8 @@ class ObjectiveVerdict:
     decided, else the total n that would decide if the observed share of bad ones held, None when no n
     would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``: how often a share on the limit
     would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
-    share their fate; ``by``: ``number`` or ``distance``, what decided. ``bracket``: both ends, None where the generator's lateness touches nothing; ``lateness``: what they make of
+    share their fate; ``by``: ``number`` or ``distance``, what decided; ``needed_ns``: how long a run of ``n_needed`` takes at
+    this one's rate. ``bracket``: both ends, None where the generator's lateness touches nothing; ``lateness``: what they make of
     the verdict, in words. For the sentence (``slo.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that
     failed; ``observed_ok``: the same statistic of the successful ones alone, None where none failed or none is left;
     ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it; ``parts``: those
@@ -76,6 +77,7 @@ class ObjectiveVerdict:
     p_fail: float | None = None
     design_effect: float = 1.0
     by: str = ""
+    needed_ns: int | None = None
     failed: int | None = None
     observed_ok: float | None = None
     entries: str = ""
@@ -208,10 +210,8 @@ def _percentile(
     objective: Objective, measured: Measured, p: Fraction, confidence: sure.Probability, along: share.Course
 ) -> ObjectiveVerdict:
     laid = share.series(measured.values, measured.row, along)
-    worst = measured.values == catalogue()[objective.indicator].worst
     bad = ~np.asarray(objective.met_by(measured.values))
-    seen = laid.count(bad, bad & worst if measured.failed else None)
-    far = distance(objective, measured.values, laid)
+    seen, far = of_values(objective, measured, bad, laid)
     test = share.weigh(seen, _limit(objective), confidence, far)
     upward = None if far is None else objective.operator in ("<=", "<")
     floor = -math.inf if catalogue()[objective.indicator].signed else 0.0
@@ -222,6 +222,14 @@ def _percentile(
         f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"
     )
     return _shown(objective, test, observed, (low, high), detail, along, measured.missing)
+
+
+def of_values(
+    objective: Objective, measured: Measured, bad: BoolArray, laid: share.Series
+) -> tuple[share.Counted, Distance | None]:
+    """The evidence on bad[m] of the measured values: their number, and how far all are from the limit."""
+    worst = measured.values == catalogue()[objective.indicator].worst
+    return laid.count(bad, bad & worst if measured.failed else None), distance(objective, measured.values, laid)
 
 
 def distance(objective: Objective, values: FloatArray, laid: share.Series) -> Distance | None:
@@ -255,6 +263,7 @@ def _shown(
         test.p_fail,
         test.design_effect,
         test.by,
+        _needed_ns(test, along),
     )
 
 
@@ -283,10 +292,16 @@ def _more(test: share.ShareTest, along: share.Course) -> str:
         return clustered
     if test.n_needed is None:
         return f"{clustered}; exactly on the limit, so no number of requests decides it: change the limit"
-    longer = ""
-    if test.n and along.span_ns:
-        longer = f" ({show(test.n_needed / test.n * along.span_ns, 'ns')} at this rate)"
-    return f"{clustered}; at this share {test.n_needed} in all would decide{longer}, {test.n_needed - test.n} more: let the run go on"
+    longer = _needed_ns(test, along)
+    lasting = "" if longer is None else f" ({show(longer, 'ns')} at this rate)"
+    return f"{clustered}; at this share {test.n_needed} in all would decide{lasting}, {test.n_needed - test.n} more: let the run go on"
+
+
+def _needed_ns(test: share.ShareTest, along: share.Course) -> int | None:
+    """How long a run that decides would take at this one's rate; None: decided, or no rate."""
+    if not test.n_needed or not test.n or not along.span_ns:
+        return None
+    return round(test.n_needed / test.n * along.span_ns)
 
 
 def _fact(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
@@ -322,7 +337,7 @@ def _ratio(
         )
         needed = sure.n_needed(0, 0, limit, confidence)
         return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, p_pass=1.0, p_fail=1.0)
-    seen, far = _entries(objective, bad, rows, good, along)
+    seen, far = of_entries(objective, bad, rows, good, along)
     test = share.weigh(seen, limit, confidence, far)
     low, high = test.interval
     interval = (low, high) if upward else (1.0 - high, 1.0 - low)
@@ -336,7 +351,7 @@ def _ratio(
     return replace(found, failed=int(np.count_nonzero(bad & ~whole[rows])))
 
 
-def _entries(
+def of_entries(
     objective: Objective, bad: BoolArray, rows: IntArray, good: Goodput, along: share.Course
 ) -> tuple[share.Counted, Distance | None]:
     """What counts against a ratio. Of good requests all their times show the memory; of errors only the errors do."""

@@ -188,6 +188,19 @@ def _sum(one: ObjectiveVerdict) -> str:
     return "; ".join([f"{good} where {show(one.threshold, 'ratio')} is promised", *one.parts])
 
 
+def _worth(one: ObjectiveVerdict) -> str:
+    worth = one.n / one.design_effect
+    return f"{worth:,.0f}" if worth >= 10 else f"{worth:.1f}"
+
+
+def _distant(one: ObjectiveVerdict) -> str:
+    """What decided where the number alone would not have."""
+    if one.by != "distance" or one.outcome not in ("PASS", "FAIL"):
+        return ""
+    far = "within" if one.outcome == "PASS" else "beyond"
+    return f"; few to be sure by number, sure by how far {far} the limit they are"
+
+
 def _undecided(one: ObjectiveVerdict) -> str:
     if one.outcome != "INCONCLUSIVE" or math.isnan(one.observed):
         return ""
@@ -196,7 +209,8 @@ def _undecided(one: ObjectiveVerdict) -> str:
     if one.among:
         why = f"broken if judged alone, but of {one.among} objectives judged together one may look so by chance"
     elif one.design_effect >= CLUSTERED:
-        why = f"too few to be sure, because bad ones come in clusters ({one.n:,} say as much as {one.n / one.design_effect:,.0f})"
+        why = f"too few to be sure, because neighbours share their fate ({one.n:,} say as much as {_worth(one)})"
     else:
         why = "too few to be sure"
-    return f"; {why}: {one.n_needed:,} in all would decide, {one.n_needed - one.n:,} more"
+    lasting = "" if one.needed_ns is None else f" ({show(one.needed_ns, 'ns')} at this rate)"
+    return f"; {why}: {one.n_needed:,} in all would decide{lasting}, {one.n_needed - one.n:,} more"

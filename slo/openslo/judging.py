@@ -63,12 +63,12 @@ def _plain_events(
     missing = 0
     for part in terms.components:
         counted = tally(part.events, records)
-        found.append((part, _events(part, counted, along, records)))
+        found.append((part, evidence_of(part, counted, along, records)))
         missing = max(missing, counted.missing)
     return found, missing, []
 
 
-def _events(part: Component, counted: Tally, along: share.Course, records: Records) -> Events:
+def evidence_of(part: Component, counted: Tally, along: share.Course, records: Records) -> Events:
     """Evidence of plain events: where they are held against limits, all their values show the memory."""
     events, failed = part.events, _failed(part, counted, records)
     if not events.limits or not len(counted.bad):

@@ -21,11 +21,11 @@ from slo.records import FloatArray
 from slo.statistics.memory import Memory
 
 #: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from.
-BULK = 0.6
+BULK = 0.7
 #: A run with fewer memories than this says nothing by distance.
 HELD = 0.5
 #: Multiples of the limit at which too many values show that it is broken.
-MULTIPLES = (1.5, 2.0, 3.0, 4.0, 6.0)
+MULTIPLES = (2.0, 4.0, 8.0, 16.0, 32.0)
 #: No nearer than this is far.
 LEAST = 1.5
 
@@ -73,8 +73,8 @@ def required(memory: Memory, allowed: float) -> float:
 
 
 def tail(allowed: float, multiple: float) -> float:
-    """The share that may be beyond a multiple of the limit if ``allowed`` may be beyond it: exponential, or multiple^-2."""
-    return float(max(allowed**multiple, allowed / multiple**2))
+    """The share that may be beyond a multiple of the limit if ``allowed`` may be beyond it: as of a tail without a mean."""
+    return allowed / multiple
 
 
 def chance(reach: float) -> float:
