@@ -23,6 +23,8 @@ Probability = Fraction | str | float
 
 #: No run has more requests than this; beyond it we say that no number would do.
 MOST = 10**12
+#: Shares so near to the limit that it takes more are on it.
+MOST_DECIDING = 10**11
 #: A verdict that looks for memory asks for more than the exact test even where there is none, because chance looks like a
 #: little of it: with this many times the requests it decides at least as often. docs/statistics.md has the simulation.
 CLUSTERED = Fraction(6, 5)
@@ -234,7 +236,7 @@ def passing(limit: Fraction, share: Fraction, confidence: Probability, power: Pr
     def holds(t: int) -> bool:
         return binomial_at_most(t, first(t + 1) - 1, share) >= least
 
-    found = _first(holds, 0, int(MOST * limit))
+    found = _first(holds, 0, int(MOST_DECIDING * limit))
     return None if found is None else first(found)
 
 
@@ -254,5 +256,5 @@ def failing(limit: Fraction, share: Fraction, confidence: Probability, power: Pr
     def holds(j: int) -> bool:
         return binomial_at_least(j, max(last(j - 1) + 1, j), share) >= least
 
-    found = _first(holds, 1, int(MOST * share))
+    found = _first(holds, 1, int(MOST_DECIDING * share))
     return None if found is None else max(last(found - 1) + 1, found)

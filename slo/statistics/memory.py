@@ -80,7 +80,7 @@ class Memory:
         if self.doubt == 0.0:
             return 1.0
         m = self.requests / (TAIL * time)
-        return float(max(1.0, TAIL * time * (1 + FEW / m)) ** self.doubt)
+        return float(min(max(1.0, TAIL * time * (1 + FEW / m)), self.requests) ** self.doubt)
 
 
 def independent(n: int) -> Memory:
@@ -136,12 +136,15 @@ def _spectral(score: FloatArray, variance: float, lowest: int) -> tuple[float, b
     power = np.square(np.abs(np.fft.rfft(cells)[1:])) / (n * variance)
     total = np.cumsum(power)
     first = lowest if lowest > 1 else 0
+    means: list[float] = []
     time, sure, steady = 1.0, False, 1.0
     for rungs in LADDER:
         last = first + rungs
         if last > len(cells) // 4:
             break
-        mean = float(total[last - 1] - (total[first - 1] if first else 0.0)) / rungs
+        means.append(float(total[last - 1] - (total[first - 1] if first else 0.0)) / rungs)
+        # Memory is strongest at the lowest frequencies. What comes back in step, as every tenth answer of a slow backend, is none.
+        mean = min(means[-1], 2 * max(means[-4:-1])) if rungs >= STEADY_RUNG else means[-1]
         if mean > float(gammaincinv(rungs, 0.995)) / rungs:
             time, sure = max(time, mean), True
         if rungs >= STEADY_RUNG:
