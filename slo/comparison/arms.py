@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from slo.comparison.one_run import Within, design_effect
+from slo.comparison.one_run import Within
 from slo.comparison.quantity import Quantity
 from slo.distribution import quantile
 from slo.goodput import Goodput, goodput, throughput
@@ -21,6 +21,7 @@ from slo.indicator import Measured, catalogue, measure
 from slo.objective import Objective
 from slo.ratios import against
 from slo.records import FloatArray, Records
+from slo.statistics import share
 from slo.validity import Validity
 
 #: Quantiles of a profile: dense at both ends, the same for every run, so that profiles can be laid over each other.
@@ -104,6 +105,7 @@ def sample(
     comparison of one run with one run looks at them.
     """
     good = goodput(records, objectives)
+    along = share.course(records) if within else None
     readings: dict[str, Reading] = {}
     profiles: dict[str, tuple[float, ...]] = {}
     by_indicator: dict[str, list[Quantity]] = {}
@@ -119,7 +121,7 @@ def sample(
         measured = measure(catalogue()[name], records)
         ordered = np.sort(measured.values)
         for quantity in wanted:
-            readings[str(quantity)] = _statistic(quantity, measured, ordered, within)
+            readings[str(quantity)] = _statistic(quantity, measured, ordered, along)
         profiles[name] = _profile(ordered)
     invalid = validity is not None and validity.outcome == "INVALID"
     return RunSample(
@@ -136,7 +138,7 @@ def sample(
     )
 
 
-def _statistic(quantity: Quantity, measured: Measured, ordered: FloatArray, within: bool) -> Reading:
+def _statistic(quantity: Quantity, measured: Measured, ordered: FloatArray, along: share.Course | None) -> Reading:
     if len(ordered) == 0:
         return Reading(float("nan"), 0)
     if quantity.quantile is not None:
@@ -145,9 +147,10 @@ def _statistic(quantity: Quantity, measured: Measured, ordered: FloatArray, with
         picks = {"max": ordered[-1], "min": ordered[0], "mean": ordered.mean()}
         value = float(picks[quantity.statistic])
     spread = None
-    if within and quantity.quantile is not None:
+    if along is not None and quantity.quantile is not None:
         worse = measured.values > value if quantity.better == "lower" else measured.values < value
-        spread = Within(ordered, design_effect(worse))
+        laid = share.series(measured.values, measured.row, along)
+        spread = Within(ordered, laid.count(worse).design)
     return Reading(value, measured.n, measured.failed, spread)
 
 
@@ -157,9 +160,10 @@ def _share(quantity: Quantity, records: Records, good: Goodput, within: bool) ->
     bad, n = int(np.count_nonzero(fell)), len(row)
     if n == 0:
         return Reading(float("nan"), 0)
-    share = bad / n if quantity.better == "lower" else (n - bad) / n
-    spread = Within(np.empty(0), design_effect(fell), bad, n) if within else None
-    return Reading(share, n, good.n - ok, spread)
+    observed = bad / n if quantity.better == "lower" else (n - bad) / n
+    due = np.argsort(records["due_ns"][row], kind="stable")
+    spread = Within(np.empty(0), share.counted(fell[due]).design, bad, n) if within else None
+    return Reading(observed, n, good.n - ok, spread)
 
 
 def _rate(quantity: Quantity, records: Records, good: Goodput) -> Reading:

@@ -1,8 +1,7 @@
 """What one run on each side says of itself: between-run variance is unknown, so it holds for these two runs only.
 
 Requests of one run depend on each other: a queue that is long stays long for a while. So counts are divided by the base's
-design effect before they are tested. ``Within.design_effect`` is the one place where that number goes in, and
-``design_effect`` the one place where it is estimated. Percentiles are compared by the exact exceedance test and the interval
+design effect, the verdict's own (``slo.statistics.share``), before they are tested. Percentiles are compared by the exact exceedance test and the interval
 of all ratios that it does not reject, shares by the interval of their difference; there is no second method beside either.
 
 It says nothing of other runs, and nothing here judges.
@@ -20,11 +19,8 @@ import numpy as np
 from slo.comparison.quantity import Quantity
 from slo.comparison.ranks import fisher
 from slo.comparison.scale import back, worse
-from slo.records import BoolArray, FloatArray
+from slo.records import FloatArray
 from slo.statistics.confidence import clopper_pearson
-
-#: Fewer blocks estimate no variance worth the name; more make blocks shorter than a busy period.
-_BLOCKS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +35,6 @@ class Within:
     design_effect: float
     bad: int = 0
     of: int = 0
-
-
-def design_effect(beyond: BoolArray) -> float:
-    """How many values, in the order in which they were due, weigh as much as one independent value; at least 1.
-
-    The variance of the counts in equal blocks over the binomial one. 1 when there are too few values to tell.
-    """
-    n = len(beyond)
-    if n < 4 * _BLOCKS:
-        return 1.0
-    share = float(np.count_nonzero(beyond)) / n
-    if share in (0.0, 1.0):
-        return 1.0
-    size = n // _BLOCKS
-    counts = beyond[: size * _BLOCKS].reshape(_BLOCKS, size).sum(axis=1)
-    return max(1.0, float(counts.var(ddof=1)) / (size * share * (1 - share)))
 
 
 @dataclass(frozen=True, slots=True)

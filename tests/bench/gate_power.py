@@ -17,9 +17,9 @@ from scipy.special import ndtr, ndtri
 
 from slo.comparison.arms import Arm, Reading, RunSample, Within
 from slo.comparison.compare import compare
-from slo.comparison.one_run import design_effect
 from slo.comparison.quantity import STREAMED, parse_all
 from slo.records import FloatArray
+from slo.statistics import share
 
 _QUANTITIES = parse_all(STREAMED)
 _REQUESTS = 20_000
@@ -138,7 +138,10 @@ def alone(spread: float, correlation: float, reps: int, seed: int) -> float:
             normal = lfilter([(1 - correlation**2) ** 0.5], [1, -correlation], noise)
             values = -np.log(ndtr(-normal)) * np.exp(rng.normal(0, spread))
             ordered = np.sort(values)
-            reading = Reading(float(ordered[9899]), 10_000, 0, Within(ordered, design_effect(values > ordered[9899])))
+            laid = share.series(values, np.arange(10_000), share.Course(np.arange(10_000), 10_000, 0.0))
+            reading = Reading(
+                float(ordered[9899]), 10_000, 0, Within(ordered, laid.count(values > ordered[9899]).design)
+            )
             arms.append(Arm(name, (RunSample(name, {"p99(ttft)": reading}),)))
         cried += compare(arms[0], arms[1:], quantity, single_run=True).outcome == "REGRESSION"
     return cried / reps

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from slo.comparison.one_run import OneRun, Within, design_effect, of_percentiles, of_shares
+from slo.comparison.one_run import OneRun, Within, of_percentiles, of_shares
 from slo.comparison.quantity import parse
+from slo.statistics import share
 
 ALPHA = Fraction(1, 40)
 P90 = parse("p90(ttft)")
@@ -28,13 +29,19 @@ def shares(bad: int, of: int, more_bad: int, more_of: int, effect: float = 1.0) 
     return of_shares(ERRORS, Within(nothing, effect, bad, of), Within(nothing, 1.0, more_bad, more_of), ALPHA)
 
 
+def design(values: np.ndarray, level: float) -> float:
+    n = len(values)
+    laid = share.series(values, np.arange(n), share.Course(np.arange(n), n, 0.0))
+    return laid.count(values > np.quantile(values, level)).design
+
+
 def test_independent_requests_weigh_one_each_and_correlated_ones_less() -> None:
     rng = np.random.default_rng(4)
-    assert design_effect(rng.random(30_000) > 0.99) < 2
+    assert design(rng.random(30_000), 0.99) < 2
     noise = rng.standard_normal(30_000)
     queue = lfilter([np.sqrt(1 - 0.95**2)], [1, -0.95], noise)
-    assert design_effect(queue > np.quantile(queue, 0.9)) > 5
-    assert design_effect(np.zeros(1000, bool)) == design_effect(np.array([True, False])) == 1.0
+    assert design(queue, 0.9) > 5
+    assert design(np.arange(2.0), 0.5) == 1.0
 
 
 def test_the_interval_holds_every_ratio_that_the_test_does_not_reject_and_no_other() -> None:
