@@ -60,7 +60,7 @@ Binomial(n, p), the l-th smallest value is a lower bound for the largest l with 
 the u-th smallest is an upper bound for the smallest u with P[N >= u] <= 5 %. Each bound alone is 95 %
 sure. Shares (`ratio`) use the exact interval of Clopper and Pearson, which is the same arithmetic. That holds
 for independent requests. Under load bad ones come together, so a second test over blocks of the run has to
-agree, and bounds are never narrower than either ([statistics](statistics.md#dependent-requests)).
+agree, and bounds are never narrower than either ([statistics](statistics.md#how-long-the-system-remembers)).
 
 | outcome | when |
 |---|---|
