@@ -24,10 +24,10 @@ import numpy as np
 from harness import capability, limits, rundir, yardstick
 from harness.capability import HONEST_NS, Host, Probe, Spread, Table
 from harness.client import MAX_OUTSTANDING, Target
-from harness.clock import LoopClock
 from harness.coordinator import Coordinator, Job
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
+from harness.timer import lateness
 from harness.yardstick import Standard, percentile
 from scenarios.durations import parse_duration
 from scenarios.spec import parse
@@ -113,7 +113,7 @@ class Session:
                 f"this machine is busy (load average {busy:.1f}, {host.cores} cores): its figures will be too low"
             )
         where = "on another core" if self._apart else "on the only core, which makes every figure lower"
-        timer = await timer_lateness()
+        timer = _spread(await lateness(_TIMER_N))
         async with AsyncExitStack() as stack:
             fast = await self._standard(stack, "1ms", yardstick.available())
             slow = await self._standard(stack, "50ms", fast.kind)
@@ -260,7 +260,7 @@ def _enough_to_see(load: Load) -> int:
 
 def judge(load: Load, records: Records, facts: GeneratorFacts, errors: yardstick.Errors | None) -> Probe:
     """What one probe shows: figures, and whether the load was kept."""
-    seen = assess(records, facts)
+    seen = assess(records, facts, strict=True)
     judged = verdict.judge(records, (), seen)
     rows = records.select(records.in_measure & records.ok)
     span_s = max(1e-9, (int(rows["done_ns"].max(initial=1)) - int(rows["due_ns"].min(initial=0))) / 1e9)
@@ -328,25 +328,3 @@ def _line(load: Load, probe: Probe) -> str:
     if load.what == "closed loop":
         kept = f"{probe.cpu:.0%} of a core"
     return f"{load.what}, {probe.asked:,.0f} {unit}: {probe.requests_per_s:,.0f} requests/s{events}, {kept}"
-
-
-async def timer_lateness() -> Spread:
-    """How late a bare deadline is met by this process's loop, with nothing else to do."""
-    clock = LoopClock(asyncio.get_running_loop())
-    late: list[int] = []
-    over = asyncio.Event()
-    due_ns = clock.now_ns() + HONEST_NS
-
-    def fire() -> None:
-        nonlocal due_ns
-        late.append(clock.now_ns() - due_ns)
-        due_ns = clock.now_ns() + HONEST_NS
-        if len(late) == _TIMER_N:
-            over.set()
-        else:
-            clock.wake_at(due_ns, fire)
-
-    clock.wake_at(due_ns, fire)
-    await over.wait()
-    clock.close()
-    return _spread(np.sort(np.array(late, dtype=np.int64)))

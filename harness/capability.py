@@ -241,13 +241,25 @@ def _load(path: Path) -> list[Table]:
         raise ValueError(str(error)) from None
 
 
-def beyond(table: Table, demand: Demand) -> list[str]:
-    """What this demand asks that the calibration did not find honest: number, limit, and what to do."""
-    asked = (
+def workers_for(table: Table, demand: Demand) -> int:
+    """As many workers as the demand takes by this calibration, leaving a core to the others; 1 where it can't be told."""
+    asked = [(wanted, limit) for wanted, limit, _, _ in _asked(table, demand) if wanted is not None and limit]
+    needed = max((math.ceil(wanted / limit) for wanted, limit in asked), default=1)
+    return max(1, min(needed, table.host.cores - 1))
+
+
+def _asked(table: Table, demand: Demand) -> tuple[tuple[float | None, float | None, list[Probe], str], ...]:
+    """(what is wanted, what one worker keeps, the probes behind that, its unit)."""
+    return (
         (demand.rate_per_s, table.requests_per_s, table.open_loop, "requests/s"),
         (demand.streams, table.concurrency, table.streams, "streams at once"),
         (demand.token_events_per_s, table.token_events_per_s, table.tokens, "token events/s"),
     )
+
+
+def beyond(table: Table, demand: Demand) -> list[str]:
+    """What this demand asks that the calibration did not find honest: number, limit, and what to do."""
+    asked = _asked(table, demand)
     unkept = [unit for wanted, limit, _, unit in asked if wanted is not None and limit is None]
     found = [
         _beyond(table, demand.workers, wanted, limit, unit, table.server_limited(probes))

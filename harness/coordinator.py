@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harness import bundled as bundled_server
-from harness import limits
+from harness import limits, timer
 from harness import manifest as manifest_file
 from harness.client import Target
 from harness.crew import Crew
@@ -162,6 +162,7 @@ class Coordinator:
         workforce = self._workforce
         shards = await workforce.gather(plan, scenario.workers, self._notice)
         await self._look_around(target)
+        target, tuning = await timer.tuned(target, plan, shards) if not workforce.facts() else (target, {})
         run_id = secrets.token_hex(5)
         folder = job.directory.segments
         share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)
@@ -189,7 +190,7 @@ class Coordinator:
             fingerprint=plan.fingerprint(),
             workers=shards,
         )
-        manifest |= {**job.foreseen, **workforce.facts(), "source_samples": n_samples}
+        manifest |= {**job.foreseen, **tuning, **workforce.facts(), "source_samples": n_samples}
         if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
             manifest["normaliser"] = stated_normaliser(target.options)
         if scenario.mode == "accuracy":

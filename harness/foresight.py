@@ -30,14 +30,15 @@ CLEARLY = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """Warnings for before the start, and what the manifest keeps."""
+    """Warnings for before the start, what the manifest keeps, and how many workers to take where the user did not say (None: as it is)."""
 
     warnings: tuple[str, ...]
     manifest: Mapping[str, Any]
+    workers: int | None = None
 
 
 def foresee(job: Job, host: limits.HostLimits | None = None) -> Foreseen:
-    """Compare the plan with this host's limits and with its calibration.
+    """Compare the plan with this host's limits and with its calibration, which also says how many workers an unsaid number is.
 
     Raises HarnessFault (exit 2) for what can't work.
     """
@@ -45,13 +46,16 @@ def foresee(job: Job, host: limits.HostLimits | None = None) -> Foreseen:
     if not protocols()[target.protocol].needs_url:
         return Foreseen((), {})
     plan = scenario.build(1)  # when, not what: the payloads may be long to read
-    workers = split_workers(plan, scenario.workers)
-    errors, warnings = limits.foresee(needed(plan, target, workers), host or limits.read())
-    if errors:
-        raise HarnessFault([f"{scenario.name}: {text}" for text in errors])
     found = capability.find(
         capability.this_host(capability.engine_of(target)), datetime.now(UTC), capability.table_path()
     )
+    chosen = None
+    if found.table is not None and "workers" not in scenario.model_fields_set:
+        chosen = capability.workers_for(found.table, demand(scenario, plan, 1))
+    workers = split_workers(plan, chosen or scenario.workers)
+    errors, warnings = limits.foresee(needed(plan, target, workers), host or limits.read())
+    if errors:
+        raise HarnessFault([f"{scenario.name}: {text}" for text in errors])
     over: list[str] = []
     table: dict[str, Any] | None = None
     if found.table is not None:
@@ -59,7 +63,7 @@ def foresee(job: Job, host: limits.HostLimits | None = None) -> Foreseen:
         table = found.table.model_dump(mode="json")
     warnings += over
     calibration = {"table": table, "note": found.note, "beyond": over}
-    return Foreseen(tuple(warnings), {"foreseen": warnings, "calibration": calibration})
+    return Foreseen(tuple(warnings), {"foreseen": warnings, "calibration": calibration}, chosen)
 
 
 def needed(plan: Plan, target: Target, workers: int) -> limits.Connections:

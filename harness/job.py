@@ -101,11 +101,15 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[s
     return tuple(targets), errors
 
 
-def one_on_stdout(format_texts: Sequence[str], as_json: bool) -> list[str]:
+def one_on_stdout(format_texts: Sequence[str], as_json: bool, quiet: bool = False) -> list[str]:
     """What is wrong with where the results go: standard output holds one document that a program reads."""
     there = [text for text in format_texts if text.partition("=")[2] in _ON_STDOUT]
-    if len(there) + as_json > 1:
-        what = [*(["--json"] if as_json else []), *(f"--format {text}" for text in there)]
+    if len(there) + as_json + quiet > 1:
+        what = [
+            *(["--json"] if as_json else []),
+            *(["--quiet"] if quiet else []),
+            *(f"--format {text}" for text in there),
+        ]
         return [f"{' and '.join(what)}: all go to standard output. Give all but one a file"]
     return []
 

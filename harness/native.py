@@ -357,14 +357,15 @@ class NativeRun:
         }
 
 
-def spin_of(plan: Plan) -> int:
+def spin_of(plan: Plan, most_ns: int = SPIN_NS, workers: int = 1) -> int:
     """How long before a due time to stay awake: enough to hide a timer's wake-up, for at most a quarter of a core.
 
+    ``most_ns`` if it costs no more than that: each of ``workers`` has so many of the plan's queries (of a shard: 1).
     It takes the median lag from about 30 us to none, and keeps requests that are due together from leaving together: a
     wake-up 30 us late sends whatever became due meanwhile at once.
     """
     span = int(np.ptp(plan.due_ns)) if plan.open_loop and plan.n_queries > 1 else 0
-    return min(SPIN_NS, int(SPIN_SHARE * span / plan.n_queries)) if span else 0
+    return min(most_ns, int(SPIN_SHARE * workers * span / plan.n_queries)) if span else 0
 
 
 def header_list(head: bytes) -> list[tuple[bytes, bytes]]:

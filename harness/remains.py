@@ -1,11 +1,17 @@
-"""What an earlier attempt left where a run is to be made: a whole run is taken as it is, anything less is put aside, not thrown away."""
+"""What an attempt left where a run is to be made: a whole run is taken as it is, anything less is put aside, not thrown away.
+
+Also where a whole run goes that the machine spoiled, when it is made again in the same folder: ``attempts/1``, ``attempts/2`` ...
+"""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from harness.rundir import Sealed, open_sealed
+from harness.rundir import RunDirectory, Sealed, open_sealed
+
+#: The folder of earlier attempts, in the run directory of the last one.
+ATTEMPTS = "attempts"
 
 
 def made_before(out: Path, run: str) -> Sealed | None:
@@ -31,3 +37,33 @@ def put_aside(out: Path, run: str) -> None:
     aside.mkdir(exist_ok=True)
     number = sum(1 for _ in aside.glob(f"{folder.name}.*")) + 1
     shutil.move(folder, aside / f"{folder.name}.{number}")
+
+
+def keep_attempt(directory: RunDirectory, number: int) -> RunDirectory:
+    """Move what an attempt left into the folder of attempts, and make room for the next. Returns its new place; raises OSError."""
+    kept = directory.file(ATTEMPTS) / str(number)
+    kept.mkdir(parents=True)
+    for entry in _own(directory):
+        entry.rename(kept / entry.name)
+    directory.segments.mkdir()
+    return RunDirectory(kept)
+
+
+def last_is_back(directory: RunDirectory, number: int) -> None:
+    """Attempt ``number`` was the last that came to anything: it stands where a run's files are, and what a later one left lies beside."""
+    if directory.segments.is_dir() and not any(directory.segments.iterdir()):
+        directory.segments.rmdir()
+    if _own(directory):
+        keep_attempt(directory, number + 1)
+        directory.segments.rmdir()
+    kept = directory.file(ATTEMPTS) / str(number)
+    for entry in list(kept.iterdir()):
+        entry.rename(directory.path / entry.name)
+    kept.rmdir()
+    if not any(kept.parent.iterdir()):
+        kept.parent.rmdir()
+
+
+def _own(directory: RunDirectory) -> list[Path]:
+    """Everything in a run directory but its earlier attempts."""
+    return [entry for entry in directory.path.iterdir() if entry.name != ATTEMPTS]

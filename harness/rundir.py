@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import yaml
@@ -103,14 +104,7 @@ def seal(
     facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
     records = rec.concat([measured, missing]) if len(missing) else measured
     records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
-    n_queries = len(np.unique(records["query_id"][records["phase"] == 0]))
-    facts = replace(
-        facts,
-        planned=facts.planned or int((records["phase"] == 0).sum()),
-        planned_queries=facts.planned_queries or n_queries,
-        elapsed_ns=_elapsed_ns(records, n_queries),
-        disk_faults=(*facts.disk_faults, *unreadable),
-    )
+    facts = _counted(replace(facts, disk_faults=(*facts.disk_faults, *unreadable)), records, plan)
     if chosen is not None:
         records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
@@ -129,6 +123,18 @@ def seal(
         if log.is_file() and not log.stat().st_size:
             log.unlink()
     return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
+
+
+def _counted(facts: GeneratorFacts, records: Records, plan: Plan) -> GeneratorFacts:
+    """What only the whole run can count."""
+    n_queries = len(np.unique(records["query_id"][records["phase"] == 0]))
+    return replace(
+        facts,
+        planned=facts.planned or int((records["phase"] == 0).sum()),
+        planned_queries=facts.planned_queries or n_queries,
+        elapsed_ns=_elapsed_ns(records, n_queries),
+        plan_samples=plan.n_samples if plan.open_loop else 0,
+    )
 
 
 def _lost_in_closed_loop(plan: Plan, members: Sequence[Member], measured: Records) -> list[str]:
@@ -232,8 +238,20 @@ def open_sealed(path: Path) -> Sealed:
         if not isinstance(scenario, dict) or not isinstance(manifest, dict):
             raise ValueError("scenario.yaml or manifest.json holds no mapping")
         records = tables.load(path)
-        facts = GeneratorFacts.from_json(generator["facts"])
+        facts = _with_plan(GeneratorFacts.from_json(generator["facts"]), directory)
         records = with_deadline(records, facts.frame_deadline_ns)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, BadZipFile, yaml.YAMLError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
     return Sealed(directory, manifest, scenario, records, facts)
+
+
+def _with_plan(facts: GeneratorFacts, directory: RunDirectory) -> GeneratorFacts:
+    """The facts with the samples that an open loop's plan holds, counted where the plan itself is: whoever takes rows away and
+    counts down ``planned`` is found by it.
+    """
+    if not facts.open_loop:
+        return facts
+    with ZipFile(directory.file("plan.npz")) as arrays, arrays.open("sample_ix.npy") as column:
+        np.lib.format.read_magic(column)
+        shape, _, _ = np.lib.format.read_array_header_1_0(column)  # the length alone: a plan may be large
+    return replace(facts, plan_samples=int(shape[0]))

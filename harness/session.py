@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,35 +14,105 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.accuracy import scores_of
+from harness.attempts import as_noted, spoiled
 from harness.coordinator import Coordinator, Outcome
+from harness.dashboard.series import Series
+from harness.errors import HarnessFault
 from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.foresight import Foreseen, foresee
 from harness.job import STDOUT, FormatTarget, Prepared
 from harness.progress import LiveDisplay, Progress
 from harness.promises import FILE as PROMISES
 from harness.promises import Promises, keep
+from harness.remains import keep_attempt, last_is_back
 from harness.rundir import RunDirectory, Sealed
 from harness.watcher import Watcher
 from harness.workforce import Workforce
 from reports import report as reporting
 from reports.format import formats
 from reports.report import Report
+from reports.summary import verdict_line
 
 
 def run_job(
-    prepared: Prepared, *, as_json: bool, watchers: Sequence[Watcher] = (), workforce: Workforce | None = None
+    prepared: Prepared,
+    *,
+    as_json: bool,
+    watchers: Sequence[Watcher] = (),
+    workforce: Workforce | None = None,
+    live: Series | None = None,
 ) -> int:
     """Run, judge, publish. Returns the exit code.
 
     Raises HarnessFault for what went wrong before the first query.
     """
-    outcome = carry_out(prepared, watchers=watchers, workforce=workforce)
-    result = judge(outcome.sealed, prepared.promises)
-    written = publish(result, outcome.sealed.directory, prepared.outputs, as_json=as_json)
+    outcome, result = carry_through(prepared, watchers=watchers, workforce=workforce, live=live)
+    if outcome.interrupted:
+        result = _exiting(result, ExitCode.INTERRUPTED)
+    code = result.exit_code or ExitCode.USAGE  # a pass of which a file is missing
+    written = publish(result, outcome.sealed.directory, prepared.outputs, as_json=as_json, unwritten=code)
     if as_json or not written:
         _notice(Console(stderr=True), f"run directory: {outcome.sealed.directory.path}")
-    code = ExitCode.INTERRUPTED if outcome.interrupted else OF_OUTCOME[result.verdict.outcome]
-    return int(code) if written or code else int(ExitCode.USAGE)
+    return int(code if not written else result.exit_code or 0)
+
+
+def carry_through(
+    prepared: Prepared,
+    label: str = "",
+    watchers: Sequence[Watcher] = (),
+    workforce: Workforce | None = None,
+    live: Series | None = None,
+) -> tuple[Outcome, Report]:
+    """Carry out and judge, and again while the machine spoils it and the scenario's ``retries`` allow it: the last attempt.
+
+    Earlier ones lie in its folder ``attempts``, complete. ``live``: the page beside each of them. Raises HarnessFault as
+    ``carry_out`` does; the last attempt that came to anything is then where a run is.
+    """
+    directory, retries = prepared.job.directory, prepared.job.scenario.retries
+    page = live or Series(None)
+    if retries and workforce is not None:
+        _tidy(directory)
+        raise HarnessFault(
+            f"--retries {retries}: agents gather for one run. Leave it (or the scenario's retries) out, or --locust-master"
+        )
+    earlier: list[Report] = []
+    while True:
+        again = f"attempt {len(earlier) + 1} of {1 + retries}: " if earlier else ""
+        noted = {"attempts": as_noted(earlier)} if earlier else {}
+        attempt = replace(prepared, job=replace(prepared.job, foreseen={**prepared.job.foreseen, **noted}))
+        try:
+            outcome = carry_out(attempt, f"{label}{again}", (*watchers, *page.begin(attempt)), workforce)
+        except BaseException:
+            if earlier:
+                last_is_back(directory, len(earlier))
+                write_report(earlier[-1], directory)
+            raise
+        result = judge(outcome.sealed, prepared.promises)
+        moved = outcome.sealed.directory != directory  # its disk is full: there is no room for another attempt
+        if len(earlier) == retries or outcome.interrupted or moved or not spoiled(result):
+            return outcome, result
+        if not _set_apart(result, directory, len(earlier) + 1, retries):
+            return outcome, result
+        page.end()
+        earlier.append(result)
+
+
+def _set_apart(result: Report, directory: RunDirectory, number: int, retries: int) -> bool:
+    """Keep a spoiled attempt as a whole run directory, and say so. False where its disk has no room for another one."""
+    which, why = f"attempt {number} of {1 + retries}", next(iter(result.verdict.reasons), "no reason given")
+    try:
+        kept = keep_attempt(directory, number)
+    except OSError as error:
+        _notice(
+            Console(stderr=True), f"warning: {which} is not repeated: {directory.path} has no room ({error.strerror})"
+        )
+        return False
+    write_report(result.model_copy(update={"run": result.run.model_copy(update={"directory": str(kept.path)})}), kept)
+    said = (
+        f"{which}: INVALID by the generator alone ({why}); it is kept in {kept.path}. Sending the same schedule again"
+    )
+    _notice(Console(stderr=True), said)
+    return True
 
 
 def carry_out(
@@ -63,7 +133,13 @@ def carry_out(
         foreseen = foresee(prepared.job) if workforce is None else Foreseen((), {})
         for text in foreseen.warnings:
             notice(f"warning: {text}")
-        job = replace(prepared.job, foreseen=foreseen.manifest)
+        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **foreseen.manifest})
+        if foreseen.workers not in (None, scenario.workers):
+            notice(
+                f"{foreseen.workers} workers, because the calibration of this machine asks for them (--workers says otherwise)"
+            )
+            chosen = {"workers": foreseen.workers}
+            job = replace(job, scenario=scenario.model_copy(update=chosen), public={**job.public, **chosen})
         outcome = asyncio.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
         _tidy(prepared.job.directory)
@@ -95,7 +171,7 @@ def _notice(console: Console, text: str) -> None:
 def judge(sealed: Sealed, promises: Promises) -> Report:
     """The report of a sealed run against these promises."""
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
-    return reporting.build(
+    report = reporting.build(
         manifest,
         sealed.scenario,
         sealed.records,
@@ -107,6 +183,11 @@ def judge(sealed: Sealed, promises: Promises) -> Report:
         notes=_notes(sealed, promises),
         accuracy=scores_of(sealed.directory),
     )
+    return _exiting(report, OF_OUTCOME[report.verdict.outcome])
+
+
+def _exiting(report: Report, code: int) -> Report:
+    return report.model_copy(update={"exit_code": int(code)})
 
 
 def _notes(sealed: Sealed, promises: Promises) -> tuple[str, ...]:
@@ -121,16 +202,25 @@ def _notes(sealed: Sealed, promises: Promises) -> tuple[str, ...]:
     )
 
 
-def publish(result: Report, directory: RunDirectory | None, outputs: Sequence[FormatTarget], *, as_json: bool) -> bool:
-    """Write report.json and report.html into the directory, every asked-for format, and the result to stdout.
+def publish(
+    result: Report,
+    directory: RunDirectory | None,
+    outputs: Sequence[FormatTarget],
+    *,
+    as_json: bool,
+    quiet: bool = False,
+    unwritten: int = ExitCode.USAGE,
+) -> bool:
+    """Write report.json and report.html into the directory, every asked-for format, and the result (``quiet``: one line) to stdout.
 
-    False if a file could not be written; a warning names it.
+    False if a file could not be written; a warning names it, and ``unwritten`` is then the exit code that is printed.
     """
     wanted = [(output.path, output.format) for output in outputs]
     whole = [_write(path, form.render(result)) for path, form in wanted]
     if directory is not None:
         whole.append(write_report(result, directory))
-    _say(result, directory if all(whole) else None, as_json)
+    files = _files(directory if all(whole) else None)
+    _say(partial(_drawn, result if all(whole) else _exiting(result, unwritten), files, as_json, quiet))
     return all(whole)
 
 
@@ -141,30 +231,32 @@ def write_report(result: Report, directory: RunDirectory) -> bool:
     return all(written)
 
 
-def _say(result: Report, directory: RunDirectory | None, as_json: bool) -> None:
+def _say(drawn: Callable[[], str]) -> None:
     if sys.stdout is None:  # started with it closed
         return
     try:
-        _print(result, directory, as_json)
+        sys.stdout.write(drawn())
+        sys.stdout.flush()
     except OSError as error:  # its reader has had enough, or its disk is full: the verdict's exit code stands
         if not isinstance(error, BrokenPipeError):
             print(f"warning: the result could not be printed ({error.strerror})", file=sys.stderr)
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the interpreter's last flush
 
 
-def _print(result: Report, directory: RunDirectory | None, as_json: bool) -> None:
+def _drawn(result: Report, files: Mapping[str, str], as_json: bool, quiet: bool) -> str:
+    """What goes to stdout."""
     if as_json:
-        sys.stdout.write(formats()["json"].render(result).decode())
-    else:
-        from reports.formats.text import render_terminal
+        return formats()["json"].render(result).decode()
+    if quiet:
+        return f"{verdict_line(result)}\n"
+    from reports.formats.text import render_terminal
 
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=100)  # a log or a pipe has no width of its own
-        with console.capture() as printed:  # rich ends the process itself, with 1, when a pipe is closed
-            console.print(render_terminal(result, _files(directory), console.width))
-        sys.stdout.write(printed.get())
-    sys.stdout.flush()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=100)  # a log or a pipe has no width of its own
+    with console.capture() as printed:  # rich ends the process itself, with 1, when a pipe is closed
+        console.print(render_terminal(result, files, console.width))
+    return printed.get()
 
 
 def _files(directory: RunDirectory | None) -> dict[str, str]:

@@ -95,8 +95,8 @@ class BudgetPart(BaseModel, frozen=True, extra="forbid"):
     bad: float = Field(description="bad entries; not whole where an entry can be bad in part")
     span_ns: int = Field(description="the run: from t0 to the last due or done")
     covered_ns: int = Field(description="from t0 to the last entry: how long windows could look back")
-    confidence: float = Field(description="of the intervals, two-sided")
-    interval_method: Literal["Clopper-Pearson", "Chernoff-Hoeffding", "none"]
+    confidence: float = Field(description="of each bound of the intervals alone, one-sided")
+    interval_method: Literal["Clopper-Pearson", "Chernoff-Hoeffding", "as the verdict", "none"]
     sli: float | None = Field(default=None, description="the good share in the run")
     sli_interval: tuple[Number, Number] = (None, None)
     burn: float | None = None
@@ -132,7 +132,7 @@ def budgets(
     """The budget of every ledger that was drawn from ``records``, in order.
 
     ``span_ns``: the length of the run, where it is not simply from t0 to the last due or done. ``policy_name`` names the
-    alerts of ledgers that bring none. ``confidence`` is of the intervals, two-sided.
+    alerts of ledgers that bring none. ``confidence`` is of each bound alone.
     """
     span = run_span_ns(records) if span_ns is None else span_ns
     return [_budget(ledger, span, policy_name, confidence) for ledger in ledgers]

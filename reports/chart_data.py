@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from reports.parts import MAX_CURVE_POINTS, Curve, Distribution, Number
+from reports.chart_parts import Curve, Distribution
+from reports.parts import MAX_CURVE_POINTS, Number
 from slo.distribution import exact, quantile
 from slo.records import FloatArray, IntArray
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from reports.chart_data import band
-from reports.parts import Heatmap, Timeline
+from reports.chart_parts import Heatmap, Timeline
 from slo.records import FloatArray, IntArray
 
 #: Cells: at most so many columns of time and rows of values.

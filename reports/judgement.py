@@ -1,15 +1,17 @@
 """What ``slo`` decided, as parts of the report. Translates; decides nothing itself.
 
 In an INVALID run every objective is written as INVALID, so that no script finds a PASS in a run that proves
-nothing.
+nothing; but where only the generator's lateness decides an objective, the others are as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
+from reports.bracket import Bracket
 from reports.chart_data import number
 from reports.parts import (
     MAX_ERRORS,
@@ -35,6 +37,7 @@ from slo import verdict as slo_verdict
 from slo.arrivals import Arrivals as SloArrivals
 from slo.goodput import Goodput
 from slo.records import Phase, Records, Status, TokensFrom
+from slo.sentence import sentence
 from slo.steady import T_LIMIT
 
 _TEXT = 300
@@ -61,7 +64,10 @@ def validity_part(
         achieved_per_s=seen.achieved_per_s,
         lag_ns=_lag(seen.lag_ns),
         stamp=seen.stamp,
-        checks=[Check(name=c.name, ok=c.ok, detail="" if c.ok else c.detail, seen=_seen(c, seen)) for c in seen.checks],
+        checks=[
+            Check(name=c.name, ok=c.ok, detail="" if c.ok else c.detail, seen=_seen(c, seen), cause=c.cause)
+            for c in seen.checks
+        ],
         generator_lag_ns=_lag(seen.generator_lag_ns),
         kernel_share=seen.kernel_share,
         merged_chunks=MergedChunks(
@@ -109,7 +115,10 @@ def verdict_part(judged: slo_verdict.Verdict, good: Goodput) -> Verdict:
     return Verdict(
         outcome=judged.outcome,
         reasons=list(judged.reasons),
-        objectives=[_objective(one, judged.outcome == "INVALID") for one in judged.objectives],
+        decides="" if judged.decides is None else judged.decides.text,
+        objectives=[
+            _objective(one, judged.outcome == "INVALID" and not judged.by_lateness) for one in judged.objectives
+        ],
         request_objectives=[
             Attainment(
                 objective=str(part.objective),
@@ -127,10 +136,12 @@ def verdict_part(judged: slo_verdict.Verdict, good: Goodput) -> Verdict:
 
 
 def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveResult:
+    if invalid:
+        one = replace(one, outcome="INVALID")
     low, high = one.interval
     return ObjectiveResult(
         objective=one.text,
-        outcome="INVALID" if invalid else one.outcome,
+        outcome=one.outcome,
         observed=number(one.observed, one.unit),
         threshold=number(one.threshold, one.unit),
         unit=one.unit,
@@ -147,6 +158,25 @@ def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveRes
         p_pass=one.p_pass,
         p_fail=one.p_fail,
         design_effect=float(f"{one.design_effect:.4g}"),
+        by=one.by,
+        needed_ns=one.needed_ns,
+        sentence=sentence(one),
+        failed=one.failed,
+        observed_ok=None if one.observed_ok is None else number(one.observed_ok, one.unit),
+        bracket=_bracket(one),
+    )
+
+
+def _bracket(one: slo_verdict.ObjectiveVerdict) -> Bracket | None:
+    ends = one.bracket
+    if ends is None:
+        return None
+    return Bracket(
+        lower=number(ends.lower, one.unit),
+        upper=number(ends.upper, one.unit),
+        outcome_lower=ends.outcome_lower,
+        outcome_upper=ends.outcome_upper,
+        lateness_ns=ends.lateness_ns,
     )
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from reports.chart_data import curve, distribution, number
-from reports.parts import Curve, Distribution, Metric, Number, Statistics
+from reports.chart_parts import Curve, Distribution
+from reports.parts import LowEnd, Metric, Number, Statistics
 from slo.distribution import DEFAULT_HDR, encode, hdr_counts, merge, quantile
-from slo.indicator import Indicator, catalogue, measure
+from slo.indicator import Indicator, catalogue, measure, of_successes
 from slo.records import FloatArray, IntArray, Records
 
 #: Order in every report; others follow by name.
@@ -87,6 +88,7 @@ _TITLES = MappingProxyType(
         "audio_frame_lag": "Lag of audio frames",
     }
 )
+_LOW = MappingProxyType({"p10": "0.1", "p5": "0.05", "p1": "0.01", "p0_1": "0.001"})
 _SLAB = 4_000_000
 
 
@@ -120,8 +122,8 @@ def measures(records: Records, wanted: frozenset[str] = frozenset()) -> Measures
             continue
         values, row = found.values, found.row
         missing, failed = found.missing, found.failed
+        of_ok = _statistics(np.sort(values[of_successes(indicator, records, found)]), indicator) if failed else None
         del found
-        of_ok = _statistics(np.sort(values[records.ok[row]]), indicator.unit) if failed else None
         if name in _DRAWN:
             banded[name] = (values, row, indicator.unit)
         del row
@@ -159,23 +161,27 @@ def _metric(indicator: Indicator, ordered: FloatArray, missing: int, failed: int
         title=title(indicator.name),
         better=indicator.better,
         of_ok=of_ok,
-        **_summary(ordered, indicator.unit),
+        **_summary(ordered, indicator),
     )
 
 
-def _statistics(ordered: FloatArray, unit: str) -> Statistics | None:
-    return Statistics(**_summary(ordered, unit)) if len(ordered) else None
+def _statistics(ordered: FloatArray, indicator: Indicator) -> Statistics | None:
+    return Statistics(**_summary(ordered, indicator)) if len(ordered) else None
 
 
-def _summary(ordered: FloatArray, unit: str) -> dict[str, Any]:
+def _summary(ordered: FloatArray, indicator: Indicator) -> dict[str, Any]:
     """Mean, extremes and nearest-rank percentiles of ascending values, as ``report.json`` writes them."""
     if len(ordered) == 0:
         return {"n": 0}
+    unit = indicator.unit
     shares = {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99", "p99_9": "0.999"}
     result: dict[str, Number] = {name: number(quantile(ordered, share), unit) for name, share in shares.items()}
     result["mean"] = number(float(ordered.mean()), unit)
     result["min"], result["max"] = number(float(ordered[0]), unit), number(float(ordered[-1]), unit)
-    return {"n": len(ordered), **result}
+    low = None
+    if indicator.better == "higher":
+        low = LowEnd(**{name: number(quantile(ordered, share), unit) for name, share in _LOW.items()})
+    return {"n": len(ordered), "low": low, **result}
 
 
 def _histogram(ordered: FloatArray) -> str:

@@ -12,6 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from reports.bracket import Bracket
+from reports.timer import Timer
+
 #: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
 Number = int | float | None
 
@@ -67,6 +70,7 @@ class Run(BaseModel, frozen=True, extra="forbid"):
     command: Text = Field(default="", description="the command line, secrets removed")
     directory: Text = ""
     open_loop: bool | None = None
+    timer: Timer | None = Field(default=None, description="null: it would have changed nothing, so nobody asked")
 
 
 class Lag(BaseModel, frozen=True, extra="forbid"):
@@ -78,12 +82,15 @@ class Lag(BaseModel, frozen=True, extra="forbid"):
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise of the generator; ``detail`` says what broke it, ``seen`` what was seen and what is allowed."""
+    """One promise of the generator; ``detail`` says what broke it, ``seen`` what was seen and what is allowed, ``cause`` whose
+    doing it is (where it is broken).
+    """
 
     name: str
     ok: bool
     detail: Text = ""
     seen: Text = ""
+    cause: Literal["generator", "endpoint", "user"] = "generator"
 
 
 class Arrivals(BaseModel, frozen=True, extra="forbid"):
@@ -183,7 +190,20 @@ class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):
         default=None, description="how often a share on the limit would look as bad, before Holm"
     )
     design_effect: float = Field(
-        default=1.0, description="how many values count as one, because bad ones come in clusters"
+        default=1.0, description="how many values count as one, because neighbours share their fate"
+    )
+    by: Text = Field(default="", description="what decided: number or distance; empty: nothing, or a fact")
+    needed_ns: int | None = Field(default=None, description="how long n_needed take at this run's rate")
+    sentence: Text = Field(default="", description="what decides it, in plain words: the counts and the size")
+    failed: int | None = Field(
+        default=None,
+        description="of the bad values (of a mean, an extreme, a rate: of all) those of requests that failed",
+    )
+    observed_ok: Number = Field(
+        default=None, description="observed over the successful ones alone; null: none failed, or none is left"
+    )
+    bracket: Bracket | None = Field(
+        default=None, description="both ends; null: the generator's lateness touches nothing"
     )
 
 
@@ -205,8 +225,20 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
 
     outcome: Outcome = "PASS"
     reasons: list[Text] = Field(default_factory=list)
+    decides: Text = Field(
+        default="", description="the objective that decides the outcome; empty: none does, as when the run is INVALID"
+    )
     objectives: list[ObjectiveResult] = Field(default_factory=list)
     request_objectives: list[Attainment] = Field(default_factory=list)
+
+
+class LowEnd(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
+    """The low percentiles of an indicator of which more is better: the slow end, as p90 and above are of a time."""
+
+    p10: Number = None
+    p5: Number = None
+    p1: Number = None
+    p0_1: Annotated[Number, Field(alias="p0.1")] = None
 
 
 class Statistics(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
@@ -221,6 +253,7 @@ class Statistics(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
     p99: Number = None
     p99_9: Annotated[Number, Field(alias="p99.9")] = None
     max: Number = None
+    low: LowEnd | None = Field(default=None, description="where more is better; null: less is")
 
 
 class Metric(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
@@ -241,7 +274,8 @@ class Metric(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
     max: Number = None
     failed: int = Field(default=0, description="values that are infinite because the request failed")
     title: str = ""
-    better: str = "lower"
+    better: str = Field(default="lower", description="higher: p99 and max are the best values, and low has the others")
+    low: LowEnd | None = Field(default=None, description="where more is better; null: less is")
     of_ok: Statistics | None = None
 
 
@@ -275,119 +309,3 @@ class Counts(BaseModel, frozen=True, extra="forbid"):
     errors: list[ErrorCount] = Field(default_factory=list)
     other_errors: int = Field(default=0, description="failures whose text is not among errors")
     warmup: int = 0
-
-
-class Curve(BaseModel, frozen=True, extra="forbid"):
-    """Exact quantiles of one indicator: ``value[i]`` is the nearest-rank quantile at ``q[i]``; null is
-    infinite.
-    """
-
-    unit: str = "ns"
-    n: int
-    failed: int = 0
-    q: list[float]
-    value: list[Number]
-
-
-class Distribution(BaseModel, frozen=True, extra="forbid"):
-    """A histogram: ``counts[i]`` values lie in [edges[i], edges[i+1]); ``infinite`` more have no finite
-    value.
-    """
-
-    unit: str = "ns"
-    n: int
-    edges: list[float]
-    counts: list[int]
-    infinite: int = 0
-
-
-class Band(BaseModel, frozen=True, extra="forbid"):
-    """Median and 99th percentile per bucket; null: no request, or the percentile is a failed one (see due)."""
-
-    p50: list[Number]
-    p99: list[Number]
-
-
-class LagBand(BaseModel, frozen=True, extra="forbid"):
-    """Schedule lag per bucket, in nanoseconds."""
-
-    p50: list[int | None]
-    p99: list[int | None]
-    max: list[int | None]
-
-
-class Timeline(BaseModel, frozen=True, extra="forbid"):
-    """The run in buckets of ``bucket_ns``; bucket i starts at ``start_ns + i * bucket_ns`` after t0.
-
-    Requests are put in the bucket they were due in, except ``completed_per_s`` and ``errors_per_s`` (the
-    bucket they ended in), ``sent_per_s`` (sent in) and tokens (arrived in). The last bucket may be partial;
-    its rates are over the part that lies inside the run.
-    """
-
-    bucket_ns: int
-    start_ns: int
-    end_ns: int
-    due: list[int]
-    planned_per_s: list[float]
-    sent_per_s: list[float]
-    completed_per_s: list[float]
-    errors_per_s: list[float]
-    in_flight_max: list[int]
-    in_flight_mean: list[float]
-    output_tokens_per_s: list[float] | None = None
-    bands: dict[str, Band] = Field(default_factory=dict)
-    lag: LagBand
-
-
-class Heatmap(BaseModel, frozen=True, extra="forbid"):
-    """``counts[row][column]`` requests had a value in [edges[row], edges[row + 1]) and were due in column ``column``,
-    which begins at ``start_ns + column * column_ns`` after t0; ``failed[column]`` more failed. A null percentile: the column
-    is empty, or a failure is that percentile.
-    """
-
-    metric: str
-    unit: str = "ns"
-    column_ns: int
-    start_ns: int
-    end_ns: int
-    n: int
-    edges: list[float]
-    counts: list[list[int]]
-    failed: list[int]
-    p50: list[Number]
-    p99: list[Number]
-
-
-class PromptBin(BaseModel, frozen=True, extra="forbid"):
-    """Requests whose prompt had ``low`` to ``high`` input tokens, both included; a null percentile is a failed one."""
-
-    low: int
-    high: int
-    n: int
-    failed: int = 0
-    p50: Number = None
-    p90: Number = None
-    p99: Number = None
-
-
-class ByPrompt(BaseModel, frozen=True, extra="forbid"):
-    """One metric by prompt length. ``points``: (input tokens, value) of some requests, evenly taken in order of due time,
-    and of the slowest of each bin.
-    """
-
-    metric: str
-    unit: str = "ns"
-    n: int
-    unknown: int = Field(default=0, description="measured requests whose prompt length nobody told")
-    bins: list[PromptBin]
-    points: list[tuple[int, Number]]
-
-
-class Charts(BaseModel, frozen=True, extra="forbid"):
-    """The data of every chart, of bounded size."""
-
-    curves: dict[str, Curve] = Field(default_factory=dict)
-    distributions: dict[str, Distribution] = Field(default_factory=dict)
-    timeline: Timeline | None = None
-    heatmap: Heatmap | None = None
-    by_prompt: ByPrompt | None = None

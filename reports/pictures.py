@@ -9,9 +9,10 @@ from dataclasses import replace
 from functools import partial
 
 from reports import units
+from reports.chart_parts import Band, Curve, Distribution, Timeline
 from reports.measures import HEARD, LIVE
 from reports.page.validity import cut_marks
-from reports.parts import MAX_BUCKETS, Band, Curve, Distribution, Timeline
+from reports.parts import MAX_BUCKETS
 from reports.report import Report
 from reports.svg.curves import Limit, percentiles, short
 from reports.svg.histogram import Mark, histogram

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from reports.chart_data import number
-from reports.parts import ByPrompt, PromptBin
+from reports.chart_parts import ByPrompt, PromptBin
 from slo.distribution import quantile
 from slo.records import FloatArray, IntArray, Records
 

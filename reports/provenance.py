@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from reports.parts import Run, Scenario, Target
+from reports.timer import timer_part
 
 _URL = re.compile(r"[a-z][a-z0-9+.\-]*://[^\s'\"<>]+", re.IGNORECASE)
 _SECRET = re.compile(r"key|token(?!s)|secret|password|passwd|credential|auth|cookie|header|bearer", re.IGNORECASE)
@@ -25,7 +26,7 @@ def run_part(manifest: Mapping[str, Any], scenario: Mapping[str, Any], open_loop
     """The ``run`` part.
 
     Of the manifest: run_id, started_at, t0_wall_ns, plimsoll, host, libraries, command, target.url, seed,
-    plan_fingerprint, workers, directory. Of the scenario: name, kind, description, target.url,
+    plan_fingerprint, workers, timer, directory. Of the scenario: name, kind, description, target.url,
     target.protocol, seed. What is missing stays empty.
     """
     target = _mapping(scenario.get("target"))
@@ -52,6 +53,7 @@ def run_part(manifest: Mapping[str, Any], scenario: Mapping[str, Any], open_loop
         command=public_command(manifest.get("command")),
         directory=_text(manifest.get("directory")),
         open_loop=open_loop,
+        timer=timer_part(_mapping(manifest.get("timer"))),
     )
 
 

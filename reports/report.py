@@ -13,15 +13,17 @@ from pydantic import BaseModel, Field
 
 from reports.accuracy import Accuracy, accuracy_part
 from reports.anatomy import Anatomy, anatomy_part
+from reports.attempts import Attempt, attempts_part
 from reports.budgets import BudgetPart, budgets
 from reports.cancellation import Cancellation, cancellation_part, said
+from reports.chart_parts import Charts
 from reports.failures import Failures, failures_part
 from reports.heatmap import heatmap
 from reports.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
 from reports.measures import HEARD, LIVE, Measures, measures
 from reports.mlperf.part import Mlperf, mlperf_part
 from reports.own_error import generator_error_part
-from reports.parts import Charts, Counts, Metric, Run, Text, Throughput, Validity, Verdict
+from reports.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
 from reports.peers import Peer, peers
 from reports.prompt_length import by_prompt
 from reports.provenance import run_part
@@ -38,6 +40,7 @@ from slo.records import Records
 from slo.speech import without_sounds
 from slo.statistics.confidence import Probability
 from slo.validity import GeneratorFacts, assess
+from slo.validity import Validity as Health
 from slo.verdict import judge
 
 SCHEMA: Final = "plimsoll.report/1"
@@ -58,10 +61,18 @@ class Report(BaseModel, frozen=True, extra="forbid"):
     run: Run = Run()
     validity: Validity = Validity()
     verdict: Verdict = Verdict()
+    exit_code: int | None = Field(
+        default=None,
+        description="of the command that judged: 0 pass, 1 fail, 3 inconclusive, 4 invalid, 130 interrupted; `report` gives gate's",
+    )
     metrics: dict[str, Metric] = Field(default_factory=dict)
     throughput: Throughput = Throughput()
     counts: Counts = Counts()
     warnings: list[Text] = Field(default_factory=list)
+    attempts: list[Attempt] = Field(
+        default_factory=list,
+        description="every attempt, this one last, where the machine spoiled earlier ones; empty: it was made once",
+    )
     confidence: float = 0.95
     percentile_definition: str = PERCENTILE_DEFINITION
     charts: Charts = Charts()
@@ -114,12 +125,11 @@ def build(
     ``manifest`` and ``scenario`` are the documents of the run directory (see
     ``reports.provenance.run_part`` for the keys that are read); ``objectives`` hold both scopes;
     ``confidence`` is of each bound alone, strictly between 0 and 1 (else ValueError). ``slos`` are those of OpenSLO
-    documents; ``production_per_s``: requests per second in production, for budgets by events; ``notes`` are warnings that
-    the promises bring with them; ``accuracy``: the scores of an accuracy run. The same arguments give the same report: no
-    clock, host or file is read.
+    documents; ``production_per_s``: requests per second in production, for budgets by events; ``notes``: warnings of the promises;
+    ``accuracy``: the scores of an accuracy run. The same arguments give the same report: no clock, host or file is read.
     """
     objectives, compared = split(objectives, accuracy)
-    seen = assess(records, facts, [*objectives, *(limit for slo in slos for limit in slo.limits)])
+    seen = _health(records, facts, objectives, slos, bool(compared))
     judged = judge(records, objectives, seen, confidence, [*slos, *compared])
     good = goodput(records, objectives)
     measured = measures(records, frozenset(objective.indicator for objective in objectives))
@@ -134,6 +144,7 @@ def build(
         metrics=dict(measured.metrics),
         throughput=throughput_part(throughput(records), good),
         counts=counts_part(records),
+        attempts=attempts_part(manifest, judged.outcome, judged.reasons),
         warnings=[*own, *warnings_part(records, seen, measured.metrics, steady)],
         confidence=judged.confidence,
         charts=_charts(records, measured),
@@ -147,6 +158,14 @@ def build(
         mlperf=mlperf_part(records, facts, manifest, scenario, objectives, seen),
         **_requests(records, manifest, scenario),
     )
+
+
+def _health(
+    records: Records, facts: GeneratorFacts, objectives: Sequence[Objective], slos: Sequence[Slo], compared: bool
+) -> Health:
+    """The generator's part of the run, under everything that is promised."""
+    judged = compared or bool(slos) or any(one.scope == "run" for one in objectives)
+    return assess(records, facts, [*objectives, *(limit for slo in slos for limit in slo.limits)], judged=judged)
 
 
 def _requests(records: Records, manifest: Mapping[str, Any], scenario: Mapping[str, Any]) -> dict[str, Any]:

@@ -278,8 +278,12 @@ def _word_table(part: Speech, whole: WordErrors, confidence: float) -> Rows:
         said.append(f"{units.many(whole.failed, 'session')} failed and counted as wrong in every word.")
     if len(named) > len(shown):
         said.append(f"{units.many(len(named) - len(shown), 'more slice')} in the JSON.")
-    bounds = f"{units.percent(confidence)} bounds"
-    return Rows("Word error rate", ("slice", "WER", bounds, "errors", "words", "sessions"), tuple(rows), " ".join(said))
+    return Rows(
+        "Word error rate",
+        ("slice", "WER", units.bounds(confidence), "errors", "words", "sessions"),
+        tuple(rows),
+        " ".join(said),
+    )
 
 
 def _word_cells(one: WordErrors) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ class Proposal(BaseModel, frozen=True, extra="forbid"):
     """What MSER-5 says of the metric in order of issue. ``drop`` is 0 where it would leave nothing out."""
 
     proposed: bool = Field(description="more than chance, enough to matter, and its end was seen")
+    incident: Text = Field("", description="what went wrong in that stretch, so that it is no warm-up; empty: nothing")
     too_short: bool = Field(False, description="it may be longer than half of the run")
     drop: int = Field(0, description="requests before the cut")
     until_ns: int = Field(0, description="when the first request after the cut was due")
@@ -125,6 +126,7 @@ def _proposal(found: Warmup, due_ns: IntArray, had_ns: int) -> Proposal:
     start = max(0, int(order[0]))
     return Proposal(
         proposed=found.proposed,
+        incident=_incident(found),
         too_short=found.too_short,
         drop=found.drop,
         until_ns=found.until_ns,
@@ -135,6 +137,17 @@ def _proposal(found: Warmup, due_ns: IntArray, had_ns: int) -> Proposal:
         curve_at_ns=order[drawn * BATCH].tolist(),
         curve=[float(f"{value:.5g}") for value in (statistic[drawn] / (statistic[0] or 1.0)).tolist()],
     )
+
+
+def _incident(found: Warmup) -> str:
+    if found.incident is None:
+        return ""
+    seen = found.incident
+    said = [f"{units.many(seen.failed, 'request')} failed there"] if seen.failed else []
+    if seen.stall is not None:
+        since, until = (units.duration(at, 3) if at else "0 s" for at in seen.stall)
+        said.append(f"nothing was answered from {since} to {until}")
+    return " and ".join(said)
 
 
 def _round_up(time_ns: int) -> int:
@@ -174,12 +187,18 @@ def _whole(value: float) -> Number:
 
 
 def _warmup_notes(metric: str, found: Proposal | None) -> list[str]:
-    if found is None or not (found.proposed or found.too_short):
+    if found is None or not (found.proposed or found.too_short or found.incident):
         return []
     medians = (
         f"median {metric} {units.duration(found.before_ns or math.nan)}" if found.before_ns else "half of it failed"
     )
     levels = f"{medians}, then {units.duration(found.after_ns)}" if found.after_ns else medians
+    if found.incident:
+        how = "slower" if found.distance > 0 else "faster"
+        return [
+            f"the first {units.duration(found.until_ns, 2)} ({units.many(found.drop, 'request')}) are {how} than the rest ({levels}), but "
+            f"{found.incident}: that is no warm-up to leave out. Find out what happened then"
+        ]
     if found.too_short:
         falls = "it may be warm-up to the end. Run for longer"
         rises = "the endpoint still fills up, or does not keep up. Run for longer, or lower the load"

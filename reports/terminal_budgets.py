@@ -35,7 +35,7 @@ def error_budgets(parts: Sequence[BudgetPart], width: int = WIDTH) -> Renderable
 
 def _amounts(parts: Sequence[BudgetPart], width: int) -> Table:
     table = Table(
-        title=f"Error budgets: at a burn of 1 a full one is gone in its period; {units.percent(parts[0].confidence)} intervals",
+        title=f"Error budgets: at a burn of 1 a full one is gone in its period; {units.bounds(parts[0].confidence)}",
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.chart_data import band, grouped
-from reports.parts import MAX_BUCKETS, Band, LagBand, Timeline
+from reports.chart_parts import Band, LagBand, Timeline
+from reports.parts import MAX_BUCKETS
 from slo.records import FloatArray, IntArray, Phase, Records, Status
 
 _MS = 1_000_000

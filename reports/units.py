@@ -131,6 +131,11 @@ def quantile_name(q: float) -> str:
     return "p" + (text.rstrip("0").rstrip(".") if "." in text else text)
 
 
+def bounds(confidence: float) -> str:
+    """The head of a column of bounds. There is one kind everywhere: each alone has the confidence, as in a verdict."""
+    return f"bounds, {percent(confidence)} each"
+
+
 def limit(value: Number, unit: str) -> str:
     """A threshold as its author would write it, no trailing zeros: ``200 ms``, ``99.5 %``, ``1.5 s``,
     ``40/s``.

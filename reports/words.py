@@ -5,15 +5,20 @@ for people.
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import NamedTuple
 
 from reports import units
 from reports.accuracy import Accuracy
+from reports.failures import FailureKind
 from reports.measures import LIVE
-from reports.parts import Metric, Number, ObjectiveResult, Validity
+from reports.parts import LowEnd, Metric, ObjectiveResult, Statistics, Validity
 from reports.report import Report
+from reports.timer import Timer
 
 #: In place of an interval, for what is a fact of the run and not an estimate.
 AS_OBSERVED = "as observed"
+#: In place of a time, where what was observed is a request that failed.
+LOST = "a failure"
 
 _SYMBOLS = MappingProxyType(
     {"PASS": "✓", "FAIL": "✕", "INCONCLUSIVE": "?", "INVALID": "!", "MEASURED": "•", "VALID": "✓"}
@@ -33,11 +38,13 @@ def symbol(word: str) -> str:
 
 
 def headline(report: Report) -> str:
-    """The verdict's reason in one sentence."""
+    """The verdict in few sentences: the outcome, and the objective that decides it with count and size."""
     word = outcome(report)
     if word == "INVALID":
         reason = next(iter(report.validity.reasons), next(iter(report.verdict.reasons), "the run can't be judged"))
         broken = {check.name for check in report.validity.checks if not check.ok}
+        if not broken:
+            return f"The generator was too late to tell. {sentence(reason)}"
         what = (
             "The load was not what was promised"
             if broken != {"steady"}
@@ -47,39 +54,38 @@ def headline(report: Report) -> str:
     if word == "MEASURED":
         return f"The run is valid. No objective was given, so nothing was judged over {_requests(report)}."
     results = report.verdict.objectives
-    wanted = [result for result in results if result.outcome == word]
+    one = next((result for result in results if result.objective == report.verdict.decides), None)
+    if one is None:
+        return sentence(next(iter(report.verdict.reasons), "no objective could be judged"))
+    said = sentence(f"{expression(one.objective)}: {explain(one)}")
     if word == "PASS":
         every = "The objective is" if len(results) == 1 else f"All {len(results)} objectives are"
-        return f"{every} met with {_confidence(report)} confidence over {_requests(report)}."
-    if not wanted:
-        return sentence(next(iter(report.verdict.reasons), "no objective could be judged"))
-    if word == "FAIL":
-        share = "" if len(results) == 1 else f"{len(wanted)} of {len(results)} objectives failed. "
-        return f"{share}{explain(wanted[0], report.confidence)}"
-    share = "" if len(results) == 1 else f"{len(wanted)} of {len(results)} objectives can't be decided yet. "
-    return f"{share}{explain(wanted[0], report.confidence)}"
+        nearest = "" if len(results) == 1 else "Nearest to its limit is "
+        return f"{every} met with {_confidence(report)} confidence over {_requests(report)}. {nearest}{said}"
+    wanted = sum(result.outcome == word for result in results)
+    what = "failed" if word == "FAIL" else "can't be decided yet"
+    share = "" if len(results) == 1 else f"{wanted} of {len(results)} objectives {what}. "
+    return f"{share}{said}"
 
 
-def explain(result: ObjectiveResult, confidence: float) -> str:
-    """One objective in one sentence: what was seen, against what, and what would decide it."""
-    name = result.objective.partition(" ")[0]  # p99(ttft), or slo(checkout)
-    if result.n == 0:
-        return sentence(result.reason) or f"{name} has no data, and no data is not a pass."
-    seen = f"{name} was {units.human(result.observed, result.unit, 4)}"
-    if result.observed is None:
-        seen += " (failed requests reach it)"
-    limit = f"the limit of {units.limit(result.threshold, result.unit)}"
-    if result.outcome == "INCONCLUSIVE" and "Holm" in result.reason:
-        return sentence(f"{name}: {result.reason}")
-    if result.outcome == "INCONCLUSIVE":
-        needed = ""
-        if result.n_needed and result.n_needed > result.n:
-            needed = f"; about {units.count(result.n_needed)} values are needed, {units.count(result.n)} were seen"
-        return f"{seen}, but its interval ({interval(result)}) can't be told from {limit}{needed}."
-    known = interval(result)
-    sure = "" if known in (AS_OBSERVED, units.INFINITE) else f" ({units.percent(confidence)} interval {known})"
-    kept = ", which keeps" if result.outcome == "PASS" else " against"
-    return f"{seen}{kept} {limit}{sure}."
+def explain(result: ObjectiveResult) -> str:
+    """What decides an objective, in one sentence behind its name."""
+    return result.sentence or result.reason or "no data, and no data is not a pass"
+
+
+def bounded(report: Report) -> bool:
+    """Whether any objective has bounds at all: facts are judged as observed."""
+    none = (AS_OBSERVED, units.NOTHING, units.INFINITE, LOST)
+    return any(interval(result) not in none for result in report.verdict.objectives)
+
+
+def bounds_note(report: Report) -> str:
+    """What every bound on the page is."""
+    sure, both = units.percent(report.confidence), units.percent(max(0.0, 2 * report.confidence - 1))
+    return (
+        f"Bounds: we are {sure} sure that the true value lies above the lower one, and {sure} sure that it lies below the "
+        f"upper one (each one-sided; {both} for both at once)."
+    )
 
 
 def interval(result: ObjectiveResult) -> str:
@@ -88,7 +94,9 @@ def interval(result: ObjectiveResult) -> str:
     if low is not None and low == high:
         return AS_OBSERVED
     if result.n == 0 or (low is None and high is None):
-        return units.NOTHING if result.observed is not None or result.n == 0 else units.INFINITE
+        if result.n and result.observed is None:
+            return AS_OBSERVED if result.p_pass is None else LOST if result.failed else units.INFINITE
+        return units.NOTHING
     low_text = units.human(low, result.unit, 4) if low is not None else units.INFINITE
     high_text = units.human(high, result.unit, 4)
     low_number, _, low_unit = low_text.partition(" ")
@@ -145,14 +153,62 @@ def shown(report: Report, brief: bool = False) -> dict[str, Metric]:
     return {name: report.metrics[name] for name in names}
 
 
+class MetricTable(NamedTuple):
+    """Metrics whose bad end is on the same side: ``columns`` by key and head lead from the middle to it."""
+
+    title: str
+    columns: tuple[tuple[str, str], ...]
+    metrics: dict[str, Metric]
+
+
+_UP = (("p50", "p50"), ("p90", "p90"), ("p95", "p95"), ("p99", "p99"), ("p99_9", "p99.9"), ("max", "max"))
+_DOWN = (("p50", "p50"), ("p10", "p10"), ("p5", "p5"), ("p1", "p1"), ("p0_1", "p0.1"), ("min", "min"))
+
+
+def metric_tables(report: Report, brief: bool = False) -> list[MetricTable]:
+    """The metrics that ``shown`` gives: those of which less is better, and those of which more is, whose p99 is among the best."""
+    known = shown(report, brief)
+    higher = {name: metric for name, metric in known.items() if metric.better == "higher"}
+    lower = {name: metric for name, metric in known.items() if name not in higher}
+    tables = (MetricTable("Metrics", _UP, lower), MetricTable("Metrics of which more is better", _DOWN, higher))
+    return [table for table in tables if table.metrics]
+
+
+def cell(part: Metric | Statistics, unit: str, column: str) -> str:
+    """One statistic of a metric, or of its successes; a dash when it has no data, ∞ when failures reach it."""
+    low = part.low if column in LowEnd.model_fields else part
+    return units.NOTHING if part.n == 0 or low is None else units.human(getattr(low, column), unit)
+
+
 def observed(result: ObjectiveResult) -> str:
-    """What was seen, or "no data"."""
-    return "no data" if result.n == 0 else units.human(result.observed, result.unit, 4)
+    """What was seen, or "no data"; where a request that failed is what was seen, "a failure"."""
+    if result.n == 0:
+        return "no data"
+    if result.observed is None and result.failed:
+        return LOST
+    return units.human(result.observed, result.unit, 4)
 
 
-def statistic(metric: Metric, value: Number) -> str:
-    """One statistic of a metric; a dash when it has no data, ∞ when failures reach it."""
-    return units.NOTHING if metric.n == 0 else units.human(value, metric.unit)
+def failures(report: Report) -> list[tuple[str, str, str]]:
+    """(status, text, how many requests) of each kind of failure; texts that differ in numbers only are one kind."""
+    found = report.failures
+    rows = [(kind_name(kind), kind_text(kind), units.count(kind.count)) for kind in found.kinds]
+    return rows + ([("", "other kinds", units.count(found.other))] if found.other else [])
+
+
+def kind_name(kind: FailureKind) -> str:
+    """A kind's status, with the code that came with it."""
+    return kind.status if kind.code is None else f"{kind.status} {kind.code}"
+
+
+def kind_text(kind: FailureKind) -> str:
+    """A kind's most frequent text, and how many others it stands for."""
+    return (kind.text or "no error text") + (f" ({variants(kind)})" if kind.texts > 1 else "")
+
+
+def variants(kind: FailureKind) -> str:
+    """How many texts were taken as one; empty for one."""
+    return f"{units.count(kind.texts)} texts that differ in numbers only" if kind.texts > 1 else ""
 
 
 def names_its_period(objective: str) -> bool:
@@ -196,6 +252,18 @@ def own_error(report: Report) -> str:
     )
     ttft = units.duration(error.added_ttft_ns.p99)
     return f"Generator's own error: p99 of TTFT {ttft}{itl} (calibrated {day}{load}); {run}."
+
+
+def host_timer(timer: Timer | None) -> str:
+    """What the probe before the load found and what was made of it, in one line; "" where nobody asked."""
+    if timer is None:
+        return ""
+    ranks = (("p50", timer.p50_ns), ("p90", timer.p90_ns), ("p99", timer.p99_ns), ("max", timer.max_ns))
+    late = ", ".join(f"{name} {units.duration(ns)}" for name, ns in ranks)
+    return (
+        f"late by {late} in {timer.sleeps} sleeps of 1 ms; awake for the last {units.duration(timer.spin_ns)} before each due time "
+        f"({units.percent(timer.core_share, 2)} of a core at most)"
+    )
 
 
 def answers(accuracy: Accuracy) -> list[tuple[str, str, str]]:

@@ -46,6 +46,7 @@ class Flags(TypedDict, total=False):
     output_tokens: int | None
     seed: int | None
     workers: int | None
+    retries: int | None
     warmup: str | float | None
     timeout: str | float | None
     connect_timeout: str | float | None
@@ -65,6 +66,7 @@ _PLAIN = (
     "reference",
     "seed",
     "workers",
+    "retries",
     "warmup",
     "timeout",
     "connect_timeout",
@@ -94,6 +96,8 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
         if key in given:
             given[key] = _pair(key, given[key], between)
     mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": "command-line"}
+    if base is not None and "workers" not in base.model_fields_set:
+        del mapping["workers"]  # nobody gave it yet: harness/foresight.py may choose
     labels: dict[str, str] = {}
     errors = _set_kind(mapping, given, labels)
     errors += _set_source(mapping, given, labels)

@@ -152,6 +152,9 @@ class Scenario(BaseModel):
     )
     objectives: tuple[NonEmpty, ...] = Field(default=(), strict=False, description='For example "p99(ttft) <= 200ms".')
     workers: int = Field(default=1, ge=1, le=1024, description="Load-generating processes.")
+    retries: int = Field(
+        default=0, ge=0, le=100, description="So often is a run repeated that is INVALID by the generator alone."
+    )
 
     @model_validator(mode="after")
     def _accuracy_has_its_own_times(self) -> Scenario:

@@ -127,6 +127,11 @@ class Compared:
     objectives: tuple[Objective, ...]
     scores: Scores | None
 
+    @property
+    def limits(self) -> tuple[Objective, ...]:
+        """None on times: when an answer came does not make it right."""
+        return ()
+
     def judge(
         self, records: Records, confidence: sure.Probability, along: Course | None = None
     ) -> tuple[ObjectiveVerdict, ...]:
@@ -163,7 +168,9 @@ def judge_accuracy(objective: Objective, scores: Scores | None, confidence: sure
     if metric not in ACCURACY_SHARES:
         detail = f"{show(observed, 'ratio')} over {n} samples{lacking}; judged as observed"
         kept = bool(objective.met_by(observed))
-        return ObjectiveVerdict(objective, "PASS" if kept else "FAIL", observed, (observed, observed), n, 0, detail)
+        return ObjectiveVerdict(
+            objective, "PASS" if kept else "FAIL", observed, (observed, observed), n, 0, detail, failed=missing
+        )
     test = share_test(~scores.right[metric], 1 - objective.exact_threshold, confidence)
     low, high = 1 - test.interval[1], 1 - test.interval[0]
     detail = f"{n - test.bad} of {n} samples are right{lacking}; {show(low, 'ratio')} to {show(high, 'ratio')}"
@@ -182,6 +189,7 @@ def judge_accuracy(objective: Objective, scores: Scores | None, confidence: sure
         p_pass=test.p_pass,
         p_fail=test.p_fail,
         design_effect=test.design_effect,
+        failed=missing,
     )
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
+
+#: Whose doing a broken promise is: this host's and its workers', the endpoint's, or the user's (who stopped the run, or planned it so).
+Cause = Literal["generator", "endpoint", "user"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class GeneratorFacts:
     lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to be closed as they were
     written; ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
     (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
-    ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced.
+    ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced; ``plan_samples``: samples of an
+    open loop's plan as its file has them (0: unknown), counted again whenever a run directory is opened.
     """
 
     open_loop: bool
@@ -66,6 +70,7 @@ class GeneratorFacts:
     frame_deadline_ns: int = 0
     agents: int = 0
     clock_error_ns: int = 0
+    plan_samples: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""
@@ -84,14 +89,15 @@ class GeneratorFacts:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise of the generator: whether it was kept, what was seen and is allowed, and what to do if
-    not.
+    """One promise of the generator: whether it was kept, what was seen and is allowed, what to do if not, and who
+    then caused it.
     """
 
     name: str
     ok: bool
     detail: str
     fix: str = ""
+    cause: Cause = "generator"
 
     @property
     def reason(self) -> str:

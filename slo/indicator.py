@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from slo.queries import representatives
+from slo.queries import representatives, together
 from slo.records import BoolArray, FloatArray, IntArray, Records
 from slo.session_columns import RAGGED, SESSION_COLUMNS
 
@@ -108,6 +108,11 @@ class Measured:
     failed: int
 
 
+def entries(scope: Scope) -> str:
+    """What the values of indicators of this scope are, for people: several of them."""
+    return {"gap": "gaps between chunks", "query": "queries"}.get(scope, f"{ENTRIES[scope]}s")
+
+
 def between(records: Records, start: str, end: str) -> tuple[FloatArray, BoolArray]:
     """``end - start`` in ns for every record that has both stamps (in a warm-up row times before t0 are
     negative).
@@ -193,6 +198,20 @@ def _of_queries(indicator: Indicator, records: Records) -> Measured:
     return Measured(values[row], row, len(row), int(np.count_nonzero(records.ok[without])), lost)
 
 
+def succeeded(indicator: Indicator, records: Records) -> BoolArray:
+    """bool[records]: what an entry of each row is of did succeed: its request, or every sample of its query."""
+    return together(records).whole(records.ok) if indicator.scope == "query" else records.ok
+
+
+def of_successes(indicator: Indicator, records: Records, found: Measured) -> BoolArray:
+    """bool[m]: the values of ``found`` that successes alone made.
+
+    The distance to a frame that never came is none, though its own frame came.
+    """
+    kept = np.asarray(succeeded(indicator, records)[found.row])
+    return kept & np.asarray(found.values != indicator.worst) if indicator.scope == "query" else kept
+
+
 def _lost(had: IntArray, failed: IntArray) -> IntArray:
     """How many gaps each failed request lacks of the longest answer: at least one.
 
@@ -232,7 +251,10 @@ __all__ = [
     "Scope",
     "between",
     "catalogue",
+    "entries",
     "entry_rows",
     "gap_rows",
     "measure",
+    "of_successes",
+    "succeeded",
 ]

@@ -1,6 +1,8 @@
-"""How late the generator was, and how late it may be: limits relative to the tightest objective, and their checks.
+"""How late the generator was, and how late it may be where lateness can't be bracketed.
 
-Late is ready - due, of the first sample of each query. Waiting for a connection comes after it and is not judged here.
+Late is ready - due, of the first sample of each query, and what the client then held the request back for without opening
+a connection or waiting for a free one. In an open loop it makes a bracket of every time (``slo/bracket.py``) and no run INVALID;
+limits relative to the tightest objective are for closed loops, for a single query, and for comparisons.
 """
 
 from __future__ import annotations
@@ -45,6 +47,40 @@ def first_of_each_query(taken: Records) -> Records:
     order = np.lexsort((taken["ready_ns"], taken["query_id"]))
     query = taken["query_id"][order]
     return taken.select(np.sort(order[np.append(True, np.diff(query) != 0)[: len(order)]]))
+
+
+def own(records: Records, pooled: bool) -> IntArray:
+    """int64[n]: by how much each request left late through the generator alone, 0 for what was never taken up.
+
+    Its query's lateness, and sent - ready without what is the endpoint's or the scenario's: the set-up of a connection, and (in a
+    run whose pool was ever full: ``pooled``) the wait until one was free, which ends as another request of that worker does.
+    """
+    ready, sent = records["ready_ns"], records["sent_ns"]
+    late = np.where(ready != -1, ready - records["due_ns"], 0)
+    if bool((records["sample_ix"] > 0).any()):
+        key = records["phase"] * (int(records["query_id"].max(initial=0)) + 1) + records["query_id"]
+        _, query = np.unique(key, return_inverse=True)
+        first = np.full(int(query.max(initial=0)) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, query[ready != -1], late[ready != -1])
+        late = np.where(ready != -1, first[query], 0)
+    held = np.where((sent != -1) & (ready != -1), sent - ready - np.maximum(records["connect_ns"], 0), 0)
+    if pooled:
+        held = np.minimum(held, _since_one_was_free(records))
+    return np.asarray(np.maximum(late, 0) + np.maximum(held, 0))
+
+
+def _since_one_was_free(records: Records) -> IntArray:
+    """int64[n]: from the last end of another request of the same worker between ready and sent, to sent; else very long."""
+    ready, sent, done, worker = (records[name] for name in ("ready_ns", "sent_ns", "done_ns", "worker"))
+    since = np.full(len(records), np.iinfo(np.int64).max)
+    for one in np.unique(worker):
+        rows = np.flatnonzero((worker == one) & (sent != -1))
+        over = np.sort(done[(worker == one) & (done != -1)])
+        place = np.searchsorted(over, sent[rows], side="right") - 1
+        last = np.where(place >= 0, over[np.maximum(place, 0)] if len(over) else -1, -1)
+        freed = last > ready[rows]
+        since[rows[freed]] = (sent[rows] - last)[freed]
+    return since
 
 
 def summary(values: IntArray) -> Lag:
@@ -127,9 +163,18 @@ def lateness(lag: IntArray, limits: LagLimits, objectives: Sequence[Objective]) 
     return checks
 
 
-def span(taken: Records, limits: LagLimits) -> Check:
+def seen(lag: IntArray) -> str:
+    """The p99 and the maximum of a lateness, for people."""
+    found = summary(lag)
+    return f"generator lag p99 {show(found.p99 or 0, 'ns')}, max {show(found.max or 0, 'ns')}"
+
+
+def span(taken: Records, limits: LagLimits, paced: bool) -> Check:
     """The issue span is the planned one, give or take 1 %, or the lateness that is allowed anyway in a tiny
     run.
+
+    ``paced``: every query has a due time of its own; then one late request at either end is no other rate, and the slope of
+    issue times over due times may be within 1 % of 1 instead: it weighs all requests, and a load that falls behind changes it.
     """
     if len(taken) < 2:
         return Check("rate", True, "too few requests for a rate")
@@ -138,4 +183,9 @@ def span(taken: Records, limits: LagLimits) -> Check:
     allowed = max(RATE_TOLERANCE * planned, limits.max_ns)
     rates = f"issued at {arrivals.rate_per_s(ready):.4g}/s, planned {arrivals.rate_per_s(due):.4g}/s"
     detail = f"{rates}, limit 1 % or {show(allowed, 'ns')} over the run"
-    return Check("rate", abs(actual - planned) <= allowed, detail, "Lower the rate or add workers")
+    kept = abs(actual - planned) <= allowed
+    if paced and planned:
+        off = arrivals.slope(due, ready) - 1
+        kept = kept or abs(off) <= RATE_TOLERANCE
+        detail = f"{detail}; over all requests {off:+.2%}, limit 1 %"
+    return Check("rate", kept, detail, "Lower the rate or add workers")

@@ -9,7 +9,7 @@ of a mean is both honest for heavy tails and monotone, and a slower request must
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from slo.distribution import exact, quantile
 from slo.goodput import Goodput, over, throughput
-from slo.indicator import Measured, catalogue, measure
+from slo.indicator import Measured, catalogue, measure, of_successes, succeeded
 from slo.objective import Objective, Promise, show
 from slo.ratios import against, entries, failing
 from slo.records import BoolArray, FloatArray, IntArray, Records
@@ -31,6 +31,20 @@ Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 
 
 @dataclass(frozen=True, slots=True)
+class Ends:
+    """What an objective is at both ends of the generator's lateness (``slo/bracket.py``): as measured, and without it.
+
+    ``lateness_ns``: the most that may have been in any request's time.
+    """
+
+    lower: float
+    upper: float
+    outcome_lower: Outcome
+    outcome_upper: Outcome
+    lateness_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectiveVerdict:
     """One objective over the run.
 
@@ -41,7 +55,12 @@ class ObjectiveVerdict:
     decided, else the total n that would decide if the observed share of bad ones held, None when no n
     would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``: how often a share on the limit
     would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
-    share their fate; ``by``: ``number`` or ``distance``, what decided.
+    share their fate; ``by``: ``number`` or ``distance``, what decided; ``needed_ns``: how long a run of ``n_needed`` takes at
+    this one's rate. ``bracket``: both ends, None where the generator's lateness touches nothing; ``lateness``: what they make of
+    the verdict, in words. For the sentence (``slo.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that
+    failed; ``observed_ok``: the same statistic of the successful ones alone, None where none failed or none is left;
+    ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it; ``parts``: those
+    that the promise is put together from; ``among``: of so many objectives, and not alone, it is undecided (Holm).
     """
 
     objective: Promise
@@ -58,6 +77,15 @@ class ObjectiveVerdict:
     p_fail: float | None = None
     design_effect: float = 1.0
     by: str = ""
+    needed_ns: int | None = None
+    failed: int | None = None
+    observed_ok: float | None = None
+    entries: str = ""
+    fault: str = ""
+    parts: tuple[str, ...] = ()
+    among: int = 0
+    bracket: Ends | None = None
+    lateness: str = ""
 
     @property
     def text(self) -> str:
@@ -96,8 +124,34 @@ def judge_objective(
     if measured.n == 0:
         return _no_data(objective, measured, confidence)
     if objective.quantile is not None:
-        return _percentile(objective, measured, objective.quantile, confidence, along)
-    return _fact(objective, measured, confidence)
+        found = _percentile(objective, measured, objective.quantile, confidence, along)
+    else:
+        found = _fact(objective, measured, confidence)
+    return _with_failures(found, objective, records, measured)
+
+
+def _with_failures(
+    found: ObjectiveVerdict, objective: Objective, records: Records, measured: Measured
+) -> ObjectiveVerdict:
+    """The same, with how many are failures and what the successful ones alone show."""
+    indicator = catalogue()[objective.indicator]
+    kept = of_successes(indicator, records, measured)
+    if kept.all():  # and no copy of fifty million gaps
+        return replace(found, failed=0)
+    failed = ~succeeded(indicator, records)[measured.row]
+    if objective.quantile is not None:
+        failed &= ~np.asarray(objective.met_by(measured.values))
+    alone = _statistic(objective, measured.values[kept]) if kept.any() else None
+    return replace(found, failed=int(failed.sum()), observed_ok=alone)
+
+
+def _statistic(objective: Objective, values: FloatArray) -> float:
+    """The percentile, mean or extreme of values."""
+    if objective.quantile is not None:
+        return quantile(np.sort(values), objective.quantile)
+    if objective.statistic == "mean":
+        return float(np.sort(values).mean())
+    return float(values.max() if objective.statistic == "max" else values.min())
 
 
 def not_compared(objective: Objective) -> ObjectiveVerdict:
@@ -121,7 +175,17 @@ def judge_words(objective: Objective, records: Records, confidence: sure.Probabi
         f"observed; {_between(found.interval, 'ratio', confidence)}"
     )
     outcome: Outcome = "PASS" if objective.met_by(found.rate) else "FAIL"
-    return ObjectiveVerdict(objective, outcome, found.rate, found.interval, found.sessions, 0, detail)
+    return ObjectiveVerdict(
+        objective,
+        outcome,
+        found.rate,
+        found.interval,
+        found.sessions,
+        0,
+        detail,
+        failed=found.failed,
+        entries="sessions",
+    )
 
 
 def _limit(objective: Objective) -> Fraction:
@@ -146,20 +210,26 @@ def _percentile(
     objective: Objective, measured: Measured, p: Fraction, confidence: sure.Probability, along: share.Course
 ) -> ObjectiveVerdict:
     laid = share.series(measured.values, measured.row, along)
-    worst = measured.values == catalogue()[objective.indicator].worst
     bad = ~np.asarray(objective.met_by(measured.values))
-    seen = laid.count(bad, bad & worst if measured.failed else None)
-    far = distance(objective, measured.values, laid)
+    seen, far = of_values(objective, measured, bad, laid)
     test = share.weigh(seen, _limit(objective), confidence, far)
     upward = None if far is None else objective.operator in ("<=", "<")
     floor = -math.inf if catalogue()[objective.indicator].signed else 0.0
     low, high = bounds(measured.values, laid, p, confidence, upward, floor)
-    observed = quantile(np.sort(measured.values), p)
+    observed = _statistic(objective, measured.values)
     detail = (
         f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
         f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"
     )
     return _shown(objective, test, observed, (low, high), detail, along, measured.missing)
+
+
+def of_values(
+    objective: Objective, measured: Measured, bad: BoolArray, laid: share.Series
+) -> tuple[share.Counted, Distance | None]:
+    """The evidence on bad[m] of the measured values: their number, and how far all are from the limit."""
+    worst = measured.values == catalogue()[objective.indicator].worst
+    return laid.count(bad, bad & worst if measured.failed else None), distance(objective, measured.values, laid)
 
 
 def distance(objective: Objective, values: FloatArray, laid: share.Series) -> Distance | None:
@@ -193,13 +263,14 @@ def _shown(
         test.p_fail,
         test.design_effect,
         test.by,
+        _needed_ns(test, along),
     )
 
 
 def _between(interval: tuple[float, float], unit: str, confidence: sure.Probability) -> str:
     low, high = (show(bound, unit) for bound in interval)
     sure_of = f"{float(exact(confidence)) * 100:.4g} % sure"
-    return f"{sure_of} above {low}, {sure_of} below {high}"
+    return f"{sure_of} above {low}, {'no bound above it' if interval[1] == float('inf') else f'{sure_of} below {high}'}"
 
 
 def _how_many(test: share.ShareTest) -> str:
@@ -221,21 +292,27 @@ def _more(test: share.ShareTest, along: share.Course) -> str:
         return clustered
     if test.n_needed is None:
         return f"{clustered}; exactly on the limit, so no number of requests decides it: change the limit"
-    longer = ""
-    if test.n and along.span_ns:
-        longer = f" ({show(test.n_needed / test.n * along.span_ns, 'ns')} at this rate)"
-    return f"{clustered}; at this share {test.n_needed} in all would decide{longer}, {test.n_needed - test.n} more: let the run go on"
+    longer = _needed_ns(test, along)
+    lasting = "" if longer is None else f" ({show(longer, 'ns')} at this rate)"
+    return f"{clustered}; at this share {test.n_needed} in all would decide{lasting}, {test.n_needed - test.n} more: let the run go on"
+
+
+def _needed_ns(test: share.ShareTest, along: share.Course) -> int | None:
+    """How long a run that decides would take at this one's rate; None: decided, or no rate."""
+    if not test.n_needed or not test.n or not along.span_ns:
+        return None
+    return round(test.n_needed / test.n * along.span_ns)
 
 
 def _fact(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
     """Mean, max or min, as observed."""
     if objective.statistic == "mean":
-        observed = float(np.sort(measured.values).mean())
+        observed = _statistic(objective, measured.values)
         interval = sure.mean_interval(measured.values, confidence, sides=1)
         note = f"; {_between(interval, objective.unit, confidence)}, if the mean is near normal"
         note = note if np.isfinite(interval).all() else ""
     else:
-        observed = float(measured.values.max() if objective.statistic == "max" else measured.values.min())
+        observed = _statistic(objective, measured.values)
         interval, note = (observed, observed), ""
     kept = bool(objective.met_by(observed))
     failures = f", {measured.failed} of them failed" if measured.failed else ""
@@ -260,7 +337,7 @@ def _ratio(
         )
         needed = sure.n_needed(0, 0, limit, confidence)
         return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, p_pass=1.0, p_fail=1.0)
-    seen, far = _entries(objective, bad, rows, good, along)
+    seen, far = of_entries(objective, bad, rows, good, along)
     test = share.weigh(seen, limit, confidence, far)
     low, high = test.interval
     interval = (low, high) if upward else (1.0 - high, 1.0 - low)
@@ -269,10 +346,12 @@ def _ratio(
         f"{show(observed, 'ratio')} observed, {_between(interval, 'ratio', confidence)}; {test.bad} of {test.n} "
         f"{entries(objective.indicator)} {failing(objective.indicator)}, {_how_many(test)}"
     )
-    return _shown(objective, test, observed, interval, detail, along)
+    whole = succeeded(catalogue()["frame_missed"], records) if objective.indicator == "frame_missed" else records.ok
+    found = _shown(objective, test, observed, interval, detail, along)
+    return replace(found, failed=int(np.count_nonzero(bad & ~whole[rows])))
 
 
-def _entries(
+def of_entries(
     objective: Objective, bad: BoolArray, rows: IntArray, good: Goodput, along: share.Course
 ) -> tuple[share.Counted, Distance | None]:
     """What counts against a ratio. Of good requests all their times show the memory; of errors only the errors do."""
@@ -305,4 +384,5 @@ def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVer
     over = show(done.span_ns, "ns")
     detail = f"{show(observed, 'per_s')} over {over}, from t0 to the last answer; judged as observed"
     outcome: Outcome = "PASS" if objective.met_by(observed) else "FAIL"
-    return ObjectiveVerdict(objective, outcome, observed, (observed, observed), good.n, 0, detail)
+    failed = int(np.count_nonzero(~records.ok & measured))
+    return ObjectiveVerdict(objective, outcome, observed, (observed, observed), good.n, 0, detail, failed=failed)

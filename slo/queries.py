@@ -47,6 +47,12 @@ class Queries:
         """float64[m]: from due to the last sample's end."""
         return self.last_done - self.due_ns
 
+    def whole(self, marked: BoolArray) -> BoolArray:
+        """bool[rows]: every sample of the row's query is ``marked`` bool[rows]."""
+        without = np.zeros(len(self.first), np.bool_)
+        without[self.of[~marked]] = True
+        return ~without[self.of]
+
 
 def deadlines(records: Records) -> IntArray:
     """int64[n]: how long after due each row's query was to be done, -1 for no such promise."""

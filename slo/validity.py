@@ -1,26 +1,27 @@
 """Did the GENERATOR keep its promise? A run whose load was not the planned one is INVALID whatever it
 measured.
 
-Judged is the generator's own lateness, ready - due. Waiting for a connection, sent - ready, is in every latency, it is
-reported by its cause, and it makes no run invalid. This module is pure and says nothing about how fast the endpoint was;
-whether it kept up at all is found here and judged in ``slo/verdict.py``.
+Its lateness makes no open loop INVALID that has objectives: they are judged at both ends of it (``slo/bracket.py``). What lateness
+may not do is found here: another rate, another process, requests that never left. Waiting for a connection is in every latency,
+it is reported by its cause, and it makes no run invalid. This module is pure and says nothing about how fast the endpoint was; whether
+it kept up at all is found here and judged in ``slo/verdict.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slo import arrivals, cancelled, contradictions, lateness, live_audio, steady, strain
-from slo.generator import Check, GeneratorFacts
+from slo import arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, steady, strain
+from slo.generator import Cause, Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
 from slo.merged import Merged, measure
 from slo.objective import Objective, show
-from slo.records import Records, Stamp, Status
+from slo.records import IntArray, Records, Stamp, Status
 
 __all__ = ["Check", "GeneratorFacts", "Lag", "LagLimits", "Validity", "assess", "lag_limits"]
 
@@ -35,12 +36,13 @@ _NO_CHUNKS = Merged(0, 0, None)
 class Validity:
     """The verdict about the generator.
 
-    ``reasons``: why it is INVALID, each with the number, the limit and what to do next. ``lag_ns``: sent -
+    ``reasons``: why it is INVALID, one for each cause, with the numbers, the limits and what to do next. ``lag_ns``: sent -
     due; ``generator_lag_ns``: ready - due. ``stamp``: ``kernel``, ``user``, ``mixed`` or ``none``, with the
     share of answers that the kernel stamped. Rates are samples per second. ``arrivals``: the sent times
     against the planned process, None when there are too few. ``backlog``: whether the endpoint kept up, None where that
     can't be said; ``merged_chunks``: those that share a read; ``live_audio``: of sessions of paced audio; ``unstable``: why not, in words. That is no fault of the generator and leaves ``outcome`` alone:
-    ``slo.verdict.judge`` says what it does to the run.
+    ``slo.verdict.judge`` says what it does to the run. ``paced``: every request had a due time of its own, so objectives are judged at
+    both ends of the lateness; ``pooled``: some waited for one of ``max_connections``.
     """
 
     outcome: Literal["VALID", "INVALID"]
@@ -61,58 +63,108 @@ class Validity:
     unstable: str | None = None
     merged_chunks: Merged = _NO_CHUNKS
     live_audio: live_audio.LiveAudio | None = None
+    paced: bool = False
+    pooled: bool = False
 
 
-def assess(records: Records, facts: GeneratorFacts, objectives: Sequence[Objective] = ()) -> Validity:
-    """Judge the generator by the measured rows, its own facts, and the objectives it must not blur."""
+def assess(
+    records: Records,
+    facts: GeneratorFacts,
+    objectives: Sequence[Objective] = (),
+    *,
+    judged: bool | None = None,
+    strict: bool = False,
+) -> Validity:
+    """Judge the generator. ``judged``: something is promised of the run as a whole, and judged at both ends of the lateness (None: as
+    ``objectives`` say); ``strict``: nobody judges both ends, as in a comparison of values, so lateness has its limits.
+    """
     rows = cancelled.planned(records)
-    bare = rows.without_chunks()
-    issued = bare.select(bare["status"] != Status.UNSENT)
-    taken = issued.select(issued["ready_ns"] != -1)
-    left = issued.select(issued["sent_ns"] != -1)
-    total = left["sent_ns"] - left["due_ns"]
-    first = lateness.first_of_each_query(taken)
-    generator = first["ready_ns"] - first["due_ns"]
+    sent = _sent(rows, facts)
     stamp, share = _stamp(rows)
-    shape = None
-    if facts.open_loop and len(taken) >= arrivals.MIN_SAMPLES:
-        shape = arrivals.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process)
-    queue = steady.backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
-    kept_up = _kept_up(queue)
+    kept_up = _kept_up(sent.queue)
     together = measure(rows)
     audio = live_audio.live_audio(rows)
     limits = lag_limits(rows, objectives)
     checks = [
         *_whole(rows, facts),
-        *_clocks(facts),
-        _all_sent(rows, issued, facts),
-        *_enough(issued, facts),
-        *lateness.lateness(generator, limits, objectives),
-        lateness.span(first, limits),
-        *_shape(shape),
+        _all_sent(rows, sent.issued, facts),
+        *_enough(sent.issued, facts),
+        *_late(records, sent, facts, limits, objectives, judged=judged, strict=strict),
+        lateness.span(sent.first, limits, strain.paced(facts)),
+        *_shape(sent.shape, rows, facts),
         *live_audio.checks(audio),
         *strain.checks(facts, limits, share),
     ]
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
-        reasons=tuple(check.reason for check in checks if not check.ok),
-        warnings=(*_warnings(facts, left, kept_up), *_merged(together), *live_audio.warnings(audio)),
+        reasons=causes.reasons(checks),
+        warnings=(*_warnings(facts, sent.left, kept_up, limits), *_merged(together), *live_audio.warnings(audio)),
         checks=(*checks, kept_up),
-        planned=max(facts.planned, len(rows)),
-        sent=len(issued),
-        unsent=max(facts.planned, len(rows)) - len(issued),
+        planned=_planned(rows, facts),
+        sent=len(sent.issued),
+        unsent=_planned(rows, facts) - len(sent.issued),
         offered_per_s=arrivals.rate_per_s(rows["due_ns"]),
-        achieved_per_s=arrivals.rate_per_s(taken["ready_ns"]),
-        lag_ns=lateness.summary(total),
-        generator_lag_ns=lateness.summary(generator),
+        achieved_per_s=arrivals.rate_per_s(sent.taken["ready_ns"]),
+        lag_ns=lateness.summary(sent.left["sent_ns"] - sent.left["due_ns"]),
+        generator_lag_ns=lateness.summary(sent.first["ready_ns"] - sent.first["due_ns"]),
         stamp=stamp,
         kernel_share=share,
-        arrivals=shape,
-        backlog=queue,
+        arrivals=sent.shape,
+        backlog=sent.queue,
         unstable=None if kept_up.ok else kept_up.reason,
         merged_chunks=together,
         live_audio=audio,
+        paced=strain.paced(facts),
+        pooled=facts.pool_waits > 0,
     )
+
+
+class _Sent(NamedTuple):
+    """Rows that were issued, taken up and sent; the first taken up of each query; of those taken up the lateness, the shape
+    and the backlog."""
+
+    issued: Records
+    taken: Records
+    left: Records
+    first: Records
+    own: IntArray
+    shape: arrivals.Arrivals | None
+    queue: steady.Backlog | None
+
+
+def _sent(rows: Records, facts: GeneratorFacts) -> _Sent:
+    bare = rows.without_chunks()
+    issued = bare.select(bare["status"] != Status.UNSENT)
+    taken = issued.select(issued["ready_ns"] != -1)
+    left = issued.select(issued["sent_ns"] != -1)
+    own = lateness.own(taken, facts.pool_waits > 0)
+    shape = None
+    if facts.open_loop and len(taken) >= arrivals.MIN_SAMPLES:
+        # In a paced loop what the client held back counts as well, connections aside.
+        gone = taken["due_ns"] + own if strain.paced(facts) else taken["ready_ns"]
+        shape = arrivals.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process, gone)
+    queue = steady.backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
+    return _Sent(issued, taken, left, lateness.first_of_each_query(taken), own, shape, queue)
+
+
+def _late(
+    records: Records,
+    sent: _Sent,
+    facts: GeneratorFacts,
+    limits: LagLimits,
+    objectives: Sequence[Objective],
+    *,
+    judged: bool | None,
+    strict: bool,
+) -> list[Check]:
+    """What lateness does: in a paced loop it makes a bracket, elsewhere (and where it is ``strict``) it has its limits."""
+    if not strain.paced(facts):
+        return lateness.lateness(sent.first["ready_ns"] - sent.first["due_ns"], limits, objectives)
+    if strict:
+        return lateness.lateness(sent.own, limits, objectives)
+    if judged is None:
+        judged = any(one.scope == "run" for one in objectives)
+    return bracket.checks(records, sent.own, facts.pool_waits > 0, judged)
 
 
 def _stamp(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], float]:
@@ -128,17 +180,20 @@ def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
     found = contradictions.find(rows)
     again = "Correct that and measure again"
 
-    def none(name: str, what: str, faults: Sequence[str], fix: str) -> Check:
-        return Check(name, not faults, f"{what}: {'; '.join(faults) if faults else 'none'}", fix)
+    def none(name: str, what: str, faults: Sequence[str], fix: str, cause: Cause = "generator") -> Check:
+        return Check(name, not faults, f"{what}: {'; '.join(faults) if faults else 'none'}", fix, cause)
 
     return [
-        Check("finished", not facts.interrupted, f"interrupted: {_yes(facts.interrupted)}", "Let the run finish"),
-        none("not aborted", "aborted", [facts.aborted] if facts.aborted is not None else [], again),
+        Check(
+            "finished", not facts.interrupted, f"interrupted: {_yes(facts.interrupted)}", "Let the run finish", "user"
+        ),
+        none("not aborted", "aborted", [facts.aborted] if facts.aborted is not None else [], again, "endpoint"),
         Check(
             "within max_duration",
             not facts.max_duration_hit,
             f"stopped by max_duration: {_yes(facts.max_duration_hit)}",
             "Raise max_duration, or ask for fewer queries",
+            "user",
         ),
         none("workers", "worker faults", facts.worker_faults, again),
         none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
@@ -148,6 +203,7 @@ def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
             found,
             "Report this defect with the run directory",
         ),
+        *_clocks(facts),
     ]
 
 
@@ -163,21 +219,39 @@ def _clocks(facts: GeneratorFacts) -> list[Check]:
     return [Check("clocks", facts.clock_error_ns <= CLOCK_LIMIT_NS, detail, fix)]
 
 
+def _ended_by(facts: GeneratorFacts) -> Cause | None:
+    """Who ended the run before its plan was done; None: nobody."""
+    if facts.interrupted or facts.max_duration_hit:
+        return "user"
+    if facts.aborted is not None:
+        return "endpoint"  # it fell behind, or could only fail (harness/search/hopeless.py)
+    return "generator" if facts.worker_faults or facts.disk_faults else None
+
+
 def _yes(flag: bool) -> str:
     return "yes" if flag else "no"
 
 
+def _planned(rows: Records, facts: GeneratorFacts) -> int:
+    """Samples of the plan: whoever says most of what the generator counted, plan.npz holds and the records have."""
+    return max(facts.planned, facts.plan_samples, len(rows))
+
+
 def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
-    planned = max(facts.planned, len(rows))
+    planned = _planned(rows, facts)
     unsent = planned - len(issued)
     detail = f"{len(issued)} of {planned} planned requests were sent"
+    cause = _ended_by(facts) or "generator"
+    if facts.plan_samples and facts.planned != facts.plan_samples:
+        detail = f"generator.json says that {facts.planned} samples were planned, plan.npz holds {facts.plan_samples}; {detail}"
+        return Check("all sent", False, detail, "The run directory was changed: measure again")
     if len(issued) == 0:
-        return Check("all sent", False, detail, "See the errors of the run, then measure again")
+        return Check("all sent", False, detail, "See the errors of the run, then measure again", cause)
     # A closed loop may leave planned samples unsent, but each has a row: a run that lost rows proves nothing.
     ok = unsent == 0 or (not facts.open_loop and len(rows) == planned)
     stopped = facts.interrupted or facts.max_duration_hit
     fix = "The rest was not due before the run was stopped" if stopped else "Lower the rate, add workers"
-    return Check("all sent", ok, detail, fix)
+    return Check("all sent", ok, detail, fix, cause)
 
 
 def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
@@ -186,6 +260,7 @@ def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
     if queries == 1 and len(issued):
         # One query is issued at once: what counts is how long its samples kept the endpoint busy.
         elapsed = max(elapsed, int(issued["done_ns"].max()))
+    cause = _ended_by(facts) or "user"  # a plan that was carried out and is too short was made too short
     lasted, wanted = show(elapsed, "ns"), show(facts.min_duration_ns, "ns")
     return [
         Check(
@@ -193,30 +268,55 @@ def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
             queries >= facts.min_queries,
             f"{queries} queries issued, min_queries {facts.min_queries}",
             "Let the run go on, or lower min_queries",
+            cause,
         ),
         Check(
             "min_duration",
             elapsed >= facts.min_duration_ns,
             f"lasted {lasted}, min_duration {wanted}",
             "Let the run go on, or lower min_duration",
+            cause,
         ),
     ]
 
 
-def _shape(shape: arrivals.Arrivals | None) -> list[Check]:
+def _shape(shape: arrivals.Arrivals | None, rows: Records, facts: GeneratorFacts) -> list[Check]:
+    """What left is as irregular as what was planned, and the plan is of the process that its scenario names."""
     if shape is None:
-        return []
+        return _claim(rows, facts)
     detail = (
         f"index of dispersion of the issue times {shape.dispersion_ready:.2f}, planned "
-        f"{shape.dispersion_planned:.2f}, limit ±{arrivals.DISPERSION_TOLERANCE:.0%}"
+        f"{shape.dispersion_planned:.2f}, without stalls {shape.moved:+.2f}, limit ±{arrivals.DISPERSION_TOLERANCE:.0%}"
     )
-    return [Check("arrival process", shape.kept, detail, "Lower the rate or add workers")]
+    if shape.leaned is not None:
+        detail += f"; correlation of successive counts {shape.leaned:+.2f} off the plan's, limit ±{arrivals.DEPENDENCE_TOLERANCE:g}"
+    return [Check("arrival process", shape.kept, detail, "Lower the rate or add workers"), *_claim(rows, facts)]
+
+
+def _claim(rows: Records, facts: GeneratorFacts) -> list[Check]:
+    if not facts.open_loop or facts.process not in ("poisson", "constant"):
+        return []
+    _, first = np.unique(rows["query_id"], return_index=True)
+    broken = arrivals.claimed(np.sort(rows["due_ns"][first]), facts.process)
+    detail = (
+        f"the planned times are {facts.process}, as claimed"
+        if broken is None
+        else f"the planned times are not {facts.process}: {broken}"
+    )
+    return [
+        Check(
+            "planned process",
+            broken is None,
+            detail,
+            "Report this defect with the run directory, or name the process that it is",
+        )
+    ]
 
 
 def _kept_up(queue: steady.Backlog | None) -> Check:
     """The endpoint's part: it answered as fast as requests came."""
     if queue is None:
-        return Check("steady", True, "not judged: too few requests, or no constant rate")
+        return Check("steady", True, "not judged: too few requests, or no constant rate", cause="endpoint")
     before, after = queue.in_flight
     took = " and ".join(show(value, "ns") for value in queue.latency_ns)
     detail = (
@@ -224,17 +324,17 @@ def _kept_up(queue: steady.Backlog | None) -> Check:
         f"(t = {queue.statistic:.1f}, limit {steady.T_LIMIT:g}; median latency in the halves {took}). The endpoint does not keep up "
         "with this rate, so every latency depends on how long the run lasted"
     )
-    return Check("steady", not queue.growing, detail, "Lower the rate")
+    return Check("steady", not queue.growing, detail, "Lower the rate", "endpoint")
 
 
-def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check) -> tuple[str, ...]:
+def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check, limits: LagLimits) -> tuple[str, ...]:
     found = [] if kept_up.ok else [kept_up.reason]
     if not facts.open_loop:
         found.append(
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    return (*found, *strain.warnings(facts), *_waits(facts, left))
+    return (*found, *strain.warnings(facts), *_waits(facts, left, limits))
 
 
 def _merged(seen: Merged) -> list[str]:
@@ -248,8 +348,11 @@ def _merged(seen: Merged) -> list[str]:
     ]
 
 
-def _waits(facts: GeneratorFacts, left: Records) -> list[str]:
-    """Between ready and sent: what held requests back here, by its cause. None of it is the endpoint's answering time."""
+def _waits(facts: GeneratorFacts, left: Records, limits: LagLimits) -> list[str]:
+    """Between ready and sent: what held requests back here, by its cause. None of it is the endpoint's answering time.
+
+    Few are told too where one of them was held back for longer than lag may be: then the highest percentiles are ours.
+    """
     found = []
     wait = left["sent_ns"] - left["ready_ns"]
     opened = (left["connect_ns"] != -1) & (left["open_ns"] == -1)  # a session's own connection is part of it
@@ -260,12 +363,14 @@ def _waits(facts: GeneratorFacts, left: Records) -> list[str]:
         slow = wait[rows & (wait > LAG_FLOOR_NS)]
         if what.endswith("client") and facts.pool_waits:
             continue  # their connection was not free: told below, by those who counted it
-        if len(slow) > WAITED_SHARE * len(left):
+        far = what.endswith("client") and bool((slow > limits.max_ns).any())
+        if len(slow) > WAITED_SHARE * len(left) or far:
             p99 = lateness.summary(slow).p99
             assert p99 is not None
             found.append(
                 f"{len(slow)} {what} (sent - ready has p99 {show(p99, 'ns')} among them). It is in their latency, and is not the "
                 "endpoint's time to answer, which counts from sent"
+                + (": read no percentile above their share" if far else "")
             )
     if facts.pool_waits:
         found.append(

@@ -3,6 +3,9 @@
 PASS needs every objective to pass, so several of them make a wrong PASS no likelier (an intersection-union test, Berger
 1982). FAIL needs one, so their p values go through Holm's step-down first (1979): the chance that any kept promise is
 called broken stays below 1 - confidence however many there are.
+
+In an open loop each objective is judged at both ends of the generator's lateness (``slo/bracket.py``); what is certain of one
+objective is said, whatever is not certain of another.
 """
 
 from __future__ import annotations
@@ -10,13 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
+from slo.bracket import both_ends, lower_end, names_of
 from slo.distribution import exact
 from slo.goodput import Goodput, Throughput, goodput, throughput
 from slo.objective import Objective
 from slo.objective_verdict import ObjectiveVerdict, Outcome, judge_objective
 from slo.records import Records
+from slo.sentence import decisive, named
 from slo.statistics import confidence as sure
 from slo.statistics.share import Course, course
 from slo.validity import Validity
@@ -27,6 +33,11 @@ _RANK: tuple[Outcome, ...] = ("PASS", "INCONCLUSIVE", "FAIL", "INVALID")
 class Judged(Protocol):
     """A promise that judges itself, such as an OpenSLO document's: one result for each of its objectives."""
 
+    @property
+    def limits(self) -> Sequence[Objective]:
+        """The limits on times in it; empty where lateness adds nothing to it."""
+        ...
+
     def judge(
         self, records: Records, confidence: sure.Probability, along: Course | None = None
     ) -> tuple[ObjectiveVerdict, ...]:
@@ -36,12 +47,21 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The whole: the worst outcome of any objective, or INVALID. ``objectives`` holds those over the run."""
+    """The whole: the worst outcome of any objective, or INVALID. ``objectives`` holds those over the run.
+
+    ``by_lateness``: INVALID only because the generator's lateness decides an objective; the others stand.
+    """
 
     outcome: Outcome
     reasons: tuple[str, ...]
     objectives: tuple[ObjectiveVerdict, ...]
     confidence: float
+    by_lateness: bool = False
+
+    @property
+    def decides(self) -> ObjectiveVerdict | None:
+        """The objective that decides the outcome; None where none does, as in a run that is INVALID."""
+        return decisive(self.objectives, self.outcome)
 
 
 def worst(outcomes: Sequence[Outcome]) -> Outcome:
@@ -57,21 +77,54 @@ def judge(
     slos: Sequence[Judged] = (),
 ) -> Verdict:
     """Judge the measured rows. ``confidence`` is of each bound alone (one-sided), between 0 and 1."""
-    good = goodput(records, objectives)
-    along = course(records, planned=validity.arrivals is not None)
-    found = [judge_objective(o, records, good, confidence, along) for o in objectives if o.scope == "run"]
-    found += [one for slo in slos for one in slo.judge(records, confidence, along)]
-    judged = holm(found, confidence)
+    judged = holm(both(records, objectives, validity, confidence, slos), confidence)
     if validity.outcome == "INVALID":
-        outcome: Outcome = "INVALID"
-        reasons = validity.reasons
-    else:
-        outcome = worst([v.outcome for v in judged])
-        reasons = tuple(f"{v.text}: {v.detail}" for v in judged if v.outcome != "PASS")
-        if not judged:
-            outcome, reasons = _without_objectives(records)
-        outcome, reasons = _unless_unstable(outcome, reasons, validity.unstable)
-    return Verdict(outcome, reasons, judged, float(exact(confidence)))
+        return Verdict("INVALID", validity.reasons, judged, float(exact(confidence)))
+    outcomes = [v.outcome for v in judged]
+    # What is certain is said: the FAIL of one objective, before the lateness that decides another.
+    outcome = "FAIL" if "FAIL" in outcomes else worst(outcomes)
+    told = ("INVALID",) if outcome == "INVALID" else ("FAIL", "INCONCLUSIVE", "INVALID")
+    reasons = tuple(named(v) for v in judged if v.outcome in told)
+    if not judged:
+        outcome, reasons = _without_objectives(records)
+    by_lateness = outcome == "INVALID" and validity.unstable is None
+    outcome, reasons = _unless_unstable(outcome, reasons, validity.unstable)
+    return Verdict(outcome, reasons, judged, float(exact(confidence)), by_lateness)
+
+
+def both(
+    records: Records,
+    objectives: Sequence[Objective],
+    validity: Validity,
+    confidence: sure.Probability,
+    slos: Sequence[Judged] = (),
+) -> list[ObjectiveVerdict]:
+    """Every objective over the run at both ends of the generator's lateness, before ``holm``."""
+    low = lower_end(records, validity.pooled) if validity.paced else None
+    planned = validity.arrivals is not None
+    along = course(records, planned)
+    limits = [one for one in objectives if one.scope == "request"]
+    found = []
+    good = goodput(records, objectives)
+
+    def judged(objective: Objective, rows: Records) -> ObjectiveVerdict:
+        if rows is records:
+            return judge_objective(objective, rows, good, confidence, along)
+        return judge_objective(objective, rows, goodput(rows, objectives), confidence, course(rows, planned))
+
+    for one in objectives:
+        if one.scope == "run":
+            names = names_of(one, limits)
+            found.append(both_ends(names, judged(one, records), low, partial(judged, one)))
+    for slo in slos:
+        names = frozenset(limit.indicator for limit in slo.limits)
+        for place, upper in enumerate(slo.judge(records, confidence, along)):
+            found.append(both_ends(names, upper, low, partial(_one_of, slo, place, confidence)))
+    return found
+
+
+def _one_of(slo: Judged, place: int, confidence: sure.Probability, records: Records) -> ObjectiveVerdict:
+    return slo.judge(records, confidence)[place]
 
 
 def holm(found: Sequence[ObjectiveVerdict], confidence: sure.Probability) -> tuple[ObjectiveVerdict, ...]:
@@ -98,7 +151,7 @@ def _undecided(one: ObjectiveVerdict, objectives: int, times: int) -> ObjectiveV
     )
     # Evidence grows with n: log p falls in proportion, and must fall by log(times) more.
     more = 1 + math.log(times) / -math.log(max(one.p_fail or 0.0, 1e-300))
-    return replace(one, outcome="INCONCLUSIVE", n_needed=math.ceil(one.n * more) + 1, detail=detail)
+    return replace(one, outcome="INCONCLUSIVE", n_needed=math.ceil(one.n * more) + 1, detail=detail, among=objectives)
 
 
 def _unless_unstable(

@@ -31,7 +31,8 @@ from harness.promises import Asked, kept
 from harness.remains import made_before
 from harness.rundir import Sealed
 from harness.secrets import IMPLICIT_KEY, redact, sensitive_values
-from harness.session import carry_out, judge, write_report
+from harness.session import carry_through, judge, write_report
+from reports.report import Report
 from scenarios.durations import format_duration
 from scenarios.flags import Flags
 from scenarios.spec import ScenarioError, TargetSection
@@ -144,7 +145,7 @@ def check(contest: Contest) -> Interleaving:
     errors += _keys_to_strangers(contest.arms, base.target)
     if errors:
         raise HarnessFault(list(dict.fromkeys(errors)))
-    scenario = {key: value for key, value in base.to_mapping().items() if key != "target"}
+    scenario = {key: value for key, value in base.to_mapping().items() if key not in ("target", "retries")}
     labels = [level.label for level in contest.levels]
     return Interleaving(
         scenario=scenario,
@@ -231,34 +232,30 @@ def _one(contest: Contest, slot: Slot, out: Path, total: int, live: Series) -> S
     level = next(level for level in contest.levels if level.label == slot.level)
     label = f"[{slot.number}/{total}] {slot.arm}{' ' + slot.level if slot.level else ''}"
     if sealed is not None:
-        return _done(slot, sealed, label)
+        return _done(slot, judge(sealed, kept(sealed)), sealed, label)
     prepared = _prepare(contest, arm, level, slot.seed, folder)
-    with live.watching(prepared) as watchers:
-        try:
-            done = carry_out(prepared, label=f"{label}: ", watchers=watchers)
-        except HarnessFault as fault:
-            if fault.code == ExitCode.INTERRUPTED:
-                return None
-            if fault.code != ExitCode.UNREACHABLE:
-                raise
-            _say(f"{label}: {fault}")
-            return replace(slot, state="unreachable", error=str(fault))
-        return None if done.interrupted else _done(slot, done.sealed, label)
+    try:
+        done, report = carry_through(prepared, label=f"{label}: ", live=live)
+        return None if done.interrupted else _done(slot, report, done.sealed, label)
+    except HarnessFault as fault:
+        if fault.code == ExitCode.INTERRUPTED:
+            return None
+        if fault.code != ExitCode.UNREACHABLE:
+            raise
+        _say(f"{label}: {fault}")
+        return replace(slot, state="unreachable", error=str(fault))
+    finally:
+        live.end()
 
 
-def _done(slot: Slot, sealed: Sealed, label: str) -> Slot:
-    outcome = _reported(sealed, label)
-    return replace(slot, state="done", outcome=outcome, started_at=str(sealed.manifest.get("started_at", "")))
-
-
-def _reported(sealed: Sealed, label: str) -> str:
-    """Write the run's own report, and say in a line how it went. Returns its outcome."""
-    report = judge(sealed, kept(sealed))
+def _done(slot: Slot, report: Report, sealed: Sealed, label: str) -> Slot:
+    """Write the run's own report, say in a line how it went, and note its outcome."""
     write_report(report, sealed.directory)
     counts = report.counts
     reasons = f" ({'; '.join(report.validity.reasons)})" if report.validity.reasons else ""
     _say(f"{label}: {report.verdict.outcome}{reasons}, {counts.ok:,} answered, {counts.failed:,} failed")
-    return str(report.verdict.outcome)
+    started_at = str(sealed.manifest.get("started_at", ""))
+    return replace(slot, state="done", outcome=str(report.verdict.outcome), started_at=started_at)
 
 
 def _say(text: str) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from harness.dashboard.place import Place
 from harness.job import Prepared
 from harness.watcher import Watcher
+
+if TYPE_CHECKING:
+    from harness.dashboard.watcher import LiveView
 
 
 class Series:
@@ -17,19 +21,30 @@ class Series:
 
     def __init__(self, place: Place | None) -> None:
         self._place = place
+        self._view: LiveView | None = None
 
     @contextmanager
     def watching(self, prepared: Prepared) -> Iterator[tuple[Watcher, ...]]:
         """The watchers of one run; judge it inside, so that the page has its verdict. The address is free again after that."""
+        try:
+            yield self.begin(prepared)
+        finally:
+            self.end()
+
+    def begin(self, prepared: Prepared) -> tuple[Watcher, ...]:
+        """The watchers of one run. Without ``end`` the page goes on until its verdict was shown."""
         if self._place is None:
-            yield ()
-            return
+            return ()
         from harness.dashboard.watcher import watcher  # loads a server
 
-        view = watcher(self._place, prepared)
-        try:
-            yield (view,)
-        finally:
-            view.stop()
-            if view.url:
-                self._place = replace(self._place, port=urlsplit(view.url).port or self._place.port)
+        self._view = watcher(self._place, prepared)
+        return (self._view,)
+
+    def end(self) -> None:
+        """The page of the run that was begun is over, and its address is kept for the next one's."""
+        view, self._view = self._view, None
+        if view is None or self._place is None:
+            return
+        view.stop()
+        if view.url:
+            self._place = replace(self._place, port=urlsplit(view.url).port or self._place.port)

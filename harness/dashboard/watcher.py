@@ -31,7 +31,7 @@ _SHOWN_S = 0.5
 
 
 def watcher(place: Place, prepared: Prepared) -> LiveView:
-    """The live view of this run, for ``run_job`` or ``carry_out``."""
+    """The live view of this run, for ``carry_out``."""
     scenario, target = prepared.job.scenario, prepared.job.target
     run = RunPart(
         plimsoll=package_version(),

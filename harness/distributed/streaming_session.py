@@ -26,7 +26,7 @@ from harness.distributed.streaming_rows import About, Gathered, Kept, LaterClock
 from harness.distributed.streaming_user import Answer, entries
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.exit_codes import OF_OUTCOME, ExitCode
+from harness.exit_codes import ExitCode
 from harness.promises import Asked, Promises, read_promises
 from harness.session import judge, publish
 
@@ -247,7 +247,7 @@ class Session:
             sealed = gathered.seal(about, self._promises)
             result = judge(sealed, self._promises)
             publish(result, None if self._out is None else sealed.directory, (), as_json=False)
-            code = int(OF_OUTCOME[result.verdict.outcome])
+            code = result.exit_code or 0
         except (OSError, HarnessFault) as error:
             print(f"error: the run could not be judged: {error}", file=sys.stderr)
             code = int(ExitCode.INVALID)

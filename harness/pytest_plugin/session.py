@@ -23,7 +23,7 @@ from harness.errors import HarnessFault
 from harness.job import prepare
 from harness.promises import Asked, again
 from harness.rundir import Sealed, open_sealed
-from harness.session import carry_out, judge, write_report
+from harness.session import carry_through, judge, write_report
 from reports.report import Report
 from reports.summary import lines
 from scenarios.errors import ScenarioError
@@ -133,7 +133,7 @@ class Plimsoll:
         with _as_failure(), _alone(self.lock):
             _all_known(given)
             prepared = prepare(name, given, asked, (), folder, command=["pytest"])
-            outcome = carry_out(prepared)
+            outcome, _ = carry_through(prepared)
         if outcome.interrupted:
             raise KeyboardInterrupt
         return Run(outcome.sealed, self.skip_inconclusive, self.record)

@@ -18,17 +18,17 @@ from reports.judgement import verdict_part
 from reports.parts import Number, ObjectiveResult
 from reports.report import Report
 from reports.search.parts import ObjectivePart, ProbePart
+from slo.bracket import lower_end
 from slo.capacity.curtail import hopeless
 from slo.capacity.probe import Next, Probe
 from slo.goodput import goodput
 from slo.objective_verdict import judge_objective
 from slo.records import Status
+from slo.strain import paced
 from slo.verdict import Verdict
 
-#: Checks of a run that came to no end of its own: what they say follows from that.
-_OF_THE_END = frozenset({"not aborted", "min_duration", "min_queries", "all sent"})
-#: What only the endpoint is responsible for.
-_OF_THE_ENDPOINT = frozenset({"steady"})
+#: The check of an endpoint that does not keep up.
+_STEADY = "steady"
 
 
 def judged(sealed: Sealed, promises: Promises, wanted: Next, length_ns: int, run: str, took_ns: int) -> ProbePart:
@@ -62,7 +62,7 @@ def judged(sealed: Sealed, promises: Promises, wanted: Next, length_ns: int, run
         requests_per_s=report.throughput.requests_per_s,
         goodput_per_s=report.throughput.goodput_per_s,
         good_fraction=report.throughput.good_fraction,
-        unstable=_broken(report) >= _OF_THE_ENDPOINT,
+        unstable=_unstable(report),
         took_ns=took_ns,
     )
 
@@ -72,13 +72,10 @@ def of_endpoint(report: Report, stopped: bool) -> tuple[str, list[str]]:
 
     ``stopped``: it did not come to its own end, so its length and what was not sent say nothing of the generator.
     """
-    broken = _broken(report)
-    lost = stopped or bool(broken & _OF_THE_ENDPOINT)
-    generators = broken - _OF_THE_ENDPOINT - (_OF_THE_END if lost else frozenset())
-    if generators:
-        reasons = [check.detail for check in report.validity.checks if check.name in generators]
-        return "INVALID", reasons or list(report.validity.reasons)
-    if lost:
+    broken = [check for check in report.validity.checks if not check.ok]
+    if others := [check.detail for check in broken if check.cause != "endpoint"]:
+        return "INVALID", others
+    if stopped or broken:
         return "FAIL", list(report.verdict.reasons)
     return report.verdict.outcome, list(report.verdict.reasons)
 
@@ -88,17 +85,24 @@ def _shown_by_the_part(report: Report, why: str | None, cut: bool) -> tuple[str,
     if why is not None:
         return "FAIL", [why]
     if cut:
-        return "INVALID", ["it was cut short, but its records do not show that it could only fail"]
-    return ("FAIL" if _broken(report) >= _OF_THE_ENDPOINT else "INVALID"), list(report.verdict.reasons)
+        return "INVALID", [
+            "it was cut short, but its records do not show that it could only fail, whatever the generator did"
+        ]
+    return ("FAIL" if _unstable(report) else "INVALID"), list(report.verdict.reasons)
 
 
-def _broken(report: Report) -> frozenset[str]:
-    return frozenset(check.name for check in report.validity.checks if not check.ok)
+def _unstable(report: Report) -> bool:
+    return any(check.name == _STEADY and not check.ok for check in report.validity.checks)
 
 
 def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResult], str | None]:
-    """The objectives over what was sent, and why the whole could only have failed; None: it could have passed."""
-    rows = sealed.records.measured()
+    """The objectives over what was sent, and why the whole could only have failed; None: it could have passed.
+
+    With the generator's lateness taken off, where it had any: what fails then fails whatever the generator did.
+    """
+    given = sealed.records
+    low = lower_end(given, sealed.facts.pool_waits > 0) if paced(sealed.facts) else None
+    rows = (given if low is None else low.chunks).measured()
     sent = rows.select(rows["status"] != Status.UNSENT)
     good = goodput(sent, promises.objectives)
     run = [one for one in promises.objectives if one.scope == "run"]

@@ -19,6 +19,7 @@ FormatOption = Annotated[
     typer.Option("--format", metavar="F=PATH", help="Also write the report in format F. Repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict on one line: outcome, what decides it, run.")]
 Goodput = Annotated[
     str | None,
     typer.Option(metavar="'ttft:200 tpot:50'", help="Limits of a good request, as vLLM's bench takes them (ms)."),
@@ -44,6 +45,10 @@ PromptTokens = Annotated[int | None, typer.Option(metavar="N", help="Prompt leng
 OutputTokens = Annotated[int | None, typer.Option(metavar="N", help="Answer length asked for.")]
 Seed = Annotated[int | None, typer.Option(help="Everything random comes from it.")]
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Load-generating processes.")]
+Retries = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Repeat a run that is INVALID by the generator alone, at most N times (0)."),
+]
 Warmup = Annotated[str | None, typer.Option(metavar="D", help="Load before each measured run, not judged.")]
 Timeout = Annotated[str | None, typer.Option(metavar="D", help="Give a request up after this.")]
 ConnectTimeout = Annotated[str | None, typer.Option(metavar="D", help="Give a connection up after this.")]

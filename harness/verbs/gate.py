@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.errors import HarnessFault
-from harness.exit_codes import OF_OUTCOME
-from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
+from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Quiet, Slo
 
 if TYPE_CHECKING:
     from harness.promises import Asked
@@ -24,12 +23,13 @@ def gate(
     production_rate: ProductionRate = None,
     format: FormatOption = None,
     json_: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Judge a run again, against these objectives or its own, and exit by the verdict. Sends nothing."""
     from harness.promises import Asked
 
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
-    raise typer.Exit(_judge_again(run_dir, asked, format or [], json_))
+    raise typer.Exit(_judge_again(run_dir, asked, format or [], json_, quiet=quiet))
 
 
 def report(
@@ -41,15 +41,18 @@ def report(
     production_rate: ProductionRate = None,
     format: FormatOption = None,
     json_: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Recompute a run's report from its records, rewrite report.json and report.html, and print it."""
     from harness.promises import Asked
 
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
-    _judge_again(run_dir, asked, format or [], json_, rewrite=True)
+    _judge_again(run_dir, asked, format or [], json_, rewrite=True, quiet=quiet)
 
 
-def _judge_again(run_dir: Path, asked: Asked, format_texts: list[str], as_json: bool, rewrite: bool = False) -> int:
+def _judge_again(
+    run_dir: Path, asked: Asked, format_texts: list[str], as_json: bool, rewrite: bool = False, quiet: bool = False
+) -> int:
     from harness.job import one_on_stdout, read_formats
     from harness.promises import again
     from harness.rundir import open_sealed
@@ -58,16 +61,16 @@ def _judge_again(run_dir: Path, asked: Asked, format_texts: list[str], as_json: 
     sealed = open_sealed(run_dir)
     promises, errors = again(asked, sealed)
     outputs, problems = read_formats(format_texts)
-    problems += one_on_stdout(format_texts, as_json)
+    problems += one_on_stdout(format_texts, as_json, quiet)
     if errors or problems:
         raise HarnessFault(errors + problems)
     if not rewrite and not (promises.slos or any(one.scope == "run" for one in promises.objectives)):
         raise HarnessFault(f"{run_dir}: no objective to judge by, neither here nor in the run. Give --slo or --preset")
     result = judge(sealed, promises)
-    written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json)
+    written = publish(result, sealed.directory if rewrite else None, outputs, as_json=as_json, quiet=quiet)
     if not written:
         raise HarnessFault("not every file could be written (see the warning above). Make room, or name another place")
-    return int(OF_OUTCOME[result.verdict.outcome])
+    return result.exit_code or 0
 
 
 def register(app: typer.Typer) -> None:

@@ -25,6 +25,7 @@ def replay(
     model: Annotated[str | None, typer.Option(help="Model name to ask for. Default: the run's.")] = None,
     option: shared.ProtocolOption = None,
     workers: shared.Workers = None,
+    retries: shared.Retries = None,
     warmup: shared.Warmup = None,
     timeout: shared.Timeout = None,
     slo: Slo = None,
@@ -46,7 +47,7 @@ def replay(
     flags: dict[str, Any] = {
         "kind": "replay", "trace": str(Path(recording).resolve()), "speed": speed, "window": window,
         "max_queries": max_queries, "url": url, "protocol": protocol, "model": model, "workers": workers,
-        "warmup": warmup, "timeout": timeout, "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+        "retries": retries, "warmup": warmup, "timeout": timeout, "options": yaml_values(pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     if problems := one_on_stdout(format or [], json_):

@@ -55,6 +55,7 @@ def run(
     output_tokens: shared.OutputTokens = None,
     seed: shared.Seed = None,
     workers: shared.Workers = None,
+    retries: shared.Retries = None,
     slo: Slo = None,
     goodput: Goodput = None,
     preset: PresetOption = None,
@@ -95,6 +96,7 @@ def run(
 ) -> None:
     """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
     from harness.dashboard.place import where
+    from harness.dashboard.series import Series
     from harness.job import one_on_stdout, prepare
     from harness.promises import Asked
     from harness.session import run_job
@@ -104,6 +106,7 @@ def run(
         "rate": rate, "arrival": arrival, "trace": trace, "speed": speed, "window": window, "cancel": cancel,
         "concurrency": concurrency, "duration": duration, "queries": queries, "max_duration": max_duration,
         "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "seed": seed, "workers": workers,
+        "retries": retries,
         "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
         "api_key_file": api_key_file, "ca_file": ca_file, "tls_verify": False if insecure else None,
         "headers": pairs(header or [], ":", "--header") or None,
@@ -115,11 +118,8 @@ def run(
     workforce, watchers = fleet(locust_master, expect_workers, locust_wait, locust_web)
     place = where(live)
     prepared = prepare(scenario, flags, asked, format or [], out)  # type: ignore[arg-type]
-    if place is not None:
-        from harness.dashboard.watcher import watcher
-
-        watchers.append(watcher(place, prepared))
-    raise typer.Exit(run_job(prepared, as_json=json_, watchers=watchers, workforce=workforce))
+    live_page = Series(place)
+    raise typer.Exit(run_job(prepared, as_json=json_, watchers=watchers, workforce=workforce, live=live_page))
 
 
 def fleet(

@@ -9,10 +9,10 @@ from markupsafe import Markup
 
 from reports import units, words
 from reports.budgets import BudgetPart, BurnTimeline
+from reports.chart_parts import LagBand, Timeline
 from reports.dashboard.parts import Band, BurnPart, Intervals, LiveReport
 from reports.measures import ORDER
 from reports.measures import title as title_of
-from reports.parts import LagBand, Timeline
 from reports.svg.burn import burn_chart
 from reports.svg.gauge import bad_share
 from reports.svg.plot import Canvas, Chart, Key, Picture, chart

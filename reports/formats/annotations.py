@@ -29,7 +29,7 @@ def render(report: Report) -> bytes:
             _line(
                 _LEVEL[result.outcome],
                 f"{run}: {result.outcome} {result.objective}",
-                words.explain(result, report.confidence),
+                words.sentence(words.explain(result)),
             )
             for result in report.verdict.objectives
         ]

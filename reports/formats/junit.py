@@ -1,6 +1,8 @@
 """JUnit XML: the generator's validity and each objective as a test case, for what already shows test results.
 
-Nothing but PASS is green: FAIL and INCONCLUSIVE are failures, an INVALID run is an error in every case.
+Nothing but PASS is green: FAIL and INCONCLUSIVE are failures. An INVALID run is one error, that of the generator; its
+objectives are skipped, for there was nothing to hold them against. Where its lateness leaves one objective open and another fails for
+certain, the open one is an error.
 """
 
 from __future__ import annotations
@@ -21,18 +23,20 @@ def render(report: Report) -> bytes:
     """The document, UTF-8."""
     results = report.verdict.objectives
     invalid = report.validity.outcome == "INVALID"
-    failures = 0 if invalid else sum(result.outcome in ("FAIL", "INCONCLUSIVE") for result in results)
-    errors = len(results) + 1 if invalid else sum(result.outcome == "INVALID" for result in results)
+    failures = sum(result.outcome in ("FAIL", "INCONCLUSIVE") for result in results)
+    left_out = sum(result.outcome == "INVALID" for result in results)
+    skipped, errors = (left_out, 1) if invalid else (0, left_out)
     name = f"plimsoll.{report.run.scenario.name or report.run.id or 'run'}"
     seconds = f"{report.throughput.span_ns / 1e9:.3f}"
     totals = {
         "tests": str(len(results) + 1),
         "failures": str(failures),
         "errors": str(errors),
+        "skipped": str(skipped),
         "time": seconds,
     }
     root = ET.Element("testsuites", {"name": "plimsoll", **totals})
-    suite = ET.SubElement(root, "testsuite", {"name": _clean(name), "skipped": "0", **totals})
+    suite = ET.SubElement(root, "testsuite", {"name": _clean(name), **totals})
     if report.run.started_at:
         suite.set("timestamp", _clean(report.run.started_at))
     properties = ET.SubElement(suite, "properties")
@@ -62,9 +66,13 @@ def _properties(report: Report) -> list[tuple[str, str]]:
 
 def _objective(suite: ET.Element, name: str, result: ObjectiveResult, report: Report) -> None:
     case = _case(suite, name, result.objective)
-    text = words.explain(result, report.confidence)
-    if report.validity.outcome == "INVALID" or result.outcome == "INVALID":
-        _trouble(case, "error", "INVALID", "the run is invalid, so nothing was shown", [text])
+    text = words.explain(result)
+    if result.outcome == "INVALID":
+        why = "the generator was too late to tell" if result.bracket else "the run is invalid, so nothing was shown"
+        if report.validity.outcome == "INVALID":
+            ET.SubElement(case, "skipped", {"message": why}).text = _clean(text)
+        else:
+            _trouble(case, "error", "INVALID", why, [text])
     elif result.outcome != "PASS":
         _trouble(case, "failure", result.outcome, text, [result.reason] if result.reason else [])
     else:

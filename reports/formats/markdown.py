@@ -9,22 +9,14 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from reports import budget_words, units, words
+from reports import attempts, budget_words, units, words
 from reports.anatomy import Anatomy, heads, note, rows
 from reports.budgets import BudgetPart
 from reports.format import Format
-from reports.parts import Metric, ObjectiveResult
+from reports.parts import Metric, ObjectiveResult, Statistics
 from reports.report import Report
 from reports.speech import Speech, facts, tables
 
-_COLUMNS = (
-    ("p50", "p50"),
-    ("p90", "p90"),
-    ("p95", "p95"),
-    ("p99", "p99"),
-    ("p99_9", "p99.9"),
-    ("max", "max"),
-)
 _ICONS = MappingProxyType({"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⛔", "MEASURED": "ℹ️"})
 _UNLINKED = (("://", ":\u200b//"), ("www.", "www\u200b."), ("\\@", "\\@\u200b"), ("\\#", "\\#\u200b"))
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&@$])")
@@ -35,6 +27,7 @@ def render(report: Report) -> bytes:
     word = words.outcome(report)
     title = report.run.scenario.name or report.run.id or "load test"
     blocks = [f"### {_ICONS[word]} {word}: {_safe(title)}", _safe(words.headline(report))]
+    blocks.append(_safe(attempts.said(report.attempts)))  # an empty block is left out
     if report.validity.outcome == "INVALID":
         blocks.append("\n".join(f"- {_safe(reason)}" for reason in report.validity.reasons))
     if report.verdict.objectives:
@@ -88,8 +81,9 @@ def _anatomy(part: Anatomy) -> str:
 
 def _objectives(report: Report) -> str:
     rows = [_objective(result) for result in report.verdict.objectives]
-    bounds = f"{units.percent(report.confidence)} bounds"
-    return _table(["", "Objective", "Observed", "Limit", bounds, "n", "n needed"], rows, "llrrrrr")
+    heads = ["", "Objective", "Observed", "Limit", units.bounds(report.confidence), "n", "n needed"]
+    note = f"\n\n{_safe(words.bounds_note(report))}" if words.bounded(report) else ""
+    return _table(heads, rows, "llrrrrr") + note
 
 
 def _objective(result: ObjectiveResult) -> list[str]:
@@ -153,24 +147,25 @@ def _flow(report: Report) -> str:
 
 
 def _metrics(report: Report) -> str:
+    tables = "\n\n".join(_of_metrics(table) for table in words.metric_tables(report, brief=True))
+    return f"{tables}\n\n{_safe(words.own_error(report))}\n\nPercentiles: {_safe(report.percentile_definition)}."
+
+
+def _of_metrics(shown: words.MetricTable) -> str:
     rows = []
-    for name, metric in words.shown(report, brief=True).items():
-        cells = [words.statistic(metric, getattr(metric, column)) for column, _ in _COLUMNS]
-        rows.append([_safe(name), units.count(metric.n), *cells])
+    for name, metric in shown.metrics.items():
+        rows.append([_safe(name), units.count(metric.n), *_cells(metric, metric.unit, shown)])
         if metric.failed and metric.of_ok is not None and metric.of_ok.n:
-            rows.append(["↳ successful only", units.count(metric.of_ok.n), *_ok_cells(metric)])
-    table = _table(["Metric", "n", *(title for _, title in _COLUMNS)], rows, "l" + "r" * 7)
-    return f"{table}\n\n{_safe(words.own_error(report))}\n\nPercentiles: {_safe(report.percentile_definition)}."
+            rows.append(["↳ successful only", units.count(metric.of_ok.n), *_cells(metric.of_ok, metric.unit, shown)])
+    return _table([shown.title, "n", *(head for _, head in shown.columns)], rows, "l" + "r" * (len(shown.columns) + 1))
 
 
-def _ok_cells(metric: Metric) -> list[str]:
-    return [units.human(getattr(metric.of_ok, column), metric.unit) for column, _ in _COLUMNS]
+def _cells(part: Metric | Statistics, unit: str, shown: words.MetricTable) -> list[str]:
+    return [words.cell(part, unit, key) for key, _ in shown.columns]
 
 
 def _errors(report: Report) -> str:
-    rows = [[_safe(error.status), _safe(error.text), units.count(error.count)] for error in report.counts.errors]
-    if report.counts.other_errors:
-        rows.append(["", "other texts, or none", units.count(report.counts.other_errors)])
+    rows = [[_safe(status), _safe(text), count] for status, text, count in words.failures(report)]
     return _table(["Status", "Error", "Requests"], rows, "llr")
 
 
@@ -183,6 +178,7 @@ def _provenance(report: Report) -> str:
         ("Seed", "" if run.seed is None else str(run.seed)),
         ("Plan fingerprint", run.plan_fingerprint),
         ("Plimsoll", run.plimsoll),
+        ("Host timer", words.host_timer(run.timer)),
         ("Command", run.command),
     ]
     return "\n".join(

@@ -7,7 +7,7 @@ rendering serves the terminal (``render_terminal``, with the terminal's own widt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from rich import box
@@ -17,7 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from reports import units, words
+from reports import attempts, units, words
 from reports.accuracy import Accuracy
 from reports.anatomy import Anatomy, heads, rows
 from reports.format import Format
@@ -37,11 +37,10 @@ _STYLES = MappingProxyType(
         "VALID": "green",
     }
 )
-_COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
 #: Narrower than this, the table of objectives goes without limits and bounds.
 _ROOM_FOR_BOUNDS = 88
-#: What a narrow terminal does without in the table of metrics, first things first.
-_DROPPED = ("p99_9", "p95", "p90", "max")
+#: What a narrow terminal does without in a table of metrics, by place, first things first: the columns stay as even as can be.
+_DROPPED = (4, 2, 1, 5)
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -57,7 +56,12 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
     """
     parts: list[RenderableType] = [_banner(report)]
     if report.verdict.objectives:
-        parts.append(_objectives(report, width))
+        note = (
+            [Text(words.bounds_note(report), style="dim")]
+            if width >= _ROOM_FOR_BOUNDS and words.bounded(report)
+            else []
+        )
+        parts.append(Group(_objectives(report, width), *note))
     if report.verdict.request_objectives:
         parts.append(_attainments(report))
     asked = [part for part in report.budgets if words.names_its_period(part.objective)]
@@ -67,7 +71,8 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
         parts.append(_answers(report.accuracy))
     parts.append(_flow(report))
     if report.metrics:
-        parts.append(Group(_metrics(report, width), Text(words.own_error(report), style="dim")))
+        tables = [_metrics(table, width) for table in words.metric_tables(report, brief=True)]
+        parts.append(Group(_spaced(tables), Text(words.own_error(report), style="dim")))
     if report.speech is not None:
         parts += _speech(report.speech, report.confidence)
     if report.anatomy is not None:
@@ -77,10 +82,12 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
     if report.warnings:
         parts.append(_list("Read with care", report.warnings, "yellow"))
     parts.append(_end(report, files))
-    spaced: list[RenderableType] = []
-    for part in parts:
-        spaced += [part, Text("")]
-    return Group(*spaced[:-1])
+    return _spaced(parts)
+
+
+def _spaced(parts: Sequence[RenderableType]) -> Group:
+    """With an empty line between them."""
+    return Group(*[one for part in parts for one in (part, Text(""))][:-1])
 
 
 def _anatomy(part: Anatomy) -> RenderableType:
@@ -124,6 +131,8 @@ def _banner(report: Report) -> RenderableType:
         lines.insert(0, Text(title, style="bold"))
     if report.validity.outcome == "INVALID":
         lines += [Text(f"- {words.sentence(reason)}") for reason in report.validity.reasons[1:]]
+    if repeated := attempts.said(report.attempts):
+        lines.append(Text(repeated))
     health = Text.assemble(
         ("Generator ", "dim"),
         (report.validity.outcome, _STYLES[report.validity.outcome]),
@@ -154,7 +163,7 @@ def _objectives(report: Report, width: int) -> Table:
     table = _table("Objectives")
     table.add_column("", no_wrap=True)
     table.add_column("objective", overflow="fold", min_width=16)
-    names = ["observed", "limit", f"{units.percent(report.confidence)} bounds", "n", "n needed"]
+    names = ["observed", "limit", units.bounds(report.confidence), "n", "n needed"]
     shown = names if width >= _ROOM_FOR_BOUNDS else ["observed", "n", "n needed"]  # the objective says its limit
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
@@ -205,10 +214,10 @@ def _flow(report: Report) -> Text:
     )
 
 
-def _columns(width: int) -> tuple[str, ...]:
+def _columns(table: words.MetricTable, width: int) -> tuple[tuple[str, str], ...]:
     """As many percentiles as fit: the name, n and each cell take about 20, 8 and 11 characters."""
-    dropped = _DROPPED[: max(0, len(_COLUMNS) - max(2, (width - 28) // 11))]
-    return tuple(name for name in _COLUMNS if name not in dropped)
+    dropped = _DROPPED[: max(0, len(table.columns) - max(2, (width - 28) // 11))]
+    return tuple(column for place, column in enumerate(table.columns) if place not in dropped)
 
 
 def _answers(accuracy: Accuracy) -> Table:
@@ -229,23 +238,23 @@ def _answers(accuracy: Accuracy) -> Table:
     return table
 
 
-def _metrics(report: Report, width: int) -> Table:
-    columns = _columns(width)
-    table = _table("Metrics")
+def _metrics(shown: words.MetricTable, width: int) -> Table:
+    columns = _columns(shown, width)
+    table = _table(shown.title)
     table.add_column("", no_wrap=True)
     table.add_column("n", justify="right", no_wrap=True)
-    for name in columns:
-        table.add_column(name.replace("_", "."), justify="right", no_wrap=True)
-    for name, metric in words.shown(report, brief=True).items():
-        table.add_row(Text(name), units.count(metric.n), *(_cell(metric, column) for column in columns))
+    for _, head in columns:
+        table.add_column(head, justify="right", no_wrap=True)
+    for name, metric in shown.metrics.items():
+        table.add_row(Text(name), units.count(metric.n), *(_cell(metric, metric.unit, key) for key, _ in columns))
         if metric.failed and metric.of_ok is not None and metric.of_ok.n:
-            cells = [units.human(getattr(metric.of_ok, column), metric.unit) for column in columns]
+            cells = [words.cell(metric.of_ok, metric.unit, key) for key, _ in columns]
             table.add_row("  successful only", units.count(metric.of_ok.n), *cells, style="dim")
     return table
 
 
-def _cell(metric: Metric, column: str) -> Text:
-    shown = words.statistic(metric, getattr(metric, column))
+def _cell(metric: Metric, unit: str, column: str) -> Text:
+    shown = words.cell(metric, unit, column)
     return Text(shown, style="red" if shown == units.INFINITE else "")
 
 
@@ -254,10 +263,8 @@ def _errors(report: Report) -> Table:
     table.add_column("status", no_wrap=True)
     table.add_column("error", overflow="fold", ratio=1)
     table.add_column("requests", justify="right", no_wrap=True)
-    for error in report.counts.errors:
-        table.add_row(Text(error.status, style="red"), Text(error.text), units.count(error.count))
-    if report.counts.other_errors:
-        table.add_row("", Text("other texts, or none", style="dim"), units.count(report.counts.other_errors))
+    for status, text, count in words.failures(report):
+        table.add_row(Text(status, style="red"), Text(text), count)
     return table
 
 
@@ -276,6 +283,8 @@ def _end(report: Report, files: Mapping[str, str]) -> RenderableType:
     plan = f"plan {run.plan_fingerprint}" if run.plan_fingerprint else ""
     facts = " · ".join(part for part in (f"run {run.id}" if run.id else "", seed, plan) if part)
     lines = [Text(f"Percentiles: {report.percentile_definition}.", style="dim")]
+    if woken := words.host_timer(run.timer):
+        lines.insert(0, Text(f"Host timer: {woken}.", style="dim"))
     if facts:
         lines.insert(0, Text(facts, style="dim"))
     if run.directory and not files:

@@ -130,7 +130,7 @@ def _interval(part: BudgetPart) -> str:
     low, high = part.sli_interval
     if low is None or high is None:
         return ""
-    return f", {units.percent(part.confidence)} interval {units.percent(low)} to {units.percent(high)}"
+    return f", bounds {units.percent(low)} to {units.percent(high)}"
 
 
 def _burn_interval(part: BudgetPart) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from reports import units, words
+from reports import attempts, units, words
 from reports.measures import LIVE
 from reports.page.anatomy import anatomy_panel
 from reports.page.budget import budget_panels, budget_rows
@@ -18,7 +18,7 @@ from reports.page.slowest import slowest_groups, slowest_note
 from reports.page.speech import speech_panel
 from reports.page.spread import heat_chart, prompt_chart
 from reports.page.validity import check_rows, merged_sentence, steadiness_panel
-from reports.parts import Attainment, Metric, ObjectiveResult, Statistics
+from reports.parts import Attainment, Metric, ObjectiveResult
 from reports.pictures import ENOUGH, curve_charts, distribution_charts, lag_chart, timeline_charts
 from reports.report import Report
 from reports.svg.whisker import whisker
@@ -34,7 +34,7 @@ _TILES = MappingProxyType(
         "tpot": "TPOT p99",
     }
 )
-_COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max", "mean")
+_MEAN = (("mean", "mean"),)
 
 
 def content(report: Report) -> dict[str, Any]:
@@ -45,9 +45,11 @@ def content(report: Report) -> dict[str, Any]:
         "title": report.run.scenario.name or report.run.id or "Load test",
         "started": _started(report.run.started_at),
         "headline": words.headline(report),
+        "attempts": attempts.said(report.attempts),
         "meta": _meta(report),
         "problems": report.validity.reasons if report.validity.outcome == "INVALID" else [],
-        "objectives": [_objective(result, report.confidence) for result in report.verdict.objectives],
+        "objectives": [_objective(result) for result in report.verdict.objectives],
+        "bounds_note": words.bounds_note(report) if words.bounded(report) or report.budgets else "",
         "columns": {1: 1, 2: 2, 4: 2}.get(len(report.verdict.objectives), 3),
         "answers": [] if report.accuracy is None else words.answers(report.accuracy),
         "answered": "" if report.accuracy is None else words.answered(report.accuracy),
@@ -59,14 +61,13 @@ def content(report: Report) -> dict[str, Any]:
         "silence": _silence(report),
         "timeline": timeline_charts(report),
         "timeline_note": _timeline_note(report),
-        "metrics": [_metric(name, metric) for name, metric in words.shown(report).items()],
+        "metrics": [_metrics(table) for table in words.metric_tables(report)],
         "own_error": words.own_error(report),
         "definition": f"Percentiles: {report.percentile_definition}.",
         "statuses": [
             {"name": name, "count": units.count(number)} for name, number in report.counts.by_status.items() if number
         ],
-        "errors": _errors(report),
-        "other_errors": _other_errors(report),
+        "other_failures": _other_failures(report),
         "validity": report.validity,
         "health": words.health(report.validity),
         "checks": check_rows(report.validity),
@@ -111,30 +112,19 @@ def _meta(report: Report) -> list[str]:
     return [line for line in [run.scenario.description, " · ".join(item for item in items if item)] if line]
 
 
-def _objective(result: ObjectiveResult, confidence: float) -> dict[str, Any]:
+def _objective(result: ObjectiveResult) -> dict[str, Any]:
     limit = units.limit(result.threshold, result.unit) if result.threshold is not None else units.NOTHING
     sign = words.expression(result.operator)
-    fine = []
-    if result.n:
-        seen = words.interval(result)
-        bounds = "judged as observed" if seen == words.AS_OBSERVED else f"{units.percent(confidence)} bounds {seen}"
-        fine.append(f"{bounds} from n\u00a0=\u00a0{units.count(result.n)}")
-    if result.n_needed and result.n_needed > result.n and result.outcome in ("INCONCLUSIVE", "INVALID"):
-        fine.append(f"about {units.count(result.n_needed)} would decide")
-    if result.bad is not None and result.max_bad_allowed is not None and result.n:
-        allowed = f"{units.count(result.max_bad_allowed)} may"
-        if result.max_bad_allowed < 0:
-            allowed = "too few values to pass even with none"
-        fine.append(f"{units.count(result.bad)} break the limit, {allowed}")
-    if result.n == 0 and result.reason:
-        fine.append(words.sentence(result.reason))
+    seen = words.interval(result)
+    fine = "judged as observed" if seen == words.AS_OBSERVED else "" if seen == words.LOST else f"bounds {seen}"
     return {
         "expression": words.expression(result.objective),
         "outcome": result.outcome,
         "observed": words.observed(result),
         "against": f"limit {sign} {limit}",
         "picture": whisker(result),
-        "fine": " · ".join(fine),
+        "said": words.sentence(words.explain(result)),
+        "fine": fine if result.n else "",
     }
 
 
@@ -197,41 +187,27 @@ def _silence(report: Report) -> str:
     return ""
 
 
-def _metric(name: str, metric: Metric) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _metrics(table: words.MetricTable) -> dict[str, Any]:
+    columns = (*table.columns, *_MEAN)
+    rows = [_metric(name, metric, columns) for name, metric in table.metrics.items()]
+    return {"title": table.title, "heads": [head for _, head in columns], "rows": rows}
+
+
+def _metric(name: str, metric: Metric, columns: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    some = metric.of_ok if metric.failed and metric.of_ok is not None and metric.of_ok.n else None
+    return {
         "name": name,
         "title": metric.title or name,
         "n": units.count(metric.n),
-        "values": [words.statistic(metric, getattr(metric, column)) for column in _COLUMNS],
+        "values": [words.cell(metric, metric.unit, key) for key, _ in columns],
+        "of_ok": [] if some is None else [words.cell(some, metric.unit, key) for key, _ in columns],
+        "ok_n": "" if some is None else units.count(some.n),
     }
-    if metric.failed and metric.of_ok is not None and metric.of_ok.n:
-        row["of_ok"] = [units.human(getattr(metric.of_ok, column), metric.unit) for column in _COLUMNS]
-        row["ok_n"] = units.count(_size(metric.of_ok))
-    else:
-        row["of_ok"] = []
-    return row
 
 
-def _size(part: Statistics) -> int:
-    return part.n
-
-
-def _errors(report: Report) -> list[dict[str, str]]:
-    total = max(report.counts.ok + report.counts.failed, 1)
-    return [
-        {
-            "status": error.status,
-            "text": error.text,
-            "count": units.count(error.count),
-            "share": units.percent(error.count / total, 3),
-        }
-        for error in report.counts.errors
-    ]
-
-
-def _other_errors(report: Report) -> str:
-    number = report.counts.other_errors
-    return f"{units.count(number)} more failures have other texts, or none." if number else ""
+def _other_failures(report: Report) -> str:
+    other = report.failures.other
+    return f"{units.many(other, 'more failure')} of other kinds." if other else ""
 
 
 def _generator(report: Report) -> str:
@@ -268,9 +244,10 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("Seed", "" if run.seed is None else str(run.seed)),
         ("Plan fingerprint", run.plan_fingerprint),
         ("Workers", "" if run.workers is None else str(run.workers)),
+        ("Host timer", words.host_timer(run.timer)),
         ("Run directory", run.directory),
         ("Arrival stamps", report.validity.stamp),
-        ("Confidence", f"{units.percent(report.confidence)}, one-sided for each bound"),
+        ("Confidence", f"{units.percent(report.confidence)} of each bound, one-sided"),
         ("Warm-up requests, not measured", units.count(report.counts.warmup) if report.counts.warmup else ""),
         *((name.replace("_", " "), value) for name, value in run.host.items()),
         ("Libraries", ", ".join(f"{name} {version}" for name, version in run.libraries.items())),

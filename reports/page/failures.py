@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reports import units
+from reports import units, words
 from reports.failures import FailureKind, Failures
 from reports.report import Report
 from reports.svg.ink import element, join, line
@@ -21,13 +21,10 @@ def failure_blocks(report: Report) -> list[dict[str, Any]]:
 
 
 def _block(kind: FailureKind, report: Report) -> dict[str, Any]:
-    name = kind.status if kind.code is None else f"{kind.status} {kind.code}"
-    if kind.status == "HTTP" and kind.code is not None:
-        name = f"HTTP {kind.code}"
     return {
-        "name": name,
+        "name": words.kind_name(kind),
         "text": kind.text or "no error text",
-        "variants": f"{units.count(kind.texts)} texts that differ in numbers only" if kind.texts > 1 else "",
+        "variants": words.variants(kind),
         "count": units.count(kind.count),
         "share": units.percent(kind.share, 3),
         "spark": _spark(kind, report.failures),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 
 from reports import units
-from reports.parts import ByPrompt, Heatmap
+from reports.chart_parts import ByPrompt, Heatmap
 from reports.report import Report
 from reports.svg.curves import short
 from reports.svg.heat import LEVELS, heat

@@ -57,6 +57,8 @@ def cut_marks(part: SteadinessPart | None) -> list[tuple[int, str]]:
 def _warmup(found: Proposal | None) -> list[tuple[str, str]]:
     if found is None:
         return [("Warm-up", "not judged: fewer than 100 values")]
+    if found.incident:
+        return [("Warm-up", f"none to leave out: {found.incident}")]
     if found.too_short:
         return [("Warm-up", "may be longer than half of the run")]
     if not found.proposed:

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from reports import units
-from reports.parts import Curve, Number
+from reports.chart_parts import Curve
+from reports.parts import Number
 from reports.svg.axis import Axis, from_zero, logarithmic, tail, tail_at
 from reports.svg.ink import Point, element, join, line, path, spread, text
 from reports.svg.plot import FONT, Canvas, Picture, grid, hover, series, svg

@@ -12,7 +12,8 @@ from itertools import groupby
 from markupsafe import Markup
 
 from reports import units
-from reports.parts import Heatmap, Number
+from reports.chart_parts import Heatmap
+from reports.parts import Number
 from reports.svg.axis import Axis, clock, logarithmic
 from reports.svg.ink import Point, element, join, path, text
 from reports.svg.plot import Canvas, Picture, grid, hover, series, svg

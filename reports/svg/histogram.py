@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from reports import units
-from reports.parts import Distribution
+from reports.chart_parts import Distribution
 from reports.svg.axis import Axis, from_zero, logarithmic
 from reports.svg.ink import element, join, line, text, text_width
 from reports.svg.plot import FONT, Canvas, Picture, grid, hover, series, svg

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from reports import units
-from reports.parts import ByPrompt, Number, PromptBin
+from reports.chart_parts import ByPrompt, PromptBin
+from reports.parts import Number
 from reports.svg.axis import Axis, from_zero, logarithmic
 from reports.svg.ink import Point, element, join, path, text
 from reports.svg.plot import Canvas, Picture, grid, hover, series, svg

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from reports import units
-from reports.parts import Number, Timeline
+from reports.chart_parts import Timeline
+from reports.parts import Number
 from reports.svg.axis import Axis, clock, from_zero
 from reports.svg.ink import Point, area, element, join, line, path, text
 from reports.svg.plot import Canvas, Picture, grid, hover, series, svg

@@ -74,7 +74,6 @@ def _observed(result: ObjectiveResult, axis: Axis) -> Markup:
 def describe(result: ObjectiveResult) -> str:
     """The picture in words, for people who can't see it."""
     low, high = (units.human(v, result.unit, 4) for v in result.interval)
-    return (
-        f"{result.objective}: observed {units.human(result.observed, result.unit, 4)}, "
-        f"interval {low} to {high}, limit {units.limit(result.threshold, result.unit)}: {result.outcome}"
-    )
+    said = result.sentence or f"observed {units.human(result.observed, result.unit, 4)}"
+    limit = units.limit(result.threshold, result.unit)
+    return f"{result.objective}: {said}; bounds {low} to {high}, limit {limit}: {result.outcome}"

@@ -12,6 +12,7 @@ budget; nothing is invented for one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -22,8 +23,11 @@ from slo.budgets.policies import DAY_NS
 from slo.goodput import goodput
 from slo.indicator import Scope, catalogue, measure
 from slo.objective import Objective
+from slo.objective_verdict import of_entries, of_values
 from slo.ratios import against
 from slo.records import BoolArray, IntArray, Records
+from slo.statistics.distance import Distance
+from slo.statistics.share import Counted, course, series
 
 #: The period of an objective that names none.
 PERIOD_NS: Final = 30 * DAY_NS
@@ -58,11 +62,11 @@ def ledger_of(
     """
     if not has_budget(objective):
         return None
-    bad, row = _entries(objective, records, limits)
+    bad, row, seen, far = _entries(objective, records, limits)
     counted = objective.quantile is not None or objective.indicator == "frame_missed"
     kind: Scope = catalogue()[objective.indicator].scope if counted else "request"
     allowed = allowed_share(objective)
-    account = _in_order(bad, row, records["due_ns"], allowed)
+    account = replace(_in_order(bad, row, records["due_ns"], allowed), seen=seen, far=far)
     return Ledger(
         name=str(objective),
         objective=str(objective),
@@ -86,12 +90,21 @@ def ledgers_of(
     return tuple(ledger for ledger in found if ledger is not None)
 
 
-def _entries(objective: Objective, records: Records, limits: Sequence[Objective]) -> tuple[BoolArray, IntArray]:
-    """Whether each entry is bad, and the record it belongs to, ascending."""
+def _entries(
+    objective: Objective, records: Records, limits: Sequence[Objective]
+) -> tuple[BoolArray, IntArray, Counted | None, Distance | None]:
+    """Whether each entry is bad, the record it belongs to, ascending, and the evidence of the verdict on them."""
+    along = course(records)
     if objective.quantile is not None:
         measured = measure(catalogue()[objective.indicator], records, judged=True)
-        return ~np.asarray(objective.met_by(measured.values)), measured.row
-    return against(objective.indicator, records, goodput(records, limits).good)
+        bad = ~np.asarray(objective.met_by(measured.values))
+        if not len(bad):
+            return bad, measured.row, None, None
+        laid = series(measured.values, measured.row, along)
+        return bad, measured.row, *of_values(objective, measured, bad, laid)
+    good = goodput(records, limits)
+    bad, row = against(objective.indicator, records, good.good)
+    return bad, row, *(of_entries(objective, bad, row, good, along) if len(bad) else (None, None))
 
 
 def _in_order(bad: BoolArray, row: IntArray, due_ns: IntArray, allowed: Fraction) -> Account:

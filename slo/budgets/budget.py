@@ -25,6 +25,7 @@ from slo.budgets.ledger import Ledger
 from slo.distribution import exact
 from slo.records import FloatArray, IntArray, Records
 from slo.statistics.confidence import Probability, clopper_pearson
+from slo.statistics.share import interval as share_interval
 
 SECOND_NS: Final = 1_000_000_000
 DAY_NS: Final = 86_400 * SECOND_NS
@@ -34,7 +35,7 @@ PARTS: Final = 300
 _LEAST_PART_NS = 10_000_000
 _BEFORE_NS = -(2**62)  # before any entry
 
-Method = Literal["Clopper-Pearson", "Chernoff-Hoeffding", "none"]
+Method = Literal["Clopper-Pearson", "Chernoff-Hoeffding", "as the verdict", "none"]
 Interval = tuple[float, float]
 
 
@@ -82,7 +83,7 @@ def run_span_ns(records: Records) -> int:
 def budget(
     ledger: Ledger, span_ns: int, confidence: Probability = "0.95", accounts: Sequence[Tally] | None = None
 ) -> Budget:
-    """The budget of a ledger after a run of ``span_ns``; ``confidence`` is of the intervals, two-sided.
+    """The budget of a ledger after a run of ``span_ns``; ``confidence`` is of each bound alone, as in a verdict.
 
     ``accounts``: the ledger's ``tallies``, where they are at hand.
     """
@@ -107,7 +108,7 @@ def budget(
         span_ns=span_ns,
         covered_ns=covered,
         budget_ns=total_ns,
-        method="Clopper-Pearson" if all(account.whole for account in accounts) else "Chernoff-Hoeffding",
+        method=_method(accounts),
         sli=_sli(accounts, burn, allowed),
         sli_interval=(worst, best),
         burn=burn,
@@ -178,18 +179,26 @@ def projected_sli(
     return 1.0 - (test * test_bad + base * base_bad) / (test + base)
 
 
-def burn_interval(accounts: Sequence[Tally], confidence: Probability = "0.95") -> Interval:
-    """Two-sided bounds of the burn rate of accounts that all have entries.
+def _method(accounts: Sequence[Tally]) -> Method:
+    if all(account.seen is not None for account in accounts):
+        return "as the verdict"
+    return "Clopper-Pearson" if all(account.whole for account in accounts) else "Chernoff-Hoeffding"
 
-    Clopper and Pearson's for whole entries. For shares in between, the bound of Chernoff and Hoeffding, which holds for
-    independent values in 0..1 of any shape. Of k accounts each gets a k-th of the error, so the sum keeps the confidence.
+
+def burn_interval(accounts: Sequence[Tally], confidence: Probability = "0.95") -> Interval:
+    """A lower and an upper bound of the burn rate of accounts that all have entries, each alone at the confidence.
+
+    Of accounts with evidence those of the verdict, which know how entries cluster; else Clopper and Pearson's for whole entries. For shares in between, the bound of Chernoff and Hoeffding, which holds for
+    independent values in 0..1 of any shape. Of k accounts each gets a k-th of the error, so each sum keeps the confidence.
     """
     each = 1 - (1 - exact(confidence)) / max(len(accounts), 1)
     low = high = 0.0
     for account in accounts:
         n, bad = int(account.n[-1]), float(account.bad[-1])
-        if account.whole:
-            below, above = clopper_pearson(round(bad), n, each)
+        if account.seen is not None:
+            below, above = share_interval(account.seen, each, account.far)
+        elif account.whole:
+            below, above = clopper_pearson(round(bad), n, each, sides=1)
         else:
             below, above = _chernoff_hoeffding(bad / n, n, float(1 - each))
         factor = float(account.weight / account.allowed)
@@ -198,8 +207,8 @@ def burn_interval(accounts: Sequence[Tally], confidence: Probability = "0.95") -
 
 
 def _chernoff_hoeffding(mean: float, n: int, alpha: float) -> Interval:
-    """All true means m for which n * KL(mean || m) <= ln(2 / alpha)."""
-    most = math.log(2 / alpha) / n
+    """All true means m for which n * KL(mean || m) <= ln(1 / alpha): each end alone is wrong with at most ``alpha``."""
+    most = math.log(1 / alpha) / n
 
     def far(true: float) -> bool:
         left = mean * math.log(mean / true) if mean > 0 else 0.0

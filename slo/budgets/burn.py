@@ -17,12 +17,14 @@ import numpy as np
 
 from slo.budgets.ledger import Account, Ledger
 from slo.records import BoolArray, FloatArray, IntArray
+from slo.statistics.distance import Distance
+from slo.statistics.share import Counted
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
     """An account by distinct times ``at_ns`` int64[m], ascending: ``bad`` float64[m + 1] and ``n`` int64[m + 1] are what
-    lies before each, and in all. ``whole``: every entry is good or bad, none in between.
+    lies before each, and in all. ``whole``: every entry is good or bad, none in between. ``seen``, ``far``: as of the account.
     """
 
     at_ns: IntArray
@@ -31,6 +33,8 @@ class Tally:
     allowed: Fraction
     weight: Fraction
     whole: bool
+    seen: Counted | None = None
+    far: Distance | None = None
 
     @property
     def share(self) -> Fraction | None:
@@ -61,6 +65,8 @@ def tally(account: Account) -> Tally:
         allowed=account.allowed,
         weight=account.weight,
         whole=bool(((bad == 0) | (bad == 1)).all()),
+        seen=account.seen,
+        far=account.far,
     )
 
 

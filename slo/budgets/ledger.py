@@ -15,19 +15,24 @@ import numpy as np
 
 from slo.indicator import Scope
 from slo.records import FloatArray, IntArray
+from slo.statistics.distance import Distance
+from slo.statistics.share import Counted
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
     """One part of a budget. ``at_ns`` int64[n], ascending: when each entry was due (a slice: when it ended), relative to
     t0. ``bad`` float64[n]: 0 good, 1 bad, a share of bad in between. ``allowed``: the bad share that is promised, 0 to 1
-    exclusive. ``weight``: how much this account's burn counts in the whole.
+    exclusive. ``weight``: how much this account's burn counts in the whole. ``seen``, ``far``: the evidence that the verdict rests
+    on, which knows how entries cluster; None: they count as independent.
     """
 
     at_ns: IntArray
     bad: FloatArray
     allowed: Fraction
     weight: Fraction = Fraction(1)
+    seen: Counted | None = None
+    far: Distance | None = None
 
     def between(self, since_ns: int, until_ns: int) -> tuple[float, int]:
         """(sum of bad, number) of the entries in ``since_ns < at <= until_ns``."""

@@ -61,7 +61,7 @@ def settle(latency_ns: FloatArray, due_ns: IntArray) -> Settled | Unsettled:
     found = detect(latency_ns, due_ns)
     if found is not None and found.too_short:
         return Unsettled("it was still changing in the middle of the curve: make it longer (--requests or --duration)")
-    drop = found.drop if found is not None and found.proposed else 0
+    drop = found.drop if found is not None and found.ended else 0
     level = float(np.median(latency_ns[drop:]))
     if not math.isfinite(level):
         return Unsettled("most requests failed at the end of the curve")

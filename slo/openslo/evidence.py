@@ -30,10 +30,13 @@ _SMALLEST = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Plain events, and how far they are from their limit where that is a time."""
+    """Plain events, and how far they are from their limit where that is a time;
+    ``failed`` of the bad ones are of requests that failed.
+    """
 
     seen: share.Counted
     far: Distance | None = None
+    failed: int = 0
 
     @property
     def n(self) -> int:

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from slo.distribution import exact
+from slo.indicator import catalogue, entries, succeeded
 from slo.objective import Promise, show
 from slo.objective_verdict import ObjectiveVerdict
 from slo.openslo.counting import (
     Component,
     Grid,
-    Requests,
     Tally,
     Terms,
     Values,
@@ -30,6 +30,7 @@ from slo.openslo.counting import (
 from slo.openslo.duration import span
 from slo.openslo.evidence import Events, Part, SliceMean, Sum, slice_mean
 from slo.records import Records
+from slo.sentence import broken
 from slo.statistics import share
 from slo.statistics.confidence import Probability
 from slo.statistics.confidence import n_needed as entries_needed
@@ -62,21 +63,37 @@ def _plain_events(
     missing = 0
     for part in terms.components:
         counted = tally(part.events, records)
-        found.append((part, _events(part.events, counted, along)))
+        found.append((part, evidence_of(part, counted, along, records)))
         missing = max(missing, counted.missing)
     return found, missing, []
 
 
-def _events(events: Values | Requests, counted: Tally, along: share.Course) -> Events:
+def evidence_of(part: Component, counted: Tally, along: share.Course, records: Records) -> Events:
     """Evidence of plain events: where they are held against limits, all their values show the memory."""
+    events, failed = part.events, _failed(part, counted, records)
     if not events.limits or not len(counted.bad):
-        return Events(share.counted(counted.bad[np.argsort(along.place[counted.row], kind="stable")]))
+        return Events(share.counted(counted.bad[np.argsort(along.place[counted.row], kind="stable")]), None, failed)
     laid = share.series(counted.severity, counted.row, along)
     timed = all(limit.unit in ("ns", "per_s") for limit in events.limits)
     return Events(
         laid.count(counted.bad, np.isinf(counted.severity)),
         Distance(np.sort(counted.severity), laid.memory) if timed else None,
+        failed,
     )
+
+
+def _failed(part: Component, counted: Tally, records: Records) -> int:
+    """Bad events of requests that failed."""
+    limited = isinstance(part.events, Values)
+    whole = succeeded(catalogue()[part.events.limits[0].indicator], records) if limited else records.ok
+    return int(np.count_nonzero(counted.bad & ~whole[counted.row]))
+
+
+def _fault(part: Component) -> str:
+    """What a bad event is."""
+    if isinstance(part.events, Values):
+        return broken(part.events.limit)
+    return "not good" if part.events.limits else "failed"
 
 
 def _slice_means(
@@ -111,12 +128,12 @@ def _left_out(terms: Terms, empty: int, slices: Grid) -> list[str]:
 def _occurrences(
     terms: Terms, promise: Promise, evidence: Events, missing: int, confidence: Probability
 ) -> ObjectiveVerdict:
-    events = terms.components[0].events
-    what = events.entry
     if not evidence.n:
         return _no_data(terms, promise, missing, confidence, [])
     test = share.weigh(evidence.seen, terms.allowed, confidence, evidence.far)
-    return _share(terms, promise, test, f"{what}s", missing, [], confidence)
+    part = terms.components[0]
+    found = _share(terms, promise, test, entries(part.events.entry), missing, [], confidence)
+    return replace(found, fault=_fault(part), failed=evidence.failed)
 
 
 def _timeslices(terms: Terms, promise: Promise, records: Records, confidence: Probability) -> ObjectiveVerdict:
@@ -173,7 +190,9 @@ def _share(
         test.p_pass,
         test.p_fail,
         test.design_effect,
-        test.by,
+        by=test.by,
+        entries=what,
+        fault="bad",
     )
 
 
@@ -213,6 +232,7 @@ def _sum(
         missing,
         p_pass=few,
         p_fail=many,
+        parts=(*notes, *_components(parts)),
     )
 
 

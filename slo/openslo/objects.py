@@ -96,9 +96,9 @@ def read_metadata(whole: Place) -> Metadata | None:
         return None
     name = place.at("name").name() if place.has("name") else None
     title = place.at("displayName").text() if place.has("displayName") else None
-    if place.has("labels"):
+    if place.filled("labels"):
         _read_labels(place.at("labels"))
-    annotations = _read_annotations(place.at("annotations")) if place.has("annotations") else {}
+    annotations = _read_annotations(place.at("annotations")) if place.filled("annotations") else {}
     return Metadata(name, title or name, annotations) if name is not None else None
 
 

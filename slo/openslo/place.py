@@ -80,6 +80,10 @@ class Place:
         """Whether this is a mapping with that key."""
         return isinstance(self.value, dict) and key in self.value
 
+    def filled(self, key: str) -> bool:
+        """Whether something stands under that key: of an optional list or mapping, an empty value is none at all."""
+        return self.has(key) and self.value[key] is not None
+
     def at(self, key: str) -> Place:
         """What stands under a key; value None where nothing does."""
         value = self.value.get(key) if isinstance(self.value, dict) else None

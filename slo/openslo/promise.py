@@ -16,10 +16,10 @@ from slo.budgets.ledger import Account, AlertRule, Ledger
 from slo.objective import Objective
 from slo.objective_verdict import ObjectiveVerdict
 from slo.openslo.counting import Terms, by_slice, grid, slice_losses, slice_states, tally
-from slo.openslo.judging import judge
+from slo.openslo.judging import evidence_of, judge
 from slo.records import Records
 from slo.statistics.confidence import Probability
-from slo.statistics.share import Course
+from slo.statistics.share import Course, course
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,14 @@ class Slo:
 
 def _accounts(terms: Terms, records: Records) -> Sequence[Account]:
     if terms.method == "Occurrences":
-        found = []
+        found, along = [], course(records)
         for part in terms.components:
             counted = tally(part.events, records)
             order = np.argsort(counted.at_ns, kind="stable")
             bad = counted.bad[order].astype(np.float64)
-            found.append(Account(counted.at_ns[order], bad, part.allowed, part.weight))
+            shown = evidence_of(part, counted, along, records) if len(bad) else None
+            seen, far = (None, None) if shown is None else (shown.seen, shown.far)
+            found.append(Account(counted.at_ns[order], bad, part.allowed, part.weight, seen, far))
         return found
     slices = grid(records, terms.slice_ns)
     counts = tuple(by_slice(tally(part.events, records, sliced=True), slices) for part in terms.components)

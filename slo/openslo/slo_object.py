@@ -104,7 +104,7 @@ def read_slo(meta: Metadata | None, whole: Place) -> SloRead | None:
     else:
         indicator = _read_indicator(spec, own[0])
     policies = []
-    for item in (spec.at("alertPolicies").items() or ()) if spec.has("alertPolicies") else ():
+    for item in (spec.at("alertPolicies").items() or ()) if spec.filled("alertPolicies") else ():
         policy = read_alert_policy_item(item)
         policies += [policy] if policy is not None else []
     empty, production = _read_annotations(whole, method)
@@ -127,7 +127,7 @@ def _read_indicator(place: Place, key: str) -> Sli | Place | None:
 
 
 def _read_window(spec: Place) -> Window | None:
-    if not spec.has("timeWindow"):
+    if not spec.filled("timeWindow"):
         spec.warn("has no timeWindow, so budgets are told for a rolling 30 days. Add timeWindow to say which period")
         return Window("a rolling 30 days", _DEFAULT_NS)
     items = spec.at("timeWindow").items()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slo.budgets.ledger import AlertRule
-from slo.indicator import ENTRIES
+from slo.indicator import entries
 from slo.objective import show
 from slo.openslo.counting import Component, Terms, Values
 from slo.openslo.duration import span
@@ -34,7 +34,7 @@ def meaning(slo: Slo) -> str:
         return _composite(terms)
     part, width = terms.components[0], span(terms.slice_ns)
     if terms.method == "Occurrences":
-        return f"{percent(slo.target)} of all {_events(part)} {good(part)}"
+        return f"{percent(slo.target)} of all {entries(part.events.entry)} {good(part)}"
     if terms.method == "Timeslices":
         inside = f"{percent(part.slice_target)} or more of their requests {good(part, sliced=True)}"
         return f"{percent(slo.target)} of all slices of {width} are good: {inside}"
@@ -42,16 +42,12 @@ def meaning(slo: Slo) -> str:
     return f"on the mean of all slices of {width}, each with the same weight, {inside}"
 
 
-def _events(part: Component) -> str:
-    return "gaps between chunks" if part.events.entry == "gap" else f"{ENTRIES[part.events.entry]}s"
-
-
 def _composite(terms: Terms) -> str:
     sliced = terms.method != "Occurrences"
     said = []
     for part in terms.components:
         share = part.slice_target if terms.method == "Timeslices" else part.target
-        what = "requests" if sliced else _events(part)
+        what = "requests" if sliced else entries(part.events.entry)
         weight = f" (weight {float(part.weight):g})" if part.weight != 1 else ""
         said.append(f"{part.title}: {percent(share)} of {what} {good(part, sliced)}{weight}")
     parts, width, target = "; ".join(said), span(terms.slice_ns), percent(1 - terms.allowed)

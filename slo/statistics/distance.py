@@ -13,21 +13,24 @@ Nothing here counts or judges: ``slo.statistics.share`` does.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from slo.records import FloatArray
 from slo.statistics.memory import Memory
 
-#: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from.
-BULK = 0.6
+#: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from: (in a run without
+#: memories, more for each one held, at most).
+BULK = (0.5, 0.04, 0.75)
 #: A run with fewer memories than this says nothing by distance.
 HELD = 0.5
 #: Multiples of the limit at which too many values show that it is broken.
-MULTIPLES = (1.5, 2.0, 3.0, 4.0, 6.0)
+MULTIPLES = (2.0, 4.0, 8.0, 16.0, 32.0)
 #: No nearer than this is far.
 LEAST = 1.5
+#: No run has more requests than this.
+MOST = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,24 @@ class Distance:
 
     def reach(self, allowed: float) -> float:
         """The distance of the bulk over the one required at 95 %, if the share ``allowed`` may be beyond the limit."""
-        bulk = bulk_of(self.ordered, allowed)
+        bulk = bulk_of(self.ordered, self.memory, allowed)
         if bulk <= 0:
             return math.inf
         far = 1 / bulk
         return far / required(self.memory, allowed) if far >= LEAST else 0.0
+
+    def needed(self, allowed: float, alpha: float) -> int | None:
+        """How many requests would show it by distance if the bulk stays where it is and memory as long; None: no number."""
+        bulk = bulk_of(self.ordered, self.memory, allowed)
+        length = self.memory.requests
+        if bulk <= 0 or math.isinf(bulk):
+            return None
+        while length <= MOST:
+            held = replace(self.memory, requests=length)
+            if 1 / bulk >= max(LEAST, required(held, allowed) * reach_for(alpha)):
+                return length
+            length = math.ceil(1.1 * length)
+        return None
 
     def many(self, allowed: float) -> float:
         """The least chance, by Markov's inequality, of so large a share beyond a multiple if ``allowed`` may be beyond 1.
@@ -59,9 +75,11 @@ class Distance:
         return found
 
 
-def bulk_of(ordered: FloatArray, allowed: float) -> float:
-    """The value that at most ``BULK`` of the allowed share exceeds."""
-    return float(ordered[len(ordered) - 1 - int(BULK * allowed * len(ordered))])
+def bulk_of(ordered: FloatArray, memory: Memory, allowed: float) -> float:
+    """The value that few enough of the allowed share exceed to measure distance from: ``BULK`` of it."""
+    least, each, most = BULK
+    share = min(most, least + each * memory.held) * allowed
+    return float(ordered[len(ordered) - 1 - int(share * len(ordered))])
 
 
 def required(memory: Memory, allowed: float) -> float:
@@ -73,8 +91,8 @@ def required(memory: Memory, allowed: float) -> float:
 
 
 def tail(allowed: float, multiple: float) -> float:
-    """The share that may be beyond a multiple of the limit if ``allowed`` may be beyond it: exponential, or multiple^-2."""
-    return float(max(allowed**multiple, allowed / multiple**2))
+    """The share that may be beyond a multiple of the limit if ``allowed`` may be beyond it: as of a tail without a mean."""
+    return allowed / multiple
 
 
 def chance(reach: float) -> float:

@@ -61,7 +61,7 @@ def bounds(
 
 def _far(ordered: FloatArray, laid: Series, allowed: float, alpha: float) -> float:
     """The nearest limit that passes by distance."""
-    bulk = distance.bulk_of(ordered, allowed)
+    bulk = distance.bulk_of(ordered, laid.memory, allowed)
     if bulk <= 0 or math.isinf(bulk):
         return max(bulk, 0.0)
     factor = max(distance.LEAST, distance.required(laid.memory, allowed) * distance.reach_for(alpha))

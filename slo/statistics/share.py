@@ -372,17 +372,23 @@ def weigh(
         n=seen.n,
         bad=seen.bad,
         allowed=sure.most_bad_allowed(seen.n, bound, confidence),
-        n_needed=needed(seen, bound, confidence) if outcome == "INCONCLUSIVE" else 0,
+        n_needed=needed(seen, bound, confidence, far) if outcome == "INCONCLUSIVE" else 0,
         design_effect=seen.design,
         by=by,
     )
 
 
-def needed(seen: Counted, limit: Fraction, confidence: Probability) -> int | None:
-    """The total that decides by number in nine runs of ten if share and memory hold: more than there are."""
+def needed(seen: Counted, limit: Fraction, confidence: Probability, far: Distance | None = None) -> int | None:
+    """The total, above what there is, that decides in nine runs of ten if share and memory hold: by number, or by distance
+    where that takes fewer.
+    """
     share = Fraction(seen.bad, seen.n) if seen.n else Fraction(0)
     worth = sure.deciding(share, limit, confidence)
     if worth is None:
         return None
     clustered = max(seen.memory.needed(worth), worth * min(seen.design, seen.n)) if seen.design > 1 else worth
+    if far is not None and share < limit:
+        requests = far.needed(float(limit), float(1 - exact(confidence)))
+        if requests is not None:
+            clustered = min(clustered, max(worth, requests * seen.n / far.memory.requests))
     return max(math.ceil(clustered), seen.n + 1)

@@ -5,6 +5,9 @@ remains is smallest. ``mser`` is that rule and nothing else. By itself it always
 steady run as well, and one early stall is enough to move it. ``detect`` therefore caps the series first, and proposes
 only a cut whose two sides differ: by more than chance and by an amount that matters.
 
+A slow beginning is no warm-up to leave out where requests failed in it, or where the endpoint stood still (``Incident``): who
+followed the advice would drop what the test was for. Nothing is proposed then, and what happened is told.
+
 MSER minimises a width. It does not test for stationarity (``slo.statistics.trend`` does), and no verdict depends on it.
 """
 
@@ -31,6 +34,15 @@ Z_FIRST_HALF = 2.5
 NEAR_END = 0.9
 #: The medians before and after the cut differ by at least this share of the latter.
 MATERIAL = 0.05
+#: So much more than the stretch before the cut, as a share of it, is looked at for failures and stalls: what touches it counts.
+REACH = 0.5
+#: A stall holds up at least so many requests, and lasts so many times as long as a request usually takes; before the first answer,
+#: where a slow start looks alike, twice as long.
+HELD_UP = 8
+STALL = 2.0
+#: Before the first answer slowness alone answers nothing: it goes on to answer as evenly as it was asked, half of those that waited
+#: in half of that time. After a stall it is more than that by this many roots of their number (1.5 standard errors).
+RELEASED = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +57,24 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Incident:
+    """What happened in the stretch before a cut, or beside it: so many requests ``failed``; ``stall``: from when to when nothing
+    was answered although requests waited, None for no such time.
+    """
+
+    failed: int
+    stall: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Warmup:
     """What MSER-5 says of a series, and whether it is worth proposing.
 
     ``drop``: requests before the cut, 0 for none; ``until_ns``: when the first request after it was due; ``before`` and
     ``after``: medians of both sides (NaN without a cut), infinite where failures reach; ``distance``: between their ranks,
     in standard errors that allow for autocorrelation, positive where the requests before the cut are the slower ones.
-    ``differs``: the two sides do, by more than chance and by an amount that matters.
+    ``differs``: the two sides do, by more than chance and by an amount that matters; ``incident``: then, whether something
+    went wrong before the cut.
     """
 
     cut: Cut
@@ -62,6 +85,7 @@ class Warmup:
     after: float
     distance: float
     differs: bool
+    incident: Incident | None = None
 
     @property
     def too_short(self) -> bool:
@@ -69,9 +93,14 @@ class Warmup:
         return self.differs and self.cut.batches >= NEAR_END * (len(self.cut.statistic) - 1)
 
     @property
-    def proposed(self) -> bool:
-        """Worth proposing: the sides differ, and the end of the first is in sight."""
+    def ended(self) -> bool:
+        """The sides differ, and the end of the first is in sight."""
         return self.differs and not self.too_short
+
+    @property
+    def proposed(self) -> bool:
+        """Worth proposing to leave out: it ended, and nothing went wrong in it."""
+        return self.ended and self.incident is None
 
 
 def mser(means: FloatArray) -> Cut:
@@ -128,7 +157,50 @@ def detect(values: FloatArray, due_ns: IntArray) -> Warmup | None:
     first = _distance(level[: -(-drop // 2)], level[drop:], slack)
     material = math.isfinite(after) and abs(before - after) > MATERIAL * after
     beyond_chance = abs(distance) > Z_LIMIT and math.copysign(first, distance * first) > Z_FIRST_HALF
-    return Warmup(cut, n, drop, int(due[drop]), before, after, distance, beyond_chance and material)
+    differs = bool(beyond_chance and material)
+    incident = _incident(series, due, drop, after) if differs else None
+    return Warmup(cut, n, drop, int(due[drop]), before, after, distance, differs, incident)
+
+
+def _incident(series: FloatArray, due: IntArray, drop: int, level: float) -> Incident | None:
+    """Failures and the longest stall in the stretch before the cut or beside it; ``level``: the median after the cut."""
+    reach = min(len(series), drop + max(2 * BATCH, int(REACH * drop)))
+    failed = int(np.count_nonzero(~np.isfinite(series[:reach])))
+    stall = _stall(series, due, int(due[reach - 1]), level)
+    return Incident(failed, stall) if failed or stall else None
+
+
+def _stall(series: FloatArray, due: IntArray, until_ns: int, level: float) -> tuple[int, int] | None:
+    """The longest time that begins before ``until_ns`` in which nothing was answered although requests waited."""
+    done = np.where(np.isfinite(series), due + series, np.inf)
+    ends = np.sort(done[np.isfinite(done)])
+    begins = np.concatenate([[float(due[0])], ends[:-1]])
+    found: tuple[int, int] | None = None
+    for place in np.flatnonzero((ends - begins > STALL * level) & (begins <= until_ns)).tolist():
+        begin, end = float(begins[place]), float(ends[place])
+        if place == 0:
+            stood = end - begin > 2 * STALL * level and _stood_at_the_start(done, due, end)
+        else:
+            stood = _waiting(done, due, end) >= HELD_UP
+        if stood and (found is None or end - begin > found[1] - found[0]):
+            found = int(begin), int(end)
+    return found
+
+
+def _waiting(done: FloatArray, due: IntArray, end: float) -> int:
+    """Requests in flight at the end of a silence."""
+    return int(np.count_nonzero(done[: int(np.searchsorted(due, end))] >= end))
+
+
+def _stood_at_the_start(done: FloatArray, due: IntArray, end: float) -> bool:
+    """Whether the requests due before the first answer, but for those of the first moment, were then let go together.
+
+    Those of one moment come together anyway: a closed loop begins with as many as it has slots.
+    """
+    since = int(np.searchsorted(due, due[0], side="right"))
+    waited = done[since : int(np.searchsorted(due, end))]
+    together = int(np.count_nonzero(waited <= end + (end - float(due[0])) / 2))
+    return len(waited) >= HELD_UP and together > len(waited) / 2 + RELEASED * math.sqrt(len(waited))
 
 
 def _distance(early: FloatArray, late: FloatArray, inflated: float) -> float:

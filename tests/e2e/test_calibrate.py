@@ -6,14 +6,17 @@ How fast the machine is, is not judged: only that the table says what was measur
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from harness.timer import LIMIT_NS, lateness
 from tests.e2e.plimsoll import begin, children, plimsoll, server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
@@ -56,7 +59,7 @@ def test_a_machine_is_measured_and_a_run_beyond_its_table_is_warned_before_the_s
 
     env = {"PLIMSOLL_CALIBRATION": str(lowered(tmp_path, table, 20.0))}
     with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as target:
-        there = ("--url", target.url, "--model", "scripted", *CHAT, "--json")
+        there = ("--url", target.url, "--model", "scripted", *CHAT, "--workers", "1", "--json")
         over = plimsoll("run", *there, "--rate", "30", "--duration", "1s", "--out", "over", cwd=tmp_path, env=env)
         within = plimsoll("run", *there, "--rate", "15", "--duration", "2s", "--out", "in", cwd=tmp_path, env=env)
     warning = "30 requests/s from one worker is beyond what this machine does honestly: 20 a worker"
@@ -65,6 +68,13 @@ def test_a_machine_is_measured_and_a_run_beyond_its_table_is_warned_before_the_s
     assert report["warnings"][0].startswith(warning)
     assert report["validity"]["generator_error"]["added_ttft_ns"] is None
     assert "beyond" not in within.stderr
+    timer = json.loads(within.stdout)["run"]["timer"]
+    if table["host"]["engine"] == "native":
+        assert 0 <= timer["p50_ns"] <= timer["p90_ns"] <= timer["p99_ns"] <= timer["max_ns"]
+        assert 50_000 <= timer["spin_ns"] <= 200_000
+        assert timer["core_share"] == pytest.approx(timer["spin_ns"] * 15 / 1e9, rel=0.1)
+    else:
+        assert timer is None
     error = json.loads(within.stdout)["validity"]["generator_error"]
     assert error["added_ttft_ns"] == {"p50": 4_000, "p99": 70_000}, error
     assert (error["stamp"], error["engine"]) == ("kernel", table["host"]["engine"])
@@ -101,3 +111,15 @@ def test_an_interrupted_calibration_writes_nothing_and_leaves_no_server(tmp_path
         assert time.monotonic() < until
         time.sleep(0.05)
     assert list(tmp_path.glob("c.json*")) == []
+
+
+def test_the_probe_is_of_real_sleeps_and_ends_in_time_on_any_host() -> None:
+    begun = time.monotonic_ns()
+    found = asyncio.run(lateness(20))
+    assert len(found) == 20
+    assert (np.diff(found) >= 0).all()
+    assert found[0] >= 0, "never before its time"
+    assert time.monotonic_ns() - begun >= 20_000_000
+    few = asyncio.run(lateness(10**9, limit_ns=20_000_000))
+    assert 1 <= len(few) <= 25
+    assert LIMIT_NS < 500_000_000

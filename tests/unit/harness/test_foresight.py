@@ -47,12 +47,44 @@ def test_a_run_within_the_calibration_says_nothing_and_carries_the_table_in_its_
 
 
 def test_a_run_beyond_the_calibration_is_warned_about_and_its_manifest_says_so(tmp_path: Path) -> None:
-    asked = job(kind="server", rate=50.0, arrival="constant", output_tokens=1)
+    asked = job(kind="server", rate=50.0, arrival="constant", output_tokens=1, workers=1)
     calibrated(tmp_path, asked)
     found = foresight.foresee(asked, WIDE)
     (said,) = found.warnings
     assert said.startswith("50 requests/s from one worker is beyond")
     assert found.manifest["foreseen"] == found.manifest["calibration"]["beyond"] == [said]
+
+
+@pytest.mark.parametrize(
+    ("cores", "rate", "given", "workers"),
+    [
+        (8, 45.0, None, 5),
+        (8, 5.0, None, 1),
+        (4, 500.0, None, 3),
+        (2, 500.0, None, 1),
+        (8, 45.0, 2, None),
+        (8, 45.0, 1, None),
+    ],
+)
+def test_as_many_workers_as_the_calibration_asks_for_where_the_user_gave_none(
+    cores: int, rate: float, given: int | None, workers: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.capability.usable_cores", lambda: cores)
+    asked = job(kind="server", rate=rate, arrival="constant", output_tokens=1, workers=given)
+    calibrated(tmp_path, asked)  # 10 requests/s a worker
+    assert foresight.foresee(asked, WIDE).workers == workers
+
+
+def test_a_scenario_that_says_its_workers_keeps_them_and_one_that_does_not_may_get_more(tmp_path: Path) -> None:
+    for said, given in (("workers: 1\n", True), ("", False)):
+        (tmp_path / "s.yaml").write_text(f"kind: server\nparams: {{rate: 5}}\n{said}")
+        scenario = prepare("s.yaml", {"url": "http://127.0.0.1:1"}, [], [], tmp_path / f"o{given}").job.scenario
+        assert ("workers" in scenario.model_fields_set, scenario.workers) == (given, 1)
+        assert scenario.to_mapping()["workers"] == 1
+
+
+def test_without_a_calibration_it_is_one_worker() -> None:
+    assert foresight.foresee(job(kind="server", rate=5000.0), WIDE).workers is None
 
 
 def test_a_machine_without_calibration_is_not_nagged() -> None:
@@ -62,7 +94,7 @@ def test_a_machine_without_calibration_is_not_nagged() -> None:
 
 
 def test_streams_are_compared_where_the_protocol_streams(tmp_path: Path) -> None:
-    asked = job(kind="concurrency", concurrency=9)
+    asked = job(kind="concurrency", concurrency=9, workers=1)
     calibrated(tmp_path, asked)
     assert "9 streams at once" in foresight.foresee(asked, WIDE).warnings[0]
 

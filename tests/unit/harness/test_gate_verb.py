@@ -52,3 +52,74 @@ def test_a_format_on_standard_output_is_there(tmp_path: Path, capsys: pytest.Cap
     assert "::notice title=" in capsys.readouterr().out
     _judge_again(run, Asked(["p50(ttft) <= 1s"]), [], as_json=True)
     assert json.loads(capsys.readouterr().out)["verdict"]["outcome"] == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("objective", "code"),
+    [("p50(ttft) <= 100ms", 0), ("p50(ttft) <= 20ms", 1), ("p99(ttft) <= 100ms", 3)],
+)
+def test_the_json_says_the_exit_code_in_print_and_in_the_file(
+    objective: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sealed_run(tmp_path / "r")
+    assert _judge_again(run, Asked([objective]), [], as_json=True, rewrite=True) == code
+    assert json.loads(capsys.readouterr().out)["exit_code"] == code
+    assert json.loads((run / "report.json").read_text())["exit_code"] == code
+
+
+def test_the_json_says_2_where_a_file_could_not_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.session._write", lambda path, data: False)
+    with pytest.raises(HarnessFault, match="not every file could be written") as raised:
+        _judge_again(sealed_run(tmp_path / "r"), Asked(["p50(ttft) <= 20ms"]), [], as_json=True, rewrite=True)
+    assert json.loads(capsys.readouterr().out)["exit_code"] == raised.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("slo", "begins", "holds"),
+    [
+        (["p50(ttft) <= 100ms"], "PASS p50(ttft) <= 100ms: ", "of 40"),
+        (["p50(ttft) <= 1s", "p90(ttft) <= 30ms", "p50(ttft) <= 20ms"], "FAIL p90(ttft) <= 30ms: ", "40 of 40"),
+        (["p50(ttft) <= 1s", "p99(ttft) <= 100ms"], "INCONCLUSIVE p99(ttft) <= 100ms: ", "of 40"),
+    ],
+)
+def test_quiet_is_one_line_with_what_decides_and_where_it_lies(
+    slo: list[str], begins: str, holds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sealed_run(tmp_path / "r")
+    _judge_again(run, Asked(slo), [], as_json=False, quiet=True)
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1
+    assert said.startswith(begins)
+    assert holds in said
+    assert said.endswith(f"  {run}\n")
+
+
+def test_quiet_says_why_a_run_proves_nothing_and_that_nothing_was_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sealed_run(tmp_path / "r")
+    _judge_again(run, Asked(), [], as_json=False, rewrite=True, quiet=True)
+    assert capsys.readouterr().out == f"PASS no objective given  {run}\n"
+    facts = run / "generator.json"
+    facts.write_text(facts.read_text().replace('"interrupted": false', '"interrupted": true'))
+    assert _judge_again(run, Asked(["p50(ttft) <= 1s"]), [], as_json=False, quiet=True) == 4
+    assert capsys.readouterr().out == f"INVALID interrupted: yes. Let the run finish  {run}\n"
+
+
+def test_quiet_leaves_no_room_for_another_document_on_standard_output(tmp_path: Path) -> None:
+    with pytest.raises(HarnessFault, match="--json and --quiet: all go to standard output"):
+        _judge_again(sealed_run(tmp_path / "r"), Asked(["p50(ttft) <= 1s"]), [], as_json=True, quiet=True)
+
+
+def test_the_json_of_every_verb_with_a_verdict_has_the_exit_code() -> None:
+    from reports.capacity.parts import CapacityReport
+    from reports.coldstart.parts import ColdstartReport
+    from reports.comparison.parts import ComparisonReport
+    from reports.report import Report
+    from reports.search.parts import SearchReport
+    from reports.sweep.parts import SweepReport
+
+    documents = (Report, ComparisonReport, SearchReport, SweepReport, CapacityReport, ColdstartReport)
+    assert all("exit_code" in document.model_fields for document in documents)

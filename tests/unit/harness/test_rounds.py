@@ -30,7 +30,7 @@ class Runs:
         self.made: list[tuple[str, int, list[str]]] = []
         self.deeds: dict[int, Deed] = {}
 
-    def __call__(self, prepared: Prepared, label: str = "", watchers: object = ()) -> Outcome:
+    def __call__(self, prepared: Prepared, label: str, watchers: object, workforce: object) -> Outcome:
         job = prepared.job
         self.made.append((job.directory.path.name, job.scenario.seed, list(job.command)))
         return self.deeds.get(len(self.made), sealed)(prepared)
@@ -66,7 +66,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     made = Runs()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PLIMSOLL_API_KEY", raising=False)
-    monkeypatch.setattr(rounds, "carry_out", made)
+    monkeypatch.setattr("harness.session.carry_out", made)
     monkeypatch.setattr(rounds, "preflight", reached)
     return made
 

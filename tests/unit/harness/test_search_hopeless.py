@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,21 @@ def test_a_cut_that_the_records_do_not_bear_out_is_no_fail(tmp_path: Path) -> No
     assert "records do not show" in part.reasons[0]
 
 
+def test_a_cut_that_only_the_generators_lateness_bears_out_is_no_fail(tmp_path: Path) -> None:
+    """40 requests of 50 ms, 45 ms of them ours: over 10 ms as measured, and by far not without it."""
+    whole = open_sealed(sealed_run(tmp_path / "o/probes/001-bracket"))
+    facts = replace(whole.facts, open_loop=True, planned=45, planned_queries=45, min_queries=45, aborted=PREFIX + "x")
+    for late_ms, outcome in ((0, "FAIL"), (20, "FAIL"), (45, "INVALID")):
+        late = {name: whole.records.columns[name] + late_ms * MS for name in ("ready_ns", "sent_ns")}
+        rows = replace(whole.records, columns={**whole.records.columns, **late})
+        made = promises("p50(ttft) <= 10ms")
+        part = judged(
+            replace(whole, records=rows, facts=facts), made, Next(1, "bracket", 10.0, 1.0, 7), 20 * 10**9, "r", 1
+        )
+        assert part.outcome == outcome, late_ms
+    assert "whatever the generator did" in part.reasons[0]
+
+
 def test_a_cut_run_whose_generator_was_at_fault_says_nothing_of_the_endpoint(tmp_path: Path) -> None:
     part = run(tmp_path, "p50(ttft) <= 10ms", aborted=PREFIX + "x", planned=45, worker_faults=["worker 0 was killed"])
     assert part.outcome == "INVALID"
@@ -183,7 +199,10 @@ def test_an_endpoint_that_did_not_keep_up_has_failed_whatever_its_percentiles_we
     from reports.report import Report
 
     def report(*broken: str) -> Report:
-        checks = [Check(name=name, ok=False, detail=f"{name} is broken") for name in broken]
+        checks = [
+            Check(name=name, ok=False, detail=f"{name} is broken", cause="generator" if "lag" in name else "endpoint")
+            for name in broken
+        ]
         validity = Validity(outcome="VALID" if broken == ("steady",) else "INVALID", checks=checks)
         return Report(validity=validity, verdict=Verdict(outcome="INVALID", reasons=["it did not keep up"]))
 

@@ -32,7 +32,7 @@ class Endpoint:
         self.made: list[str] = []
         self.stop_at = 10**9
 
-    def __call__(self, prepared: Prepared, label: str = "", watchers: object = ()) -> Outcome:
+    def __call__(self, prepared: Prepared, label: str, watchers: object, workforce: object) -> Outcome:
         if len(self.made) + 1 >= self.stop_at:
             raise HarnessFault("interrupted before the first query", ExitCode.INTERRUPTED)
         path, scenario = prepared.job.directory.path, prepared.job.scenario
@@ -52,7 +52,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Endpoint:
     made = Endpoint()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PLIMSOLL_API_KEY", raising=False)
-    monkeypatch.setattr(rounds, "carry_out", made)
+    monkeypatch.setattr("harness.session.carry_out", made)
     monkeypatch.setattr(rounds, "preflight", reached)
     return made
 

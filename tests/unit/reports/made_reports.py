@@ -136,7 +136,8 @@ def case(name: str) -> Report:
     return {
         "pass": lambda: report(records(), GOOD),
         "fail": lambda: report(records(fail_every=100), ("p99(ttft) <= 120ms", *GOOD[1:], "rate(good) >= 40/s")),
-        "invalid": lambda: report(records(lag_ns=60 * MS), GOOD),
+        "invalid": lambda: report(records(lag_ns=60 * MS), GOOD, planned=2_100),
+        "too_late_to_tell": lambda: report(records(lag_ns=50 * MS), ("p99(ttft) <= 430ms", *GOOD[1:])),
         "unstable": lambda: report(records(queue_ns=10 * S), ("p50(ttft) <= 60s", "ratio(error) <= 1%")),
         "inconclusive": lambda: report(records(120), GOOD),
         "measured": lambda: report(records(warmup=100)),

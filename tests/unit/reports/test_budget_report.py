@@ -90,7 +90,7 @@ def test_the_terminal_shows_the_vector_on_a_few_lines_of_100_columns() -> None:
     text = shown(vector())
     assert max(len(line) for line in text.splitlines()) <= 100
     assert len(text.splitlines()) == 7
-    for expected in ("99.8 %", "1.83 to 2.19", "43.2 min", "0.0463 % by time", "0.185 % by events", "15 d"):
+    for expected in ("99.8 %", "1.85 to 2.16", "43.2 min", "0.0463 % by time", "0.185 % by events", "15 d"):
         assert expected in text
     assert "page quick held back by its 5 min window; its 1 h window is not observable" in text
     assert "not observable in 10 min: page slow needs 30 min" in text

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from made_reports import MS, S, records, report
 
 from reports.chart_data import grouped
+from reports.chart_parts import ByPrompt, Heatmap
 from reports.failures import MAX_KINDS, MAX_STEPS, Failures, failures_part, shape
 from reports.heatmap import MAX_COLUMNS, MAX_ROWS, heatmap
-from reports.parts import ByPrompt, Heatmap
 from reports.prompt_length import MAX_BINS, MAX_POINTS, by_prompt, prompt_lengths
 from reports.slowest import MAX_SLOWEST, slowest_part
 from reports.timeline import timeline

@@ -103,16 +103,17 @@ def test_the_terminal_names_the_written_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "failures", "errors"),
-    [("pass", 0, 0), ("fail", 1, 0), ("inconclusive", 1, 0), ("invalid", 0, 4), ("nothing", 0, 2)],
+    ("name", "failures", "errors", "skipped"),
+    [("pass", 0, 0, 0), ("fail", 1, 0, 0), ("inconclusive", 1, 0, 0), ("invalid", 0, 1, 3), ("nothing", 0, 1, 1)],
 )
-def test_junit_counts_what_is_not_green(name: str, failures: int, errors: int) -> None:
+def test_junit_counts_what_is_not_green(name: str, failures: int, errors: int, skipped: int) -> None:
     suite = ET.fromstring(rendered(name, "junit")).find("testsuite")
     assert suite is not None
     cases = suite.findall("testcase")
     assert int(suite.attrib["tests"]) == len(cases) == len(case(name).verdict.objectives) + 1
     assert len(suite.findall("testcase/failure")) == int(suite.attrib["failures"]) == failures
     assert len(suite.findall("testcase/error")) == int(suite.attrib["errors"]) == errors
+    assert len(suite.findall("testcase/skipped")) == int(suite.attrib["skipped"]) == skipped
 
 
 @pytest.mark.parametrize("name", CASES)

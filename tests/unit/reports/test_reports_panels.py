@@ -209,7 +209,8 @@ def test_every_check_shows_what_was_seen_and_the_broken_ones_come_first() -> Non
         assert all(row["seen"] for row in rows)
         assert [row["ok"] for row in rows] == sorted(row["ok"] for row in rows)
         assert len(rows) == len(case(name).validity.checks)
-    assert "limit" in next(row["seen"] for row in rows if row["name"] == "lag p99")
+    assert "limit" in next(row["seen"] for row in rows if row["name"] == "rate")
+    assert "generator lag p99" in next(row["seen"] for row in rows if row["name"] == "lag")
 
 
 def test_a_kept_check_does_not_tell_what_a_broken_one_means() -> None:

@@ -99,11 +99,28 @@ def test_failures_take_part_as_slow_ones_and_show_as_null() -> None:
     assert None in p90.value_ns
     assert found.n == 2000
     json.loads(found.model_dump_json())  # no infinity, no NaN
-    cold_failures = part_of(run_of(level(), np.arange(2000) < 100))
-    assert cold_failures.warmup is not None
-    assert cold_failures.warmup.proposed
-    assert cold_failures.warmup.before_ns is None
-    assert "half of it failed" in cold_failures.notes[0]
+
+
+def test_a_beginning_with_failures_or_a_stall_is_told_and_not_advised_away() -> None:
+    failures = part_of(run_of(level(), np.arange(2000) < 100))
+    stood = cold(level())
+    stood[20:60] = np.maximum(stood[20:60], (3 * S - np.arange(20, 60) * 50 * MS).astype(np.float64))
+    stall = part_of(run_of(stood))
+    for found, said in (
+        (failures, "100 requests failed there"),
+        (stall, "nothing was answered from 1.28 s to 3.00 s"),
+    ):
+        assert found.warmup is not None
+        assert (found.warmup.proposed, found.warmup.suggested_warmup_ns) == (False, None)
+        assert found.warmup.drop > 0
+        assert said in found.warmup.incident
+        (note,) = [note for note in found.notes if "the first " in note]
+        assert "slower than the rest" in note
+        assert note.endswith("that is no warm-up to leave out. Find out what happened then")
+        assert "--warmup" not in " ".join(found.notes)
+    assert failures.warmup is not None
+    assert failures.warmup.before_ns is None
+    assert "half of it failed" in failures.notes[0]
 
 
 def test_the_curve_is_bounded_and_its_minimum_is_on_it() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.parts import Curve, Distribution, ObjectiveResult
+from reports.chart_parts import Curve, Distribution
+from reports.parts import ObjectiveResult
 from reports.svg.axis import clock, from_zero, logarithmic, nice_step, tail, tail_at
 from reports.svg.curves import percentiles
 from reports.svg.histogram import Mark, histogram

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from slo.budgets.budget import (
     budget,
@@ -62,9 +63,12 @@ def test_the_vector_of_a_ten_minute_run_against_thirty_days() -> None:
     assert (found.n, found.bad, found.sli) == (240_000, 480, 0.998)
     assert found.burn == 2.0
     assert found.burn_interval is not None
-    assert [f"{bound:.2f}" for bound in found.burn_interval] == ["1.83", "2.19"]
+    assert [f"{bound:.2f}" for bound in found.burn_interval] == ["1.85", "2.16"]
     assert found.sli_interval is not None
-    assert [f"{(1 - bound) * 100:.4f}" for bound in reversed(found.sli_interval)] == ["0.1825", "0.2187"]
+    assert [f"{(1 - bound) * 100:.4f}" for bound in reversed(found.sli_interval)] == ["0.1852", "0.2157"]
+    # Each bound alone has 95 %: both are the ends of the two-sided interval of 90 %.
+    exact = binomtest(480, 240_000).proportion_ci(confidence_level=0.90, method="exact")
+    assert found.sli_interval == pytest.approx((1 - exact.high, 1 - exact.low), abs=1e-9)
     assert found.method == "Clopper-Pearson"
     assert found.spent_by_time == pytest.approx(0.000463, rel=1e-3)
     assert found.spent_by_events == pytest.approx(480 / 259_200)

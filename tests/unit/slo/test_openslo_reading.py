@@ -534,3 +534,35 @@ def test_the_starter_is_accepted_without_a_warning() -> None:
     loaded = parse(openslo.starter())
     assert loaded.warnings == ()
     assert [slo.name for slo in loaded.to_judge()] == ["chat-first-token", "chat-smooth", "chat-available"]
+
+
+# -- a key with nothing below it ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nothing", ["", " # a comment only", " ~", " null", " []"])
+def test_alert_policies_with_nothing_below_them_are_none_as_in_the_official_examples(nothing: str) -> None:
+    (found,) = parse(slo(more=f"alertPolicies:{nothing}")).slos
+    assert found.rules == ()
+    assert found == parse(slo()).slos[0]
+
+
+def test_other_optional_lists_and_mappings_may_be_empty_too() -> None:
+    text = slo().replace("  timeWindow: [{duration: 30d, isRolling: true}]\n", "  timeWindow:\n")
+    assert any("has no timeWindow" in one for one in parse(text).warnings)
+    (found,) = parse(slo().replace("  annotations: {}\n", "  annotations:\n  labels:\n")).slos
+    assert found == parse(slo()).slos[0]
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (slo(more="alertPolicies: page"), "spec.alertPolicies: is 'page', not a list"),
+        (slo(more="alertPolicies: {}"), "spec.alertPolicies: is a mapping, not a list"),
+        (slo(more="alertPolicies: [~]"), "spec.alertPolicies[0]: is empty, not a mapping"),
+        (slo().replace("  objectives: [", "  objectives: # ["), "spec.objectives: is empty, not a list"),
+        (other("AlertPolicy", "p", policy(conditions="~")), "spec.conditions: is empty, not a list"),
+        (other("AlertPolicy", "p", policy(targets="~")), "spec.notificationTargets: is empty, not a list"),
+    ],
+)
+def test_what_is_needed_or_is_no_list_is_still_refused(document: str, said: str) -> None:
+    assert any(said in one for one in errors(document))

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reports.measures import measures
 from slo.budgets.accounting import ledger_of
 from slo.comparison.arms import sample
 from slo.comparison.quantity import parse as quantity
-from slo.indicator import catalogue, measure
+from slo.indicator import catalogue, measure, of_successes
 from slo.objective import ObjectiveError, parse
 from slo.queries import applies, together, with_deadline
 from slo.records import Phase, Records, Status, concat, from_columns
@@ -152,3 +153,32 @@ def test_a_limit_on_single_requests_holds_for_every_sample_of_a_query() -> None:
     assert goodput(frames(), [parse("frame_jitter <= 25ms")]).good.reshape(5, 3).all(axis=1).tolist() == [
         True, True, False, True, False,
     ]  # fmt: skip
+
+
+def test_successes_only_are_the_queries_all_of_whose_samples_succeeded() -> None:
+    latencies = [*FRAMES] * 8
+    status = np.zeros(120, int)
+    status[[1, 4, 5, 119]] = Status.TIMEOUT  # a later sample each time: the first one of all three queries succeeded
+    some = frames(latencies, status=status)
+    kept = {
+        "query_latency": 37,
+        "query_skew": 37,
+        "frame_jitter": 36,
+    }  # the frame after the first two lost its spacing too
+    for name, n in kept.items():
+        found = measure(catalogue()[name], some)
+        chosen = found.values[of_successes(catalogue()[name], some, found)]
+        assert (len(chosen), found.n - found.failed) == (n, n), name
+        assert np.isfinite(chosen).all(), name
+        whole = measure(catalogue()[name], frames(latencies))
+        assert set(chosen.tolist()) <= set(whole.values.tolist()), name
+        statistics = measures(some).metrics[name].of_ok
+        assert statistics is not None
+        assert (statistics.n, statistics.max) == (n, max(chosen)), name
+
+
+def test_of_single_requests_successes_are_the_requests_that_succeeded() -> None:
+    status = np.where(np.arange(10) % 3 == 0, int(Status.HTTP), int(Status.OK))
+    some = from_columns(10, query_id=np.arange(10), due_ns=np.arange(10), done_ns=np.arange(10) + 5, status=status)
+    found = measure(catalogue()["latency"], some)
+    assert of_successes(catalogue()["latency"], some, found).tolist() == some.ok.tolist()

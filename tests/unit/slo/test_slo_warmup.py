@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slo.records import FloatArray
-from slo.statistics.warmup import BATCH, capped, detect, inflation, mser
+from slo.statistics.warmup import BATCH, Incident, capped, detect, inflation, mser
 
 MS = 1_000_000
 RUNS = 200
@@ -179,3 +179,85 @@ def test_a_million_requests_take_less_than_a_second() -> None:
     began = time.process_time()
     assert detect(values, np.arange(1_000_000)) is not None
     assert time.process_time() - began < 1.0
+
+
+# -- a slow beginning in which something went wrong -----------------------------------------------------------
+
+
+def test_one_failure_before_the_cut_or_beside_it_takes_the_proposal_away() -> None:
+    values = cold(np.random.default_rng(4).lognormal(0, 0.2, 2000) * 120 * MS, 0.1, 3.0)
+    calm = detect(values, due(2000))
+    assert calm is not None
+    assert calm.proposed
+    for at, proposed in ((0, False), (calm.drop - 1, False), (calm.drop + 20, False), (3 * calm.drop, True)):
+        failed = values.copy()
+        failed[at] = np.inf
+        found = detect(failed, due(2000))
+        assert found is not None
+        assert found.ended
+        assert found.proposed == proposed, at
+        if not proposed:
+            assert found.incident == Incident(1, None)
+
+
+def served(rng: np.random.Generator, n: int, rate: float, stall: tuple[float, float] | None, load: float) -> FloatArray:
+    """Values in ns of one server, first come first served, that is cold at first and stands still for a while."""
+    at = np.arange(n) / rate * 1e9
+    took = rng.exponential(load / rate, n) * 1e9 * (1 + np.exp(-np.arange(n) / 40))
+    free, values = 0.0, np.zeros(n)
+    for i in range(n):
+        begin = max(at[i], free)
+        if stall is not None and stall[0] * 1e9 <= begin < stall[1] * 1e9:
+            begin = stall[1] * 1e9
+        free = begin + took[i]
+        values[i] = free - at[i]
+    return values
+
+
+@pytest.mark.parametrize("rate", [20.0, 200.0])
+@pytest.mark.parametrize("load", [0.3, 0.7])
+@pytest.mark.parametrize("since", [0.0, 1.0])
+def test_a_stall_at_the_beginning_is_never_advised_away(rate: float, load: float, since: float) -> None:
+    """Of runs whose first stretch differs because the server stood still for two seconds, none is to be run again without it."""
+    seen = told = 0
+    n = int(rate * 30)
+    when = (np.arange(n) / rate * 1e9).astype(np.int64)
+    for seed in range(60):
+        rng = np.random.default_rng([seed, n])
+        found = detect(served(rng, n, rate, (since, since + 2.0), load), when)
+        assert found is not None
+        seen += found.ended
+        told += found.proposed
+        if found.ended and found.incident is not None and found.incident.stall is not None:
+            assert found.incident.stall[1] >= 1e9 * (since + 2.0)
+    assert seen >= 20
+    assert told == 0
+
+
+def test_a_closed_loop_whose_first_wave_is_slow_keeps_its_proposal() -> None:
+    """All slots are asked at once and answered at once, though nobody stood still."""
+    slots, waves = 64, 30
+    rng = np.random.default_rng(0)
+    took = rng.lognormal(0, 0.1, (waves, slots)) * 200 * MS
+    took[0] *= 3
+    begin = np.concatenate([np.zeros((1, slots)), np.cumsum(took, axis=0)[:-1]])
+    found = detect(took.ravel(), begin.ravel().astype(np.int64))
+    assert found is not None
+    assert found.proposed
+    assert found.drop <= 2 * slots
+
+
+@pytest.mark.parametrize("rate", [20.0, 1000.0])
+def test_a_cold_start_without_a_stall_keeps_its_proposal(rate: float) -> None:
+    """Slow answers come as evenly as they were asked for."""
+    kept = seen = 0
+    n = int(rate * 20)
+    when = (np.arange(n) / rate * 1e9).astype(np.int64)
+    for seed in range(60):
+        rng = np.random.default_rng([seed, n])
+        found = detect(cold(rng.lognormal(0, 0.2, n) * 120 * MS, 0.1, 3.0), when)
+        assert found is not None
+        seen += found.ended
+        kept += found.proposed
+    assert seen >= 50
+    assert kept >= 0.98 * seen

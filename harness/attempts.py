@@ -1,0 +1,27 @@
+"""Whether a run is made again: only where the machine spoiled it, never for what the endpoint or the user did.
+
+A run that is INVALID by the generator alone says nothing of the endpoint, so making it again picks no result. It has the same
+seed, hence the same schedule and payloads: the same experiment, not another one. A PASS, a FAIL and an INCONCLUSIVE are
+results, and so is an INVALID that the endpoint caused; whoever stopped a run does not want it again. Nothing is sent here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reports.report import Report
+
+
+def spoiled(report: Report) -> bool:
+    """INVALID, and nobody but the generator had a part in it (``slo.generator.Check.cause``)."""
+    broken = [check for check in report.validity.checks if not check.ok]
+    return report.verdict.outcome == "INVALID" and all(check.cause == "generator" for check in broken)
+
+
+def as_noted(earlier: Sequence[Report]) -> list[dict[str, Any]]:
+    """Earlier attempts as the manifest of the next one keeps them; ``reports.attempts`` reads it."""
+    return [
+        {"number": number, "outcome": report.verdict.outcome, "reasons": list(report.verdict.reasons)}
+        for number, report in enumerate(earlier, 1)
+    ]

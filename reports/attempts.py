@@ -1,0 +1,49 @@
+"""The attempts of one run, where the machine spoiled some of them. Reads what the manifest notes; judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from reports.parts import Outcome, Text
+
+
+class Attempt(BaseModel, frozen=True, extra="forbid"):
+    """One time that the load was sent."""
+
+    number: int
+    outcome: Outcome
+    reasons: list[Text] = Field(default_factory=list)
+    directory: Text = Field(default="", description="below the run directory of the last attempt; . is that one")
+
+
+def attempts_part(manifest: Mapping[str, Any], outcome: Outcome, reasons: Sequence[str]) -> list[Attempt]:
+    """The earlier attempts and this one; none where the first was the only one."""
+    noted = manifest.get("attempts")
+    earlier = [one for one in noted if isinstance(one, Mapping)] if isinstance(noted, list) else []
+    found = [
+        Attempt(
+            number=int(one.get("number", number)),
+            outcome=one.get("outcome", "INVALID"),
+            reasons=[str(text) for text in one.get("reasons", ())],
+            directory=f"attempts/{one.get('number', number)}",
+        )
+        for number, one in enumerate(earlier, 1)
+    ]
+    last = Attempt(number=len(found) + 1, outcome=outcome, reasons=list(reasons), directory=".")
+    return [*found, last] if found else []
+
+
+def said(attempts: Sequence[Attempt]) -> str:
+    """One sentence on what was repeated and why; "" where nothing was."""
+    if len(attempts) < 2:
+        return ""
+    *earlier, last = attempts
+    reason = next(iter(earlier[-1].reasons), "no reason given").rstrip(".")
+    if len(earlier) == 1:
+        what = f"Attempt 1 was INVALID by the generator alone ({reason}) and is kept in {earlier[0].directory}"
+    else:
+        what = f"Attempts 1 to {len(earlier)} were INVALID by the generator alone (the last of them: {reason}) and are kept in attempts"
+    return f"{what}; this is attempt {last.number}, of the same schedule."
