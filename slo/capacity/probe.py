@@ -77,13 +77,18 @@ class Settings:
 
     @property
     def seeking(self) -> float:
-        """The longest probe but for the fresh runs: half of those, since a run picked for what it said needs more the next time."""
-        return max(1.0, self.longest / 2)
+        """The longest probe but for the fresh runs."""
+        return seeking(self.longest)
 
     @property
     def alpha(self) -> float:
         """The chance of error of one end of the interval."""
         return float(1 - exact(self.confidence))
+
+
+def seeking(longest: float) -> float:
+    """The longest probe that seeks, where a fresh run lasts ``longest``: half, since a PASS picked for being one needs more the next time."""
+    return max(1.0, longest / 2)
 
 
 @dataclass(frozen=True, slots=True)
