@@ -67,6 +67,12 @@ class Tally:
             found.append(Count(one, limit, n, min(n, self._bad(one, failed))))
         return tuple(found)
 
+    def answered_over(self, objective: Objective) -> int:
+        """How many answered requests are certainly over a limit on a time that was given; 0 where status lines don't tell."""
+        beyond = self._over.get((objective.indicator, objective.threshold), 0)
+        failed = 0 if objective.indicator in _SUCCESSES_ONLY else sum(bad for _, bad in self._latest.values())
+        return max(0, beyond - failed)
+
     def _bad(self, objective: Objective, failed: int) -> int:
         if objective.indicator == "error":
             return failed

@@ -62,7 +62,7 @@ def _invert(quantile: object, q: float, within: float) -> float:
 
 def promise(q: str, within: float, queue: Queue, of: str = "latency") -> Objective:
     """``pQ(latency) <= within x service``."""
-    return parse(f"p{q}({of}) <= {within * queue.service_ns / 1000:g}us")
+    return parse(f"p{q}({of}) <= {round(within * queue.service_ns / 1000)}us")
 
 
 def run(queue: Queue, rate_per_s: float, n: int, seed: int) -> tuple[Records, GeneratorFacts]:
@@ -104,9 +104,8 @@ def _many(due: npt.NDArray[np.float64], took: npt.NDArray[np.float64], servers: 
     return done
 
 
-def judged(queue: Queue, asked: Next, objectives: list[Objective], base: int) -> Probe:
-    """A probe of ``base`` x length requests, under the whole verdict. An endpoint that does not keep up fails."""
-    n = math.ceil(base * asked.length)
+def judged(queue: Queue, asked: Next, objectives: list[Objective], n: int) -> Probe:
+    """A probe of n requests, under the whole verdict. An endpoint that does not keep up fails."""
     records, facts = run(queue, asked.load, n, asked.seed)
     validity = assess(records, facts, objectives)
     verdict = verdicts.judge(records, objectives, validity)
@@ -128,8 +127,37 @@ def judged(queue: Queue, asked: Next, objectives: list[Objective], base: int) ->
 
 
 def search(queue: Queue, settings: Settings, objectives: list[Objective], base: int) -> tuple[Answer, list[Probe]]:
-    """A whole search in virtual time."""
+    """A whole search in virtual time, of probes of ``base`` x length requests, however long it takes."""
     probes: list[Probe] = []
     while not isinstance(step := decide(settings, probes), Answer):
-        probes.append(judged(queue, step, objectives, base))
+        probes.append(judged(queue, step, objectives, math.ceil(base * step.length)))
+    return step, probes
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How long the shortest probe sends, what comes around each one (to start, to judge, to cool down), and the budget of all."""
+
+    probe_s: float = 20.0
+    around_s: float = 6.0
+    budget_s: float = 1800.0
+
+    def lasts(self, length: float) -> float:
+        """Seconds that a probe of this length takes."""
+        return self.probe_s * length + self.around_s
+
+
+def timed_search(
+    queue: Queue, settings: Settings, objectives: list[Objective], clock: Clock
+) -> tuple[Answer, list[Probe]]:
+    """A whole search as the command makes it: probes last so many seconds, and there is a budget."""
+    probes: list[Probe] = []
+
+    def fits(asked: Next) -> bool:
+        spent = sum(clock.lasts(probe.length) for probe in probes)
+        return spent + sum(map(clock.lasts, (asked.length, *asked.then))) <= clock.budget_s
+
+    while not isinstance(step := decide(settings, probes, fits=fits), Answer):
+        arrivals = np.random.default_rng([step.seed, 1]).poisson(step.load * clock.probe_s * step.length)
+        probes.append(judged(queue, step, objectives, max(1, int(arrivals))))
     return step, probes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from harness.search.question import Question
 from reports.search.parts import ProbePart, SearchReport
 
 FILE = "search.json"
-#: What says nothing of the endpoint is tried again: the reason may be gone.
+#: What says nothing of the endpoint is tried again, with all that followed from it: the reason may be gone.
 _AGAIN = ("UNREACHABLE", "INVALID")
 
 
@@ -53,9 +53,17 @@ def begin(out: Path, question: Question, resume: bool) -> Before:
             + [f"--resume: {out} is another search. Give what it was begun with, or name a new folder"]
         )
     kept = list(found.probes)
-    while kept and kept[-1].outcome in _AGAIN:
+    end = _limit(kept) if found.outcome == "INVALID" else len(kept)
+    while len(kept) > end or (kept and kept[-1].outcome in _AGAIN):
         put_aside(out, kept.pop().run)
     return Before(tuple(kept), found.spent_ns, found.started_at)
+
+
+def _limit(probes: Sequence[ProbePart]) -> int:
+    """Where the generator met its limit: the first probe of those at a load whose last one was INVALID."""
+    last = {part.load: part.outcome for part in probes}
+    found = (place for place, part in enumerate(probes) if part.outcome == last[part.load] == "INVALID")
+    return next(found, len(probes))
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

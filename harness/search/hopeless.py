@@ -4,7 +4,8 @@ Two things are certain while a run goes on. What is answered: ``harness.tally`` 
 is not: a worker of an open loop that has taken up its first m queries says so at or after the m-th was due, at s; of those only
 ``young`` ones were due after s - L, so with F in flight at least F - young have been waited for longer than L, and their
 latency is over a limit of L whenever they end. (Of a TTFT that says nothing: the first token may be there.) Whether so many
-are enough is ``slo.capacity.curtail``'s business. A worker reads its two counts an instant apart, so the sealed records have the
+are enough is ``slo.capacity.curtail``'s business. Far
+beyond a limit, at multiples of it, fewer are enough: there only answers count. A worker reads its two counts an instant apart, so the sealed records have the
 last word (``harness.search.probe``): a cut that they do not bear out is no FAIL.
 
 Leaves alone what has no list of requests to be bad of (closed loops, which go on until the time is over) and runs in which
@@ -14,6 +15,7 @@ requests are dropped on purpose.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from harness.crew import split_workers
 from harness.tally import Tally
 from harness.watcher import Beginning
 from scenarios.plan import Plan
-from slo.capacity.curtail import hopeless, hopeless_at
+from slo.capacity.curtail import hopeless, hopeless_at, multiples
 from slo.objective import Objective
 from slo.records import IntArray
 from slo.statistics.confidence import Probability
@@ -38,9 +40,11 @@ class Hopeless:
         self._objectives = tuple(objectives)
         self._confidence = confidence
         self._among = max(1, among)
-        self._tally = Tally(objectives)
+        self._far = [(one, m, _times(one, m)) for one in objectives for m in multiples(one) if m > 1]
+        self._tally = Tally([*objectives, *(scaled for _, _, scaled in self._far)])
         self._n = 0
         self._least: dict[Objective, int] = {}
+        self._least_far: dict[Objective, int] = {}
         self._due: tuple[IntArray, ...] = ()
         self._waiting: dict[int, dict[int, int]] = {}
 
@@ -57,6 +61,10 @@ class Hopeless:
             least = hopeless_at(one, self._n, self._confidence, self._among)
             if least is not None:
                 self._least[one] = least
+        for one, multiple, scaled in self._far:
+            least = hopeless_at(one, self._n, self._confidence, self._among, multiple)
+            if least is not None:
+                self._least_far[scaled] = least
         if not scenario.warmup_ns and plan.n_samples == plan.n_queries:
             self._due = _shards(plan, split_workers(plan, scenario.workers))
 
@@ -77,6 +85,11 @@ class Hopeless:
 
     def enough(self) -> str | None:
         """Why the run can only fail; None while it can do something else."""
+        for one, multiple, scaled in self._far:
+            bad = self._tally.answered_over(scaled)
+            if scaled in self._least_far and bad >= self._least_far[scaled]:
+                why = hopeless(one, self._n, bad, self._confidence, self._among, multiple)
+                return None if why is None else PREFIX + why
         for count in self._tally.counts():
             least = self._least.get(count.objective)
             bad = count.bad + self._not_answered(count.objective)
@@ -101,6 +114,11 @@ class Hopeless:
 
     async def close(self) -> None:
         """Nothing to put away."""
+
+
+def _times(objective: Objective, multiple: float) -> Objective:
+    text = f"{multiple:g} x {objective.threshold_text}"
+    return replace(objective, threshold=objective.threshold * multiple, threshold_text=text)
 
 
 def _shards(plan: Plan, n: int) -> tuple[IntArray, ...]:

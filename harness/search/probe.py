@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from harness.promises import Promises
 from harness.rundir import Sealed
 from harness.search.hopeless import PREFIX
@@ -19,11 +21,13 @@ from reports.parts import Number, ObjectiveResult
 from reports.report import Report
 from reports.search.parts import ObjectivePart, ProbePart
 from slo.bracket import lower_end
-from slo.capacity.curtail import hopeless
+from slo.capacity.curtail import hopeless, multiples
 from slo.capacity.probe import Next, Probe
 from slo.goodput import goodput
+from slo.indicator import catalogue, measure
+from slo.objective import Objective
 from slo.objective_verdict import judge_objective
-from slo.records import Status
+from slo.records import Records, Status
 from slo.strain import paced
 from slo.verdict import Verdict
 
@@ -108,13 +112,22 @@ def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResu
     run = [one for one in promises.objectives if one.scope == "run"]
     found = [judge_objective(one, sent, good, promises.confidence) for one in run]
     whys = [
-        hopeless(one, max(sealed.facts.planned, 1), seen.bad, promises.confidence, among(promises))
+        hopeless(one, max(sealed.facts.planned, 1), bad, promises.confidence, among(promises), multiple)
         for one, seen in zip(run, found, strict=True)
         if seen.bad is not None
+        for multiple, bad in ((1.0, seen.bad), *_far(one, sent))
     ]
     why = next((text for text in whys if text), None)
     shown = verdict_part(Verdict("FAIL", (), tuple(found), 0.0), good).objectives
     return [_failed(one) if (why or "").startswith(one.objective) else one for one in shown], why
+
+
+def _far(objective: Objective, sent: Records) -> list[tuple[float, int]]:
+    """How many answered values lie beyond each multiple of the limit."""
+    found = [multiple for multiple in multiples(objective) if multiple > 1]
+    values = measure(catalogue()[objective.indicator], sent, judged=True).values if found else np.empty(0)
+    over = values[np.isfinite(values)] / objective.threshold
+    return [(multiple, int(np.count_nonzero(over > multiple))) for multiple in found]
 
 
 def _failed(one: ObjectiveResult) -> ObjectiveResult:

@@ -20,7 +20,7 @@ from harness.promises import Asked, Promises
 from scenarios.durations import format_duration, parse_duration
 from scenarios.flags import Flags
 from scenarios.spec import Scenario, ScenarioError
-from slo.capacity.probe import FINEST, MOST_LENGTH, Settings, Variable
+from slo.capacity.probe import FINEST, MOST_LENGTH, Settings, Variable, seeking
 from slo.indicator import catalogue
 from slo.objective import Objective
 from slo.statistics.confidence import n_needed
@@ -290,17 +290,19 @@ def _settings(
     promises: Promises,
     errors: list[str],
 ) -> Settings | None:
-    needed = enough(promises)
+    needed, before = enough(promises), len(errors)
     least, usual = 1.0, 1.0
     if variable == "rate":
-        least = _up(needed / (probe_ns * longest / 1e9))
+        least = _up(needed / (probe_ns * seeking(longest) / 1e9))
         usual = _up(_SPARE * needed / (probe_ns / 1e9))
-    for flag, given in (("--lowest", texts.lowest), ("--start", texts.start)):
+    for flag, given in (("--lowest", texts.lowest), ("--start", texts.start), ("--highest", texts.highest)):
         if variable == "rate" and given is not None and given < least * (1 - 1e-9):
             errors.append(
-                f"{flag} {given:g}: the longest probe, {format_duration(round(probe_ns * longest))}, brings too few requests at that rate to "
+                f"{flag} {given:g}: the longest probe that seeks, {format_duration(round(probe_ns * seeking(longest)))}, brings too few requests at that rate to "
                 f"show anything: the objectives take {needed}, so {least:g}/s at least. Raise {flag}, --probe or --longest"
             )
+    if len(errors) > before:
+        return None
     lowest = least if texts.lowest is None else texts.lowest
     top = math.inf if texts.highest is None else texts.highest
     own = getattr(base.params, variable, None) if named is not None else None

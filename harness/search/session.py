@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,10 +62,10 @@ class Log:
         """Time that counts towards the budget."""
         return self.before_ns + time.monotonic_ns() - self.began_ns
 
-    def next(self, out_of_time: bool = False) -> Next | Answer:
+    def next(self, out_of_time: bool = False, fits: Callable[[Next], bool] = lambda _: True) -> Next | Answer:
         """What the search asks for now. Raises HarnessFault where the probes are not of this search."""
         try:
-            return decide(self.question.settings, [probe.decided(part) for part in self.probes], out_of_time)
+            return decide(self.question.settings, [probe.decided(part) for part in self.probes], out_of_time, fits)
         except ValueError as error:
             raise HarnessFault(f"--resume: {self.out}: {error}") from None
 
@@ -106,14 +108,7 @@ def _with_endpoint(log: Log, live: Series) -> Ended:
 
 def _probes(log: Log, aim: Aim, live: Series) -> Ended:
     rested = True
-    while isinstance(wanted := log.next(), Next):
-        if not _fits(log, wanted):
-            _say(
-                f"the next probe ({format_duration(log.question.length_ns(wanted.length))}) would not fit into the budget"
-            )
-            found = log.next(out_of_time=True)
-            assert isinstance(found, Answer)
-            return Ended(found, out_of_time=True)
+    while isinstance(wanted := log.next(fits=partial(_fits, log)), Next):
         if not rested:
             time.sleep(log.question.cooldown_ns / 1e9)
         rested = False
@@ -124,18 +119,28 @@ def _probes(log: Log, aim: Aim, live: Series) -> Ended:
         so_far = log.report(log.so_far())
         folder.save(log.out, so_far)
         _say(text.line(part, so_far))
-    return Ended(wanted)
+    return Ended(wanted, out_of_time=_unfinished(log))
+
+
+def _unfinished(log: Log) -> bool:
+    """Whether the search would go on if there were time."""
+    wanted = log.next()
+    if not isinstance(wanted, Next):
+        return False
+    _say(f"the next probe ({format_duration(log.question.length_ns(wanted.length))}) would not fit into the budget")
+    return True
 
 
 def _fits(log: Log, wanted: Next) -> bool:
-    """Whether a probe can end within the budget, going by what the probes so far took beside their own length."""
+    """Whether a probe and the fresh runs after it end within the budget, by what probes so far took beside their own length."""
     budget = log.question.budget_ns
     if budget is None:
         return True
     usual = _AROUND_NS + log.question.job.scenario.warmup_ns
     around = max((part.took_ns - part.length_ns for part in log.probes if not part.cut), default=usual)
-    needed = log.question.length_ns(wanted.length) + max(around, 0)
-    return log.spent_ns + needed + log.question.cooldown_ns <= budget
+    each = max(around, 0) + log.question.cooldown_ns
+    needed = sum(log.question.length_ns(length) + each for length in (wanted.length, *wanted.then))
+    return log.spent_ns + needed <= budget
 
 
 def _one(log: Log, wanted: Next, aim: Aim, live: Series) -> ProbePart | None:

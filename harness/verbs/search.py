@@ -33,7 +33,11 @@ def search(
     ] = "2%",
     probe: Annotated[str, typer.Option(metavar="D", help="How long the shortest probe sends.")] = "20s",
     longest: Annotated[
-        str, typer.Option(metavar="8x", help="The longest probe: so many times the shortest, or a duration.")
+        str,
+        typer.Option(
+            metavar="8x",
+            help="The longest probe: so many times the shortest, or a duration. While it seeks, half of it.",
+        ),
     ] = "8x",
     cooldown: Annotated[str, typer.Option(metavar="D", help="Silence between two probes.")] = "2s",
     budget: Annotated[

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
 
 from slo.capacity.probe import Answer, AnswerOutcome, Probe, Settings
 
 
 class Stopped(Exception):
-    """The search can't go on: the generator did not keep its promise time and again, or nobody answered."""
+    """The search can't go on: nobody answered."""
 
-    def __init__(self, outcome: Literal["INVALID", "UNREACHABLE"], probe: Probe) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe.outcome)
         self.probe = probe
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the last look at a load said (INCONCLUSIVE: undecided at the longest), and how long it took."""
+    """What the last look at a load said (INCONCLUSIVE: undecided at the longest; INVALID: so were its repeats), and how long it took."""
 
     outcome: str
     length: float
@@ -31,7 +29,9 @@ class Mark:
 
 @dataclass(slots=True)
 class Book:
-    """The search's memory while it replays. ``fresh``: runs made to confirm an end, whatever they said."""
+    """The search's memory while it replays. ``fresh``: valid runs made to confirm an end, whatever they said; ``hurried``: time
+    was short, so the ends were confirmed before they were as near to each other as asked.
+    """
 
     settings: Settings
     probes: list[Probe] = field(default_factory=list)
@@ -39,6 +39,7 @@ class Book:
     fresh: int = 0
     confirmed: Probe | None = None
     ceiling: Probe | None = None
+    hurried: bool = False
     stopped: Stopped | None = None
 
     def mark(self, probe: Probe) -> None:
@@ -60,7 +61,7 @@ class Book:
     def undecided(self) -> list[float]:
         """Loads between the two that no probe decided, ascending."""
         low, high = self.low or 0.0, math.inf if self.high is None else self.high
-        return sorted(load for load in self.loads("INCONCLUSIVE") if low < load < high)
+        return sorted(load for load in (*self.loads("INCONCLUSIVE"), *self.loads("INVALID")) if low < load < high)
 
     def loads(self, outcome: str) -> list[float]:
         """The loads of which this was the last word."""
@@ -69,7 +70,9 @@ class Book:
     def answer(self) -> Answer:
         """The answer of a search that came to its end."""
         if self.stopped is not None:
-            return self._unconfirmed(self.stopped.outcome, self._why_stopped(self.stopped))
+            probe, said = self.stopped.probe, "; ".join(self.stopped.probe.reasons) or "no reason given"
+            why = f"nobody answered at {self._show(probe.load)} (probe {probe.number}): {said}"
+            return self._unconfirmed("UNREACHABLE", why)
         if not self.settings.confirm:
             return self._unconfirmed(self._outcome(self.low, self.high))
         best = None if self.confirmed is None else self.confirmed.load
@@ -105,23 +108,44 @@ class Book:
         )
 
     def _outcome(self, best: float | None, high: float | None) -> AnswerOutcome:
-        if best is not None:
-            return "OPEN" if high is None else "FOUND"
-        return "NONE" if high is not None and high <= self.settings.lowest else "INCONCLUSIVE"
+        if best is not None and high is not None:
+            return "FOUND"
+        if best is None and high is not None and high <= self.settings.lowest:
+            return "NONE"
+        if self.limit is not None:
+            return "INVALID"
+        return "INCONCLUSIVE" if best is None else "OPEN"
 
-    def _why_stopped(self, stopped: Stopped) -> str:
-        probe, said = stopped.probe, "; ".join(stopped.probe.reasons) or "no reason given"
-        if stopped.outcome == "UNREACHABLE":
-            return f"nobody answered at {self._show(probe.load)} (probe {probe.number}): {said}"
-        times = 1 + self.settings.repeats
-        return (
-            f"{times} runs at {self._show(probe.load)} were INVALID: the generator, and not the endpoint, is the limit there. The last "
-            f"one (probe {probe.number}): {said}"
-        )
+    @property
+    def limit(self) -> float | None:
+        """The lowest load that the generator could not make, where nothing below it failed: nothing above it was tried."""
+        found = min(self.loads("INVALID"), default=None)
+        return None if found is None or (self.high is not None and self.high < found) else found
 
     def _reasons(self, best: float | None, high: float | None) -> tuple[str, ...]:
-        found = [*self._edges(best, high), *self._fresh_runs(), *self._undecided(best, high), *self._crooked()]
-        return tuple(found)
+        found = [*self._invalid(high), *self._edges(best, high), *self._in_haste(), *self._fresh_runs()]
+        return (*found, *self._undecided(best, high), *self._crooked())
+
+    def _invalid(self, high: float | None) -> list[str]:
+        """Loads at which the generator, and not the endpoint, was the limit."""
+        last = {probe.load: probe for probe in self.probes if probe.outcome == "INVALID"}
+        loads = sorted(load for load in self.loads("INVALID") if high is None or load < high)
+        if not loads:
+            return []
+        probe = last[loads[0]]
+        said = "; ".join(probe.reasons) or "no reason given"
+        return [
+            f"{1 + self.settings.repeats} runs at {self._show(probe.load)} were INVALID: the generator, and not the endpoint, is the limit there. The last "
+            f"one (probe {probe.number}): {said}"
+        ]
+
+    def _in_haste(self) -> list[str]:
+        if not self.hurried or self.confirmed is None or self.ceiling is None:
+            return []
+        return [
+            f"time was short, so the ends were confirmed before they were within {self.settings.resolution:.3g} of each other: a longer "
+            "budget closes in further"
+        ]
 
     def _edges(self, best: float | None, high: float | None) -> list[str]:
         settings, found = self.settings, []

@@ -12,14 +12,17 @@ alpha, and both can be bounded now:
    the weight of squared excess.
 3. How long the endpoint remembers shows in the values, and only in the end. So of values the bound that holds whatever the
    memory is taken, Markov's: a share of at least bad / N where L may be has a chance of at most L N / bad.
+4. The verdict takes Markov's bound at multiples of a limit on times as well (``slo.statistics.distance``): beyond m times
+   the limit only ``tail(L, m)`` may be. Values beyond it that were answered stay there, so that bound is taken too.
 
 Values that are still to come and are bad only lower both (one more bad value never improves an outcome). So where both
 bounds are at most alpha, the whole run would have said FAIL: stopping gives its answer, sooner. Among m objectives
 alpha / m is used, with which a FAIL stands at any step of Holm's correction (``slo.verdict.holm``).
 
 At 95 % a percentile is past hope once bad values reach twenty times the share allowed of the whole plan: of a p99 when a
-fifth of the plan is over the limit. Of a p95 and below no count makes it certain before the end. Of errors, from 300 requests
-on, 1.57 times the share that is allowed of the whole plan is enough.
+fifth of the plan is over the limit; of a p90, whose own bound makes nothing certain before the end, when a quarter is over
+eight times the limit or an eighth over sixteen times, which an overloaded open loop comes to soon. Of
+errors, from 300 requests on, 1.57 times the share that is allowed of the whole plan is enough.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from slo.indicator import catalogue
 from slo.objective import Objective
 from slo.ratios import entries, failing
 from slo.statistics.confidence import Probability, binomial_at_least
+from slo.statistics.distance import MULTIPLES, tail
 from slo.statistics.planning import share_limit
 from slo.statistics.share import BLOCKS, EXCESS_WEIGHT, MIN_BLOCK, MIN_BLOCKS
 
@@ -41,16 +45,27 @@ _ROUNDING = 1 - 1e-9
 _RATIOS = ("good", "error")
 
 
+def multiples(objective: Objective) -> tuple[float, ...]:
+    """Of its limit: those at which a count of values can make a run past hope; 1 always."""
+    timed = objective.quantile is not None and objective.unit == "ns" and objective.operator in ("<=", "<")
+    return (1.0, *MULTIPLES) if timed and objective.threshold > 0 and _one_value_a_request(objective) else (1.0,)
+
+
 def hopeless(
-    objective: Objective, n_planned: int, bad: int, confidence: Probability = "0.95", among: int = 1
+    objective: Objective,
+    n_planned: int,
+    bad: int,
+    confidence: Probability = "0.95",
+    among: int = 1,
+    multiple: float = 1.0,
 ) -> str | None:
     """Why the run can only FAIL this objective now, or None.
 
-    ``n_planned`` measured requests in the whole run, none of which will be left out; at least ``bad`` of them are certain to
+    ``bad`` is of those beyond a ``multiple`` of the limit, beyond 1 of answered ones only. ``n_planned`` measured requests in the whole run, none of which will be left out; at least ``bad`` of them are certain to
     be over the limit. ``among``: how many objectives on shares and percentiles are judged with it. Always None for an
     objective that is not over the run, or is no share of requests (a mean, a rate, gaps between tokens).
     """
-    least = hopeless_at(objective, n_planned, confidence, among)
+    least = hopeless_at(objective, n_planned, confidence, among, multiple)
     if least is None or bad < least:
         return None
     if objective.statistic in ("max", "min"):
@@ -62,14 +77,17 @@ def hopeless(
         if objective.statistic == "ratio"
         else f"values break {objective.operator} {objective.threshold_text}"
     )
+    what, share = (what, limit) if multiple == 1 else (f"{what} {multiple:g} times over", tail(float(limit), multiple))
     return (
         f"{objective}: {bad} {what} already, and {least} of the {n_planned} planned are enough to FAIL even if all the rest are good "
-        f"({float(limit) * 100:.4g} % may)"
+        f"({float(share) * 100:.4g} % may)"
     )
 
 
-def hopeless_at(objective: Objective, n_planned: int, confidence: Probability = "0.95", among: int = 1) -> int | None:
-    """The least number of bad values from which on the run is ``hopeless``; None when no number makes it certain.
+def hopeless_at(
+    objective: Objective, n_planned: int, confidence: Probability = "0.95", among: int = 1, multiple: float = 1.0
+) -> int | None:
+    """The least number of values beyond a multiple of the limit that makes the run ``hopeless``; None when no number does.
 
     Raises ValueError for ``n_planned`` or ``among`` below 1, or a confidence outside (0, 1).
     """
@@ -89,11 +107,12 @@ def hopeless_at(objective: Objective, n_planned: int, confidence: Probability = 
     alpha = float(1 - exact(confidence)) / among * _ROUNDING
     low, high = 0, n_planned
     values = objective.indicator != "error"
-    if not _certain(high, n_planned, limit, alpha, values):
+    beyond = float(limit) if multiple == 1 else tail(float(limit), multiple)
+    if not _certain(high, n_planned, limit, alpha, values, beyond):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _certain(middle, n_planned, limit, alpha, values) else (middle, high)
+        low, high = (low, middle) if _certain(middle, n_planned, limit, alpha, values, beyond) else (middle, high)
     return high
 
 
@@ -103,12 +122,12 @@ def _one_value_a_request(objective: Objective) -> bool:
     return objective.quantile is not None and catalogue()[objective.indicator].scope == "request"
 
 
-def _certain(bad: int, n: int, limit: Fraction, alpha: float, values: bool) -> bool:
-    """The bounds of the module's docstring."""
+def _certain(bad: int, n: int, limit: Fraction, alpha: float, values: bool, beyond: float) -> bool:
+    """The bounds of the module's docstring; of values the share ``beyond`` may be where the bad ones are."""
     if binomial_at_least(bad, n, limit) > alpha:
         return False
     if values:
-        return float(limit) * n <= alpha * bad
+        return beyond * n <= alpha * bad
     blocks = max(1, min(BLOCKS, n // MIN_BLOCK))
     if blocks < MIN_BLOCKS:
         return True

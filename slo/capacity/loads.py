@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from slo.capacity.probe import Settings
 
@@ -44,34 +43,21 @@ def middle(settings: Settings, low: float, high: float) -> float:
     return mean if low < mean < high else math.sqrt(low * high)
 
 
-def stepped_down(settings: Settings, load: float, attempt: int, passed: Sequence[float]) -> float | None:
-    """A load below, 1, 1, 2, 4 and so on resolutions away, or one that ``passed`` on the way there; None at the lowest.
-
-    Never nearer than one resolution, unless the lowest is.
-    """
+def stepped_down(settings: Settings, load: float, attempt: int) -> float | None:
+    """A load below, 1, 2, 4 and so on resolutions away; None at the lowest."""
     if load <= settings.lowest:
         return None
-    near, far = (load / (1 + settings.resolution * times) for times in (1, _times(attempt)))
-    if settings.variable == "concurrency":
-        near, far = load - 1, min(far, load - 1)
-    far = _tidy(settings, far)
-    return max([far, settings.lowest, *(one for one in passed if far < one <= near)])
+    far = _tidy(settings, load / (1 + settings.resolution * 2.0**attempt))
+    return max(min(far, load - 1) if settings.variable == "concurrency" else far, settings.lowest)
 
 
-def stepped_up(settings: Settings, load: float, attempt: int, failed: Sequence[float]) -> float | None:
+def stepped_up(settings: Settings, load: float, attempt: int) -> float | None:
     """The same upwards; None at the highest."""
-    if settings.highest is not None and load >= settings.highest:
-        return None
-    near, far = (load * (1 + settings.resolution * times) for times in (1, _times(attempt)))
-    if settings.variable == "concurrency":
-        near, far = load + 1, max(far, load + 1)
-    far = _tidy(settings, far)
     top = math.inf if settings.highest is None else settings.highest
-    return min([far, top, *(one for one in failed if near <= one < far)])
-
-
-def _times(attempt: int) -> int:
-    return 1 << max(0, attempt - 1)
+    if load >= top:
+        return None
+    far = _tidy(settings, load * (1 + settings.resolution * 2.0**attempt))
+    return min(max(far, load + 1) if settings.variable == "concurrency" else far, top)
 
 
 def _next_whole(settings: Settings, load: float) -> float:

@@ -31,8 +31,8 @@ class Settings:
 
     ``start``, ``lowest`` and ``highest`` (None: no limit) are loads. ``resolution``: relative width at which the search is
     content; of a concurrency never finer than 1. ``longest``: the longest probe, in multiples of the shortest. ``growth``:
-    the factor from one load to the next while the line is not yet bracketed. ``repeats`` of an INVALID probe before the
-    search gives up. ``confirm``: run once more, with fresh seeds, at both ends of the answer. ``seed``: root of every
+    the factor from one load to the next while the line is not yet bracketed. ``repeats`` of an INVALID probe before its
+    load counts as undecided. ``confirm``: run once more, with fresh seeds, at both ends of the answer. ``seed``: root of every
     probe's own. ``confidence`` that the objectives are judged at, which the answer's is reckoned from.
     """
 
@@ -76,20 +76,34 @@ class Settings:
         return found
 
     @property
+    def seeking(self) -> float:
+        """The longest probe but for the fresh runs."""
+        return seeking(self.longest)
+
+    @property
     def alpha(self) -> float:
         """The chance of error of one end of the interval."""
         return float(1 - exact(self.confidence))
 
 
+def seeking(longest: float) -> float:
+    """The longest probe that seeks, where a fresh run lasts ``longest``: half, since a PASS picked for being one needs more the next time."""
+    return max(1.0, longest / 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The probe to make now: ``load``, ``length`` in multiples of the shortest, and a ``seed`` of its own (below 2^53)."""
+    """The probe to make now: ``load``, ``length`` in multiples of the shortest, and a ``seed`` of its own (below 2^53).
+
+    ``then``: lengths of the fresh runs that the answer takes after it, if the first at each end says what is hoped.
+    """
 
     number: int
     purpose: Purpose
     load: float
     length: float
     seed: int
+    then: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,8 @@ class Answer:
     """Where the line is: ``low`` <= line <= ``high``, as far as the probes say.
 
     FOUND: both ends were confirmed. OPEN: ``best`` holds and no load was found that does not. NONE: not even the lowest
-    load holds. INCONCLUSIVE: the probes don't say, or time ran out. INVALID: the generator is the limit. UNREACHABLE: there
+    load holds. INCONCLUSIVE: the probes don't say, or time ran out. INVALID: the generator is the limit, and where ``best`` was
+    confirmed it holds all the same. UNREACHABLE: there
     was nothing to ask. ``best`` is the highest load at which the objectives hold, None when there is none; ``low`` is the
     same, or 0; ``high`` may be infinite. ``confidence``: that both ends are right together; None where an end rests on a run
     that the search picked for its outcome. ``confirmed_by``: number of the probe that confirmed ``best``.

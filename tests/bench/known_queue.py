@@ -1,7 +1,8 @@
 """``python -m tests.bench.known_queue``: does the search find the line of queues whose line is known?
 
 ``--simulated N``: N searches of each queue in virtual time, under the whole verdict: how near the closed form, how often the
-interval holds it, and how many requests that takes. ``--real``: ``plimsoll search`` against the oracle as a queue, over
+interval holds it, and how many requests that takes. ``--defaults N``: the same as the command would search with nothing but the
+objective given, its budget of 30 minutes included, where that is not enough for 2 %: what is claimed has to hold. ``--real``: ``plimsoll search`` against the oracle as a queue, over
 loopback, one search a queue; on a machine of two cores nothing else should run.
 """
 
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, nullcontext
@@ -23,11 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from harness.promises import Asked
+from harness.search.question import Texts, read
 from slo.capacity.search import Settings
 from tests.bench.pinned import two_cores
 from tests.bench.truth import pinned
 from tests.e2e.oracle import oracle
-from tests.simulated_queue import Queue, Service, promise, search
+from tests.simulated_queue import Clock, Queue, Service, promise, search, timed_search
 
 RESOLUTION = 0.01
 NEAR = 0.03
@@ -57,6 +61,95 @@ CASES = (
     Case("M/M/1", "exponential", "95", 20, 40_000),
 )
 REAL = (CASES[0], CASES[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An M/M/1 queue that serves ``capacity`` requests a second, and the objective on it."""
+
+    capacity: int
+    percent: str
+    within: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.capacity}/s, p{self.percent} <= {self.within:g} services"
+
+
+CELLS = (
+    Cell(100, "99", 50),
+    Cell(20, "95", 20),
+    Cell(100, "95", 20),
+    Cell(100, "90", 10),
+    Cell(100, "50", 3),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaulted:
+    """A search as the command makes it; ``best`` and ``high`` are shares of the line, ``confidence`` is None if nothing is claimed."""
+
+    outcome: str
+    best: float
+    high: float
+    confidence: float | None
+    probes: int
+    requests: int
+
+    @property
+    def holds(self) -> bool:
+        return self.best <= 1 <= self.high
+
+
+def by_default(cell: Cell, seed: int) -> Defaulted:
+    """One search in virtual time with the settings that the command takes by itself, its seed aside."""
+    queue = Queue("exponential", service_ns=round(1e9 / cell.capacity))
+    line = queue.line_per_s(float(cell.percent) / 100, cell.within)
+    objective = promise(cell.percent, cell.within, queue)
+    settings = read(None, {"url": "http://127.0.0.1:9", "seed": seed}, Asked(slo=[str(objective)]), Texts()).settings
+    answer, probes = timed_search(queue, settings, [objective], Clock())
+    return Defaulted(
+        answer.outcome,
+        (answer.best or 0.0) / line,
+        answer.high / line,
+        answer.confidence,
+        len(probes),
+        sum(probe.n for probe in probes),
+    )
+
+
+def held(found: Sequence[Defaulted]) -> tuple[float, float, bool]:
+    """Of the answers that claim something: how many hold the line, how many they say do, and whether that agrees (2 errors)."""
+    claims = [one for one in found if one.confidence is not None]
+    if not claims:
+        return 1.0, 0.0, True
+    holding = float(np.mean([one.holds for one in claims]))
+    said = float(np.mean([one.confidence or 0.0 for one in claims]))
+    return holding, said, holding >= said - 2 * float(np.sqrt(said * (1 - said) / len(claims)))
+
+
+def defaults(number: int, workers: int) -> int:
+    """A table of ``number`` searches a cell; 1 where what is claimed does not hold."""
+    failed = 0
+    print(
+        "| capacity, objective | answers that claim | line held | said | best above the line | outcomes | best / line: median | upper "
+        "end: median | probes | requests |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    with ProcessPoolExecutor(max_workers=workers) as pool:
+        for cell in CELLS:
+            found = list(pool.map(by_default, [cell] * number, range(number)))
+            holding, said, agrees = held(found)
+            failed |= not agrees
+            counted = Counter(one.outcome for one in found).most_common()
+            print(
+                f"| {cell.name} | {np.mean([one.confidence is not None for one in found]):.0%} | {holding:.1%} | {said:.0%} | "
+                f"{np.mean([one.best > 1 for one in found]):.1%} | {', '.join(f'{name} {times}' for name, times in counted)} | "
+                f"{np.median([one.best for one in found]):.2f} | {np.median([one.high for one in found]):.2f} | "
+                f"{np.mean([one.probes for one in found]):.0f} | {np.mean([one.requests for one in found]):,.0f} |",
+                flush=True,
+            )
+    return failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +269,10 @@ def _ratio(value: float | None) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.known_queue", description=__doc__)
     parser.add_argument("--simulated", type=int, metavar="N", help="searches of each queue in virtual time")
+    parser.add_argument(
+        "--defaults", type=int, metavar="N", help="searches of each cell in virtual time, as the command makes them"
+    )
+    parser.add_argument("--workers", type=int, default=1, help="of --defaults: processes (default %(default)s)")
     parser.add_argument("--real", action="store_true", help="one search of each over loopback: some minutes")
     parser.add_argument("--case", type=int, choices=range(len(CASES)), help="of --real: only this one, counted from 0")
     parser.add_argument("--base", type=int, help="of --real: requests of the shortest probe, where not the case's own")
@@ -191,9 +288,10 @@ def main() -> int:
         help="of --real: a core for each; on a busy host the scheduler does better",
     )
     given = parser.parse_args()
-    if given.simulated is None and not given.real:
-        parser.error("give --simulated N, --real, or both")
+    if given.simulated is None and given.defaults is None and not given.real:
+        parser.error("give --simulated N, --defaults N or --real")
     code = 0 if given.simulated is None else simulated(given.simulated)
+    code |= 0 if given.defaults is None else defaults(given.defaults, given.workers)
     if given.real:
         cases = REAL if given.case is None else (CASES[given.case],)
         cases = tuple(replace(case, base=given.base or case.base) for case in cases)

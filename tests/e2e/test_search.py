@@ -50,7 +50,7 @@ def test_a_search_that_is_stopped_goes_on_and_finds_the_line_of_a_known_endpoint
 
 def test_the_bundled_server_is_started_once_and_a_hopeless_rate_is_cut_short(tmp_path: Path) -> None:
     done = plimsoll(
-        "search", "--model", "scripted", "--slo", "p90(latency) <= 500ms", "--start", "40", "--lowest", "40", "--probe", "5s",
+        "search", "--model", "scripted", "--slo", "p99(latency) <= 500ms", "--start", "40", "--lowest", "40", "--probe", "5s",
         "--output-tokens", "60", "--cooldown", "0s", "--no-confirm", "--out", "s", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr + done.stdout
@@ -59,7 +59,7 @@ def test_the_bundled_server_is_started_once_and_a_hopeless_rate_is_cut_short(tmp
     result = json.loads((tmp_path / "s/search.json").read_text())
     assert [one["cut"] for one in result["probes"]] == [True]
     facts = json.loads((tmp_path / "s/probes/001-bracket/generator.json").read_text())["facts"]
-    assert facts["aborted"].startswith("cut short: p90(latency) <= 500ms")
+    assert facts["aborted"].startswith("cut short: p99(latency) <= 500ms")
 
 
 def test_a_dead_port_is_exit_5_and_nothing_is_left(tmp_path: Path) -> None:

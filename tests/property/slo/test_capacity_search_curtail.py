@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.capacity.curtail import hopeless, hopeless_at
+from slo.capacity.curtail import hopeless, hopeless_at, multiples
 from slo.goodput import goodput
 from slo.objective import Objective, parse
 from slo.objective_verdict import judge_objective
 from slo.records import Records, Status, from_columns
+from slo.statistics.distance import MULTIPLES
 from slo.verdict import holm
 
 MS = 1_000_000
@@ -24,10 +25,10 @@ OBJECTIVES = (
 )
 
 
-def run(bad: np.ndarray) -> Records:
-    """Requests in order of due time; a bad one took too long, and failed."""
+def run(bad: np.ndarray, took_ns: int = 30 * MS, status: Status = Status.TIMEOUT) -> Records:
+    """Requests in order of due time; a bad one took too long, and failed where that is not said otherwise."""
     due = np.arange(len(bad)) * MS
-    done = due + np.where(bad, 30 * MS, MS)
+    done = due + np.where(bad, took_ns, MS)
     return from_columns(
         len(bad),
         due_ns=due,
@@ -36,7 +37,7 @@ def run(bad: np.ndarray) -> Records:
         first_token_ns=done,
         last_token_ns=done,
         done_ns=done,
-        status=np.where(bad, Status.TIMEOUT, Status.OK),
+        status=np.where(bad, status, Status.OK),
     )
 
 
@@ -85,6 +86,30 @@ def test_whenever_it_fires_the_whole_run_fails_even_if_all_the_rest_is_good(
     assert verdict.bad >= least
 
 
+@given(
+    text=st.sampled_from(("p99(latency) <= 20ms", "p90(latency) < 20ms", "p50(ttft) <= 20ms")),
+    n=st.integers(1, 3000),
+    multiple=st.sampled_from(MULTIPLES),
+    how=st.sampled_from(("first", "last", "even", "blocks", "anyhow")),
+    seed=st.integers(0, 1000),
+)
+def test_answers_far_beyond_the_limit_that_are_enough_fail_the_whole_run_even_if_all_the_rest_is_good(
+    text: str, n: int, multiple: float, how: str, seed: int
+) -> None:
+    objective = parse(text)
+    assert multiples(objective) == (1.0, *MULTIPLES)
+    least = hopeless_at(objective, n, "0.95", 1, multiple)
+    if least is None:
+        return
+    assert hopeless(objective, n, least - 1, multiple=multiple) is None
+    assert "times over already" in (hopeless(objective, n, least, multiple=multiple) or "")
+    bad = placed(n, least, how, seed)
+    if bad.sum() < least:
+        return
+    records = run(bad, round(20 * MS * multiple) + 1, Status.OK)
+    assert judge_objective(objective, records, goodput(records, [objective]), "0.95").outcome == "FAIL"
+
+
 @given(n=st.integers(400, 3000), others=st.integers(1, 6), seed=st.integers(0, 1000))
 def test_among_several_objectives_the_fail_stands_after_holms_correction(n: int, others: int, seed: int) -> None:
     objectives = [parse("p99.5(latency) <= 20ms"), *(parse(f"p{90 + i}(ttft) <= 900ms") for i in range(others))]
@@ -108,7 +133,11 @@ def test_a_long_run_is_over_at_about_one_and_a_half_times_the_errors_it_may_have
 
 def test_of_slow_values_twenty_times_what_may_be_are_enough_whatever_the_memory() -> None:
     assert hopeless_at(parse("p99(latency) <= 20ms"), 30_000) == 6_001
-    assert hopeless_at(parse("p90(latency) <= 20ms"), 30_000) is None
+    p90 = parse("p90(latency) <= 20ms")
+    assert [hopeless_at(p90, 30_000, "0.95", 1, multiple) for multiple in multiples(p90)] == [
+        None, None, 15_001, 7_501, 3_751, 3_087,
+    ]  # fmt: skip
+    assert multiples(parse("ratio(good) >= 97%")) == multiples(parse("p99(itl) <= 9ms")) == (1.0,)
 
 
 def test_one_value_over_a_maximum_is_enough() -> None:

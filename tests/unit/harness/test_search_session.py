@@ -230,16 +230,42 @@ def test_an_endpoint_that_dies_in_a_probe_has_not_failed_at_that_load(
     assert "accepts no connection after it" in report.probes[1].reasons[0]
 
 
-def test_an_invalid_probe_is_repeated_and_then_stops_the_search_with_the_reason(runs: Runs) -> None:
-    runs.deeds = {2: late, 4: late, 5: late, 6: late}
+def test_an_invalid_load_is_repeated_then_given_up_and_made_again_by_a_resumed_search(runs: Runs) -> None:
+    runs.usual = lambda prepared: late(prepared) if rate_of(prepared) > 20 else sealed(prepared)
+    runs.deeds = {2: late}
     report = search(question(), Path("o"), resume=False)
     assert (report.outcome, report.exit_code) == ("INVALID", 4)
-    assert outcomes(report) == ["PASS", "INVALID", "PASS", "INVALID", "INVALID", "INVALID"]
+    assert outcomes(report)[:6] == ["PASS", "INVALID", "PASS", "INVALID", "INVALID", "INVALID"]
     assert "killed by SIGKILL" in report.reasons[0]
-    assert report.found.best == 20
+    assert (report.found.best, report.interval_confidence) == (20, 0.95)
+    runs.usual = sealed
     again = search(question(), Path("o"), resume=True)
     assert again.outcome == "FOUND"
     assert outcomes(again)[:3] == ["PASS", "INVALID", "PASS"]
+    assert again.probes[3].outcome != "INVALID"
+
+
+def test_a_start_that_is_invalid_is_left_for_lower_loads(runs: Runs) -> None:
+    runs.usual = lambda prepared: late(prepared) if rate_of(prepared) > 80 else sealed(prepared)
+    report = search(question(start=90.0), Path("o"), resume=False)
+    assert (report.outcome, report.exit_code) == ("FOUND", 0)
+    assert outcomes(report)[:4] == ["INVALID", "INVALID", "INVALID", "PASS"]
+    assert report.found.interval[0] is not None
+    assert report.found.interval[0] <= 50
+
+
+def test_a_short_budget_makes_the_interval_wider_and_both_ends_are_confirmed_all_the_same(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session.Log, "spent_ns", property(lambda log: 10**9 * (20 * len(log.probes))))
+    report = search(question(resolution="1%", budget="4m"), Path("o"), resume=False)
+    assert (report.outcome, report.exit_code, report.out_of_time) == ("FOUND", 0, False)
+    assert report.interval_confidence == 0.9
+    low, high = report.found.interval
+    assert low is not None
+    assert high is not None
+    assert high > 1.01 * low
+    assert any("longer budget" in reason for reason in report.reasons)
 
 
 def test_another_search_is_not_gone_on_with_and_what_differs_is_named(runs: Runs) -> None:

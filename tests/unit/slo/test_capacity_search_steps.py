@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -65,22 +65,23 @@ def test_loads_halve_while_they_fail_down_to_the_lowest() -> None:
 def test_an_inconclusive_probe_runs_longer_as_long_as_it_says_it_needs() -> None:
     asked = decide(RATE, [])
     assert isinstance(asked, Next)
-    for n, needed, length in ((0, None, 2.0), (1000, 1100, 2.0), (1000, 2600, 4.0), (1000, 10**6, 8.0)):
+    for n, needed, length in ((0, None, 2.0), (1000, 1100, 2.0), (1000, 2600, 3.0), (1000, 10**6, 4.0)):
         step = decide(RATE, [made(asked, "INCONCLUSIVE", n, needed)])
         assert isinstance(step, Next)
         assert (step.purpose, step.load, step.length) == ("longer", 100.0, length)
         assert step.seed != asked.seed
 
 
-def test_a_load_that_the_longest_probe_does_not_decide_is_closed_in_on_from_both_sides() -> None:
-    settings = Settings("rate", 100.0, 1.0, resolution=0.2, longest=2.0)
-    step, _ = after(settings, ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE"])  # 141.4 is undecided
+def test_a_load_that_the_longest_probe_does_not_decide_is_closed_in_on_from_both_sides_the_wider_gap_first() -> None:
+    settings = Settings("rate", 100.0, 1.0, resolution=0.2, longest=4.0)
+    undecided = ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE"]  # at 141.4
+    step, _ = after(settings, undecided)
     assert isinstance(step, Next)
-    assert (step.purpose, step.load, step.length) == ("bisect", 118.9, 1.0)
-    step, _ = after(settings, ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE", "PASS"])
+    assert (step.purpose, step.load, step.length) == ("bisect", 168.2, 1.0)
+    step, _ = after(settings, [*undecided, "FAIL"])
     assert isinstance(step, Next)
-    assert (step.purpose, step.load) == ("bisect", 168.2)
-    answer, probes = after(settings, ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE", "PASS", "FAIL", "PASS", "FAIL"])
+    assert (step.purpose, step.load) == ("bisect", 118.9)
+    answer, probes = after(settings, [*undecided, "FAIL", "PASS", "PASS", "FAIL"])
     assert isinstance(answer, Answer)
     assert [(p.purpose, p.load) for p in probes[-2:]] == [("confirm", 118.9), ("ceiling", 168.2)]
     assert (answer.outcome, answer.interval, answer.confirmed_by) == ("FOUND", (118.9, 168.2), 7)
@@ -88,27 +89,99 @@ def test_a_load_that_the_longest_probe_does_not_decide_is_closed_in_on_from_both
 
 
 def test_near_what_took_long_a_probe_begins_long() -> None:
-    settings = Settings("rate", 100.0, 1.0, longest=4.0)
+    settings = Settings("rate", 100.0, 1.0, longest=8.0)
     step, _ = after(settings, ["INCONCLUSIVE", "PASS", "INCONCLUSIVE", "FAIL"])
     assert isinstance(step, Next)
     assert (step.load, step.length) == (141.4, 2.0)
 
 
-def test_an_invalid_probe_is_repeated_and_then_stops_the_search_with_the_reason() -> None:
+def beyond(limit: float, line: float) -> Callable[[Next], str]:
+    """An endpoint with this line, and a generator that can't do more than its limit."""
+    return lambda asked: "INVALID" if asked.load > limit else "PASS" if asked.load <= line else "FAIL"
+
+
+def driven(settings: Settings, say: Callable[[Next], str], **how: object) -> tuple[Answer, list[Probe]]:
+    probes: list[Probe] = []
+    while not isinstance(asked := decide(settings, probes, **how), Answer):  # type: ignore[arg-type]
+        probes.append(made(asked, say(asked), reasons=("p99 of the lag is 3 ms",)))
+    return asked, probes
+
+
+def test_an_invalid_probe_is_repeated_with_another_seed_and_then_its_load_is_too_high_for_the_generator() -> None:
     step, _ = after(RATE, ["PASS", "INVALID"])
     assert isinstance(step, Next)
     assert (step.purpose, step.load) == ("repeat", 200.0)
-    probes: list[Probe] = []
-    for outcome in ("PASS", "INVALID", "INVALID", "INVALID"):
-        asked = decide(RATE, probes)
-        assert isinstance(asked, Next)
-        probes.append(made(asked, outcome, reasons=("p99 of the lag is 3 ms",)))
-    answer = decide(RATE, probes)
-    assert isinstance(answer, Answer)
-    assert (answer.outcome, answer.best, answer.high) == ("INVALID", 100.0, math.inf)
+    answer, probes = driven(RATE, beyond(190.0, 1e9))
+    assert [(p.load, p.purpose) for p in probes[:4]] == [(100, "bracket"), (200, "bracket"), *[(200, "repeat")] * 2]
+    assert len({probe.seed for probe in probes}) == len(probes)
+    assert (answer.outcome, answer.high, answer.confidence) == ("INVALID", math.inf, 0.95)
+    assert answer.best == pytest.approx(
+        190, rel=0.19
+    )  # its limit was not asked for: a factor of 2^(1/4) is near enough
+    assert answer.best <= 190
     assert "3 runs at 200/s were INVALID" in answer.reasons[0]
     assert "p99 of the lag is 3 ms" in answer.reasons[0]
-    assert len({probe.seed for probe in probes}) == 4
+    assert len(probes) < 12
+
+
+@pytest.mark.parametrize("line", [3.0, 40.0, 80.0])
+def test_where_the_start_is_invalid_the_search_goes_down_by_itself_and_finds_the_line(line: float) -> None:
+    answer, probes = driven(RATE, beyond(95.0, line))
+    assert [p.outcome for p in probes[:3]] == ["INVALID"] * 3
+    assert probes[3].load == 50
+    assert answer.outcome == "FOUND"
+    assert answer.low <= line < answer.high <= 1.02 * answer.low
+    assert answer.confidence == 0.9
+
+
+def test_a_generator_that_manages_no_load_at_all_is_invalid_and_says_so() -> None:
+    answer, probes = driven(Settings("rate", 100.0, 30.0), beyond(10.0, 50.0))
+    assert sorted({p.load for p in probes}) == [30, 50, 100]
+    assert (answer.outcome, answer.best, answer.confidence) == ("INVALID", None, None)
+    assert "3 runs at 30/s were INVALID" in answer.reasons[0]
+
+
+def test_a_load_between_both_ends_that_was_invalid_stays_undecided_and_ends_nothing() -> None:
+    answer, _ = driven(
+        RATE, lambda asked: "INVALID" if 135 < asked.load < 150 else "PASS" if asked.load < 140 else "FAIL"
+    )
+    assert answer.outcome == "FOUND"
+    assert answer.low <= 135
+    assert answer.high >= 150
+    assert any("3 runs at 135.4/s were INVALID" in reason for reason in answer.reasons)
+
+
+def test_where_time_is_short_the_search_goes_to_the_fresh_runs_and_what_it_claims_rests_on_them() -> None:
+    settings = Settings("rate", 100.0, 1.0)
+    spent = 0.0
+
+    def fits(asked: Next) -> bool:
+        return spent + asked.length + sum(asked.then) <= 12
+
+    probes: list[Probe] = []
+    while not isinstance(asked := decide(settings, probes, fits=fits), Answer):
+        probes.append(made(asked, "PASS" if asked.load <= 333 else "FAIL"))
+        spent += asked.length
+        assert decide(settings, probes, out_of_time=True)  # and it is replayed as it went
+    assert spent <= 12
+    assert [p.purpose for p in probes[-2:]] == ["confirm", "ceiling"]
+    assert (asked.outcome, asked.confidence) == ("FOUND", 0.9)
+    assert asked.low <= 333 < asked.high
+    assert asked.high > 1.02 * asked.low
+    assert any("a longer budget closes in further" in reason for reason in asked.reasons)
+    assert decide(settings, probes) == asked
+
+
+def test_where_there_is_time_for_one_more_confirming_run_or_none_the_answer_says_no_more_than_it_knows() -> None:
+    settings = Settings("rate", 100.0, 1.0)
+    _, probes = after(settings, ["PASS", "FAIL", "PASS"])
+    assert decide(settings, probes, fits=lambda _: False) == decide(settings, probes, out_of_time=True)
+    one = decide(settings, probes, fits=lambda asked: asked.purpose == "ceiling")
+    assert isinstance(one, Next)
+    assert (one.purpose, one.load) == ("ceiling", 200.0)
+    answer = decide(settings, [*probes, made(one, "PASS")], fits=lambda _: False)
+    assert isinstance(answer, Answer)
+    assert (answer.confidence, answer.confirmed_by) == (None, None)
 
 
 def test_nobody_there_stops_it_at_once() -> None:
@@ -131,6 +204,7 @@ def test_where_the_confirming_run_does_not_pass_the_answer_steps_down_and_its_co
     first, second, last = probes[-3:]
     assert (first.purpose, second.purpose, last.purpose) == ("confirm", "confirm", "ceiling")
     assert second.load == pytest.approx(first.load / 1.02, rel=1e-3)
+    assert (first.length, second.length) == (2.0, 4.0)
     assert (answer.best, answer.confidence) == (second.load, 0.85)
     assert any("was to say PASS and said INCONCLUSIVE" in reason for reason in answer.reasons)
 
