@@ -29,7 +29,7 @@ def search(out: Path, line: float) -> dict[str, Any]:
         done = plimsoll(
             "search", "--url", server.url, "--protocol", "http", "--option", "body_text='{\"x\": 1}'", "--over", "rate",
             "--start", f"{0.62 * line:.0f}", "--lowest", f"{0.1 * line:.0f}", "--slo", str(promise("90", 8, QUEUE, "service_time")),
-            "--resolution", "50%", "--probe", "1s", "--longest", "2x", "--cooldown", "0s", "--warmup", "0s", "--seed", "1",
+            "--resolution", "50%", "--probe", "2s", "--longest", "4x", "--cooldown", "0s", "--warmup", "0s", "--seed", "1",
             "--out", str(out), "--json", cwd=out.parent,
         )  # fmt: skip
     assert done.returncode in (0, 1, 3, 4), done.stderr
