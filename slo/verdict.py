@@ -22,7 +22,7 @@ from slo.goodput import Goodput, Throughput, goodput, throughput
 from slo.objective import Objective
 from slo.objective_verdict import ObjectiveVerdict, Outcome, judge_objective
 from slo.records import Records
-from slo.sentence import decisive, named
+from slo.sentence import allowed, decisive, named
 from slo.statistics import confidence as sure
 from slo.statistics.share import Course, course
 from slo.validity import Validity
@@ -78,6 +78,8 @@ def judge(
 ) -> Verdict:
     """Judge the measured rows. ``confidence`` is of each bound alone (one-sided), between 0 and 1."""
     judged = holm(both(records, objectives, validity, confidence, slos), confidence)
+    if validity.unstable is not None:
+        judged = tuple(_only_worse(one, confidence, len(judged)) for one in judged)
     if validity.outcome == "INVALID":
         return Verdict("INVALID", validity.reasons, judged, float(exact(confidence)))
     outcomes = [v.outcome for v in judged]
@@ -152,6 +154,16 @@ def _undecided(one: ObjectiveVerdict, objectives: int, times: int) -> ObjectiveV
     # Evidence grows with n: log p falls in proportion, and must fall by log(times) more.
     more = 1 + math.log(times) / -math.log(max(one.p_fail or 0.0, 1e-300))
     return replace(one, outcome="INCONCLUSIVE", n_needed=math.ceil(one.n * more) + 1, detail=detail, among=objectives)
+
+
+def _only_worse(one: ObjectiveVerdict, confidence: sure.Probability, among: int) -> ObjectiveVerdict:
+    """With a backlog that grows to the end how long the endpoint remembers is no question: what comes is worse than what came. So
+    the bare count is enough to FAIL.
+    """
+    if one.outcome != "INCONCLUSIVE" or not one.bad:
+        return one
+    p = sure.binomial_at_least(one.bad, one.n, allowed(one.objective)) * max(among, 1)
+    return replace(one, outcome="FAIL", n_needed=0, needed_ns=None) if p <= float(1 - exact(confidence)) else one
 
 
 def _unless_unstable(

@@ -23,8 +23,12 @@ from slo.statistics.memory import Memory
 #: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from: (in a run without
 #: memories, more for each one held, at most).
 BULK = (0.5, 0.04, 0.75)
-#: A run with fewer memories than this says nothing by distance.
+#: A run with fewer memories than this says less by distance, in proportion.
 HELD = 0.5
+#: Beyond the limit is a run of this many values that lies so many times its own movement (from the 10th to the 90th percentile) away.
+ENOUGH, MOVED = 30, 3.0
+#: A distance counted from what every request takes counts for so much less.
+FROM_BASE = 3.0
 #: Multiples of the limit at which too many values show that it is broken.
 MULTIPLES = (2.0, 4.0, 8.0, 16.0, 32.0)
 #: No nearer than this is far.
@@ -42,21 +46,17 @@ class Distance:
 
     def reach(self, allowed: float) -> float:
         """The distance of the bulk over the one required at 95 %, if the share ``allowed`` may be beyond the limit."""
-        bulk = bulk_of(self.ordered, self.memory, allowed)
-        if bulk <= 0:
-            return math.inf
-        far = 1 / bulk
+        far = times_below(self.ordered, self.memory, allowed)
         return far / required(self.memory, allowed) if far >= LEAST else 0.0
 
     def needed(self, allowed: float, alpha: float) -> int | None:
         """How many requests would show it by distance if the bulk stays where it is and memory as long; None: no number."""
-        bulk = bulk_of(self.ordered, self.memory, allowed)
-        length = self.memory.requests
-        if bulk <= 0 or math.isinf(bulk):
+        far, length = times_below(self.ordered, self.memory, allowed), self.memory.requests
+        if far < LEAST:
             return None
         while length <= MOST:
             held = replace(self.memory, requests=length)
-            if 1 / bulk >= max(LEAST, required(held, allowed) * reach_for(alpha)):
+            if far >= max(LEAST, required(held, allowed) * reach_for(alpha)):
                 return length
             length = math.ceil(1.1 * length)
         return None
@@ -72,7 +72,26 @@ class Distance:
             share = (len(finite) - int(np.searchsorted(finite, multiple, "right"))) / len(self.ordered)
             if share > 0:
                 found = min(found, tail(allowed, multiple) / share)
-        return found
+        return min(found, 0.05) if self.beyond() else found
+
+    def beyond(self) -> bool:
+        """Whether the whole run lies beyond the limit by several times what it moved: it could not have come from there."""
+        low, middle, high = (float(self.ordered[int(q * (len(self.ordered) - 1))]) for q in (0.1, 0.5, 0.9))
+        return len(self.ordered) >= ENOUGH and middle < math.inf and low > 1 and middle - 1 >= MOVED * (high - low)
+
+
+def least_of(ordered: FloatArray) -> float:
+    """What every request takes, queue or no queue. Nothing is below 0."""
+    return max(float(ordered[int(0.01 * (len(ordered) - 1))]), 0.0)
+
+
+def times_below(ordered: FloatArray, memory: Memory, allowed: float) -> float:
+    """How many times below the limit of 1 the bulk is; or, a third of it, from what every request takes, where that says more."""
+    base, bulk = least_of(ordered), bulk_of(ordered, memory, allowed)
+    if bulk <= 0 or (bulk <= base < 1):
+        return math.inf
+    from_base = (1 - base) / (bulk - base) / FROM_BASE if base < 1 and bulk > base else 0.0
+    return max(1 / bulk, from_base)
 
 
 def bulk_of(ordered: FloatArray, memory: Memory, allowed: float) -> float:
@@ -83,11 +102,9 @@ def bulk_of(ordered: FloatArray, memory: Memory, allowed: float) -> float:
 
 
 def required(memory: Memory, allowed: float) -> float:
-    """How many times below the limit the bulk has to be for a PASS at 95 %; infinite where the run is too short."""
-    if memory.held < HELD:
-        return math.inf
+    """How many times below the limit the bulk has to be for a PASS at 95 %."""
     length = min(0.885 * (1000 / memory.requests) ** 0.6, 5.5 / math.sqrt(memory.held))
-    return float(max(LEAST, (1.6 - math.log(allowed)) * max(0.6, length)))
+    return float(max(LEAST, (1.6 - math.log(allowed)) * max(0.6, length)) * max(1.0, HELD / memory.held))
 
 
 def tail(allowed: float, multiple: float) -> float:

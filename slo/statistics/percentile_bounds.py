@@ -61,11 +61,11 @@ def bounds(
 
 def _far(ordered: FloatArray, laid: Series, allowed: float, alpha: float) -> float:
     """The nearest limit that passes by distance."""
-    bulk = distance.bulk_of(ordered, laid.memory, allowed)
-    if bulk <= 0 or math.isinf(bulk):
+    base, bulk = distance.least_of(ordered), distance.bulk_of(ordered, laid.memory, allowed)
+    if bulk <= base or math.isinf(bulk):
         return max(bulk, 0.0)
     factor = max(distance.LEAST, distance.required(laid.memory, allowed) * distance.reach_for(alpha))
-    return bulk * factor
+    return min(bulk * factor, base + (bulk - base) * factor * distance.FROM_BASE)
 
 
 def _multiple(ordered: FloatArray, allowed: float, alpha: float) -> float:
