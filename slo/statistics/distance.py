@@ -88,7 +88,7 @@ def least_of(ordered: FloatArray) -> float:
 def times_below(ordered: FloatArray, memory: Memory, allowed: float) -> float:
     """How many times below the limit of 1 the bulk is; or, a third of it, from what every request takes, where that says more."""
     base, bulk = least_of(ordered), bulk_of(ordered, memory, allowed)
-    if bulk <= 0 or (bulk <= base < 1):
+    if bulk <= 0:
         return math.inf
     from_base = (1 - base) / (bulk - base) / FROM_BASE if base < 1 and bulk > base else 0.0
     return max(1 / bulk, from_base)
@@ -97,7 +97,7 @@ def times_below(ordered: FloatArray, memory: Memory, allowed: float) -> float:
 def bulk_of(ordered: FloatArray, memory: Memory, allowed: float) -> float:
     """The value that few enough of the allowed share exceed to measure distance from: ``BULK`` of it."""
     least, each, most = BULK
-    share = min(most, least + each * memory.held) * allowed
+    share = min(most, least + each * memory.held * min(1.0, memory.requests / 1000)) * allowed
     return float(ordered[len(ordered) - 1 - int(share * len(ordered))])
 
 
