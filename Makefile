@@ -35,7 +35,7 @@ $(VENDORS): requirements-vendors.lock
 	.venv-vendors/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-vendors.lock
 	@touch $@
 
-demo: $(STAMP)  ## start the bundled server, drive it for 30 s, print the verdict, leave runs/demo-*/report.html
+demo: $(STAMP)  ## start the bundled server, drive it for 45 s, print the verdict, leave runs/demo-*/report.html
 	$(BIN)/plimsoll run demo
 
 test: check unit e2e  ## everything CI runs

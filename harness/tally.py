@@ -14,7 +14,6 @@ from typing import Any
 
 from harness.recorder import FRESH
 from slo.objective import Objective
-from slo.statistics.planning import share_limit
 
 _BINS_AN_OCTAVE = 32
 #: Of these every value is a success: failures come on top. Of the others a failed request may have one, and is not counted twice.
@@ -23,7 +22,7 @@ _SUCCESSES_ONLY = ("latency",)
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Of ``n`` requests settled so far at least ``bad`` break the limit; ``limit``: the share that may (``share_limit``)."""
+    """Of ``n`` requests settled so far at least ``bad`` break the limit; ``limit``: the share that may (``Objective.allowed``)."""
 
     objective: Objective
     limit: Fraction
@@ -62,7 +61,7 @@ class Tally:
         failed = sum(bad for _, bad in self._latest.values())
         found = []
         for one in self._objectives:
-            limit = share_limit(one)
+            limit = one.allowed
             assert limit is not None
             found.append(Count(one, limit, n, min(n, self._bad(one, failed))))
         return tuple(found)
@@ -93,7 +92,7 @@ def _upper(objective: Objective) -> bool:
 
 
 def _can_tell(objective: Objective) -> bool:
-    limit = share_limit(objective)
+    limit = objective.allowed
     if limit is None or limit <= 0:
         return False
     if objective.statistic == "ratio":

@@ -102,6 +102,11 @@ class Promise(Protocol):
         """``ns``, ``ratio`` (0..1), ``per_s`` or ``1``."""
         ...
 
+    @property
+    def allowed(self) -> Fraction | None:
+        """The share of entries that may break it, exactly; None where it promises none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:
@@ -142,6 +147,18 @@ class Objective:
         """The threshold in its base unit as it was written, free of binary rounding."""
         number, unit = _split(self.threshold_text)
         return Fraction(Decimal(number) * UNITS[unit][0])
+
+    @property
+    def allowed(self) -> Fraction | None:
+        """The share of values, entries or answers that may break the limit; None for a fact (mean, extreme, rate, pooled word
+        errors) and for a limit on single requests.
+        """
+        upward = self.operator in ("<=", "<")
+        if self.quantile is not None:
+            return 1 - self.quantile if upward else self.quantile
+        if self.statistic == "ratio" or (self.statistic == "accuracy" and self.indicator in ACCURACY_SHARES):
+            return self.exact_threshold if upward else 1 - self.exact_threshold
+        return None
 
     def met_by(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Which values, in the base unit, keep the promise: an array of the same shape, or one bool for a

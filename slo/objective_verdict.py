@@ -188,14 +188,8 @@ def judge_words(objective: Objective, records: Records, confidence: sure.Probabi
     )
 
 
-def _limit(objective: Objective) -> Fraction:
-    """The share of values that may break the limit of a percentile."""
-    assert objective.quantile is not None
-    return 1 - objective.quantile if objective.operator in ("<=", "<") else objective.quantile
-
-
 def _no_data(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
-    needed = sure.n_needed(0, 0, _limit(objective), confidence) if objective.quantile is not None else 1
+    needed = sure.n_needed(0, 0, objective.allowed, confidence) if objective.allowed is not None else 1
     why = f"none of {measured.missing} successful requests has one" if measured.missing else "nothing was measured"
     detail = f"no {objective.indicator} to judge: {why}. Drop the objective, or measure what has one"
     nan = float("nan")
@@ -212,7 +206,8 @@ def _percentile(
     laid = share.series(measured.values, measured.row, along)
     bad = ~np.asarray(objective.met_by(measured.values))
     seen, far = of_values(objective, measured, bad, laid)
-    test = share.weigh(seen, _limit(objective), confidence, far)
+    assert objective.allowed is not None
+    test = share.weigh(seen, objective.allowed, confidence, far)
     upward = None if far is None else objective.operator in ("<=", "<")
     floor = -math.inf if catalogue()[objective.indicator].signed else 0.0
     low, high = bounds(measured.values, laid, p, confidence, upward, floor)
@@ -328,7 +323,8 @@ def _ratio(
     """A share of all measured requests, tested on those that count against it."""
     bad, rows = against(objective.indicator, records, good.good)
     upward = objective.operator in ("<=", "<")
-    limit = objective.exact_threshold if upward else 1 - objective.exact_threshold
+    limit = objective.allowed
+    assert limit is not None
     if not len(rows):
         nan = float("nan")
         what = "nothing was measured; see the errors of the run, then measure again"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 from slo.indicator import catalogue, entries
 from slo.objective import Promise, show
@@ -66,22 +65,13 @@ def broken(limit: Promise) -> str:
     return f"{'longer than' if indicator.scope == 'gap' else 'above'} {value}"
 
 
-def allowed(promise: Promise) -> Fraction:
-    """The share of values that may break a promise about a percentile or a share."""
-    upper = promise.operator in ("<=", "<")
-    if (promise.statistic or "")[1:2].isdigit():
-        share = Fraction((promise.statistic or "")[1:]) / 100
-        return 1 - share if upper else share
-    share = Fraction(repr(promise.threshold))
-    return share if upper else 1 - share
-
-
 def _used(one: ObjectiveVerdict) -> tuple[bool, float]:
     """How much of what a promise allows is used up: 1 is on its limit. Shares come before facts, which have no bounds."""
-    if one.bad is not None:
-        return True, one.bad / max(one.n, 1) / float(allowed(one.objective))
-    if one.p_pass is not None:
-        return True, (1 - one.observed) / float(allowed(one.objective)) if one.observed == one.observed else math.inf
+    share = one.objective.allowed
+    if one.bad is not None and share is not None:
+        return True, one.bad / max(one.n, 1) / float(share)
+    if one.p_pass is not None and share is not None:
+        return True, (1 - one.observed) / float(share) if one.observed == one.observed else math.inf
     more, most = (
         (one.observed, one.threshold) if one.objective.operator in ("<=", "<") else (one.threshold, one.observed)
     )
@@ -111,7 +101,8 @@ def _fault(one: ObjectiveVerdict) -> str:
 
 
 def _counts(one: ObjectiveVerdict) -> str:
-    fault, share = _fault(one), show(float(allowed(one.objective)), "ratio")
+    assert one.objective.allowed is not None  # only what is promised of a share has bad ones
+    fault, share = _fault(one), show(float(one.objective.allowed), "ratio")
     return f"{one.bad:,} of {one.n:,} {_entries(one)} {fault} where {share} {'may' if fault in _DONE else 'may be'}"
 
 

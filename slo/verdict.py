@@ -22,7 +22,7 @@ from slo.goodput import Goodput, Throughput, goodput, throughput
 from slo.objective import Objective
 from slo.objective_verdict import ObjectiveVerdict, Outcome, judge_objective
 from slo.records import Records
-from slo.sentence import allowed, decisive, named
+from slo.sentence import decisive, named
 from slo.statistics import confidence as sure
 from slo.statistics.share import Course, course
 from slo.validity import Validity
@@ -160,9 +160,10 @@ def _only_worse(one: ObjectiveVerdict, confidence: sure.Probability, among: int)
     """With a backlog that grows to the end how long the endpoint remembers is no question: what comes is worse than what came. So
     the bare count is enough to FAIL.
     """
-    if one.outcome != "INCONCLUSIVE" or not one.bad:
+    share = one.objective.allowed
+    if one.outcome != "INCONCLUSIVE" or not one.bad or share is None:
         return one
-    p = sure.binomial_at_least(one.bad, one.n, allowed(one.objective)) * max(among, 1)
+    p = sure.binomial_at_least(one.bad, one.n, share) * max(among, 1)
     return replace(one, outcome="FAIL", n_needed=0, needed_ns=None) if p <= float(1 - exact(confidence)) else one
 
 

@@ -20,7 +20,7 @@ from slo.budgets.policies import policy
 from slo.indicator import ENTRIES, catalogue
 from slo.objective import Objective
 from slo.openslo import Slo
-from slo.statistics.planning import Sample, chance_to_pass, sample, share_limit, without_bad
+from slo.statistics.planning import Sample, chance_to_pass, sample, without_bad
 
 SCHEMA: Final = "plimsoll.plan/1"
 #: Latencies that a closed loop is worked out for when none is given.
@@ -121,7 +121,7 @@ def outlook(scenario: Scenario, promises: Promises, given: Assumptions) -> Outlo
 def _windows(promises: Promises, paces: Sequence[Pace]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Lengths of alert windows up to the longest pace, and beyond it: a report says of the latter "not observable"."""
     rules = [rule for slo in promises.slos for rule in slo.rules or policy("sre-workbook", slo.period_ns)]
-    if not rules and any(share_limit(one) is not None for one in promises.objectives):
+    if not rules and any(one.allowed is not None for one in promises.objectives):
         rules = list(policy("sre-workbook", _PERIOD_NS))
     lengths = sorted({length for rule in rules for length in (rule.short_ns, rule.long_ns)})
     most = max(pace.duration_ns for pace in paces)
@@ -133,7 +133,7 @@ def _windows(promises: Promises, paces: Sequence[Pace]) -> tuple[tuple[int, ...]
 
 
 def _of_objective(objective: Objective, load: Load, confidence: str, given: Assumptions) -> Need:
-    limit = share_limit(objective)
+    limit = objective.allowed
     if limit is None:
         note = "judged as observed: any number of requests decides, and says nothing about the endpoint beyond this run"
         return Need(str(objective), "as observed", note=note)

@@ -24,7 +24,6 @@ from slo.capacity.probe import FINEST, MOST_LENGTH, Settings, Variable, seeking
 from slo.indicator import catalogue
 from slo.objective import Objective
 from slo.statistics.confidence import n_needed
-from slo.statistics.planning import share_limit
 
 #: By what is searched: the kind of scenario that has it.
 KINDS: Mapping[Variable, str] = {"rate": "server", "concurrency": "concurrency"}
@@ -267,7 +266,7 @@ def enough(promises: Promises) -> int:
     """How many requests, none of them bad, show the strictest share of the objectives at their confidence; 10 at least."""
     found = [_FEWEST]
     for one in promises.objectives:
-        limit = share_limit(one) if one.scope == "run" else None
+        limit = one.allowed if one.scope == "run" else None
         if limit is not None and 0 < limit < 1 and _of_requests(one):
             found.append(n_needed(0, 0, limit, promises.confidence) or _FEWEST)
     return max(found)

@@ -38,16 +38,6 @@ def has_budget(objective: Objective) -> bool:
     return objective.statistic == "ratio" or objective.quantile is not None
 
 
-def allowed_share(objective: Objective) -> Fraction:
-    """The bad share that the objective allows. Raises ValueError for one without a budget."""
-    upward = objective.operator in ("<=", "<")
-    if objective.quantile is not None:
-        return 1 - objective.quantile if upward else objective.quantile
-    if objective.statistic == "ratio":
-        return objective.exact_threshold if upward else 1 - objective.exact_threshold
-    raise ValueError(f"{objective}: promises no share of anything, so it has no error budget")
-
-
 def ledger_of(
     objective: Objective,
     records: Records,
@@ -60,12 +50,12 @@ def ledger_of(
     ``period_ns``: else the one that the objective names, else 30 days. ``limits`` are the objectives on single requests,
     which say what good means. An indicator that nothing has a value of gives an account without entries.
     """
-    if not has_budget(objective):
+    allowed = objective.allowed
+    if allowed is None or not has_budget(objective):
         return None
     bad, row, seen, far = _entries(objective, records, limits)
     counted = objective.quantile is not None or objective.indicator == "frame_missed"
     kind: Scope = catalogue()[objective.indicator].scope if counted else "request"
-    allowed = allowed_share(objective)
     account = replace(_in_order(bad, row, records["due_ns"], allowed), seen=seen, far=far)
     return Ledger(
         name=str(objective),

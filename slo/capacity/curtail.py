@@ -36,7 +36,6 @@ from slo.objective import Objective
 from slo.ratios import entries, failing
 from slo.statistics.confidence import Probability, binomial_at_least
 from slo.statistics.distance import MULTIPLES, tail
-from slo.statistics.planning import share_limit
 from slo.statistics.share import BLOCKS, EXCESS_WEIGHT, MIN_BLOCK, MIN_BLOCKS
 
 #: Keeps a bound that is met exactly on the safe side of rounding.
@@ -70,7 +69,7 @@ def hopeless(
         return None
     if objective.statistic in ("max", "min"):
         return f"{objective}: {bad} values are over the limit, and one is enough"
-    limit = share_limit(objective)
+    limit = objective.allowed
     assert limit is not None
     what = (
         f"{entries(objective.indicator)} {failing(objective.indicator)}"
@@ -101,7 +100,7 @@ def hopeless_at(
         objective.statistic == "min" and objective.operator in (">=", ">")
     ):
         return 1
-    limit = share_limit(objective)
+    limit = objective.allowed
     if limit is None or not 0 < limit < 1 or not _one_value_a_request(objective):
         return None
     alpha = float(1 - exact(confidence)) / among * _ROUNDING

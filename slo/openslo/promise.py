@@ -53,6 +53,11 @@ class Promised:
         """``ratio``."""
         return "ratio"
 
+    @property
+    def allowed(self) -> Fraction:
+        """The bad share that the target leaves."""
+        return 1 - self.target
+
 
 def percent(share: Fraction) -> str:
     """A share exactly: ``99.95%``."""

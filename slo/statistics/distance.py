@@ -21,8 +21,12 @@ from slo.records import FloatArray
 from slo.statistics.memory import Memory
 
 #: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from: (in a run without
-#: memories, more for each one held, at most).
+#: memories, more for each one held, at most). Where many may be, as of a median, less of them: their upper half knows the most
+#: of how busy a stretch was, and lies a smaller multiple below the limit.
 BULK = (0.5, 0.04, 0.75)
+MEDIAN = 1.4
+#: (of no share at all, less for each share that may be beyond): how many times below a limit is far, in 1,000 requests or so.
+FAR = (1.6, 3.4)
 #: A run with fewer memories than this says less by distance, in proportion.
 HELD = 0.5
 #: Beyond the limit is a run of this many values that lies so many times its own movement (from the 10th to the 90th percentile) away.
@@ -32,7 +36,7 @@ FROM_BASE = 3.0
 #: Multiples of the limit at which too many values show that it is broken.
 MULTIPLES = (2.0, 4.0, 8.0, 16.0, 32.0)
 #: No nearer than this is far.
-LEAST = 1.5
+LEAST = 1.25
 #: No run has more requests than this.
 MOST = 10**9
 
@@ -97,14 +101,18 @@ def times_below(ordered: FloatArray, memory: Memory, allowed: float) -> float:
 def bulk_of(ordered: FloatArray, memory: Memory, allowed: float) -> float:
     """The value that few enough of the allowed share exceed to measure distance from: ``BULK`` of it."""
     least, each, most = BULK
-    share = min(most, least + each * memory.held * min(1.0, memory.requests / 1000)) * allowed
+    share = (
+        min(most - MEDIAN * min(allowed, 0.5) ** 2, least + each * memory.held * min(1.0, memory.requests / 1000))
+        * allowed
+    )
     return float(ordered[len(ordered) - 1 - int(share * len(ordered))])
 
 
 def required(memory: Memory, allowed: float) -> float:
     """How many times below the limit the bulk has to be for a PASS at 95 %."""
+    times = FAR[0] - math.log(allowed) - FAR[1] * min(allowed, 0.5) ** 2
     length = min(0.885 * (1000 / memory.requests) ** 0.6, 5.5 / math.sqrt(memory.held))
-    return float(max(LEAST, (1.6 - math.log(allowed)) * max(0.6, length)) * max(1.0, HELD / memory.held))
+    return float(max(LEAST, times * max(0.6, length)) * max(1.0, HELD / memory.held))
 
 
 def tail(allowed: float, multiple: float) -> float:

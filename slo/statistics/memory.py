@@ -9,7 +9,8 @@ order of due time (ranks, because a time may be infinite and no moment need exis
   K climbs a ladder and the largest counts, where it is beyond what independent values reach (chi-squared, 99.5 %): memory
   that shows at any scale counts, a sawtooth as of a batch server hides none of it;
 - where neighbours share the part r of their variance, that part lives at least as long as a request does: by Little's law
-  2 r N requests, N of them being in flight. A server without a queue whose answers are independent has r = 0;
+  2 r N requests, N of them being in flight. A server without a queue whose answers are independent has r = 0, and so r is
+  taken two standard errors below what is seen: with hundreds in flight chance alone would make a memory of them;
 - whether there is any dependence at all is a matter of degree: between 1.2 and 2.4 standard errors of the first
   autocorrelations the design effect grows from 1 to its full size, as its power.
 
@@ -41,6 +42,8 @@ STEADY_RUNG = 8
 LAGS = (1, 2, 4, 8, 16)
 #: Standard errors between which doubt grows from 0 to 1.
 DOUBT = (1.2, 2.4)
+#: Standard errors that the part which neighbours share is taken below what is seen.
+SHARED = 2.0
 #: A long series is added up to at most this many cells; what is left of memory within one is in the cells' variance.
 CELLS = 8192
 #: More values than this are ranked by the quantiles of a sample.
@@ -119,7 +122,7 @@ def of_ranks(score: FloatArray, in_flight: float = 0.0, cut: IntArray | None = N
     sums = np.cumsum(lagged)
     errors = max(float(sums[lag - 1]) * math.sqrt(n / lag) for lag in LAGS)
     doubt = 1.0 if sure else min(max((errors - DOUBT[0]) / (DOUBT[1] - DOUBT[0]), 0.0), 1.0)
-    turnover = 1 + 2 * max(float(lagged[0]), 0.0) * in_flight
+    turnover = 1 + 2 * max(float(lagged[0]) - SHARED / math.sqrt(n), 0.0) * in_flight
     return Memory(n, max(time, turnover), time, doubt)
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from slo.distribution import exact
-from slo.objective import ACCURACY_SHARES, Objective
 from slo.statistics.confidence import (
     CLUSTERED,
     Probability,
@@ -42,16 +41,6 @@ class Sample:
     with_bad: int | None
     loadgen: int
     loadgen_estimate: int
-
-
-def share_limit(objective: Objective) -> Fraction | None:
-    """The share of values that may break an objective's limit; None for a fact (mean, extreme, rate) or a single limit."""
-    upward = objective.operator in ("<=", "<")
-    if objective.quantile is not None:
-        return 1 - objective.quantile if upward else objective.quantile
-    if objective.statistic == "ratio" or (objective.statistic == "accuracy" and objective.indicator in ACCURACY_SHARES):
-        return objective.exact_threshold if upward else 1 - objective.exact_threshold
-    return None
 
 
 def sample(

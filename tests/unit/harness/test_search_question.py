@@ -11,7 +11,7 @@ from harness.errors import HarnessFault
 from harness.promises import Asked, read_promises
 from harness.search.question import Question, Texts, enough, read
 from slo.statistics.confidence import n_needed
-from slo.statistics.planning import sample, share_limit
+from slo.statistics.planning import sample
 from slo.statistics.share import share_test
 
 URL = {"url": "http://127.0.0.1:9"}
@@ -67,7 +67,7 @@ def test_loads_that_contradict_each_other_are_refused() -> None:
 @pytest.mark.parametrize("slo", ["p99.9(ttft) <= 1s", "p99(ttft) <= 1s", "p90(latency) <= 1s", "ratio(good) >= 97%"])
 def test_a_search_takes_a_run_to_need_what_plan_and_the_verdict_say(slo: str) -> None:
     promises = asked(slo).promises
-    limit = share_limit(promises.objectives[0])
+    limit = promises.objectives[0].allowed
     assert limit is not None
     least = enough(promises)
     assert least == max(10, sample(limit).least) == max(10, n_needed(0, 0, limit) or 0)

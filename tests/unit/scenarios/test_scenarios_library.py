@@ -42,8 +42,8 @@ def test_library_scenario_parses_builds_and_round_trips(name: str) -> None:
 
 def test_the_demo_is_small_and_short() -> None:
     plan = spec.load("demo").build(256)
-    assert 299 <= plan.n_queries <= 450  # a p99 needs 299 good requests at 95 % confidence
-    assert plan.due_ns[-1] < 35_000_000_000
+    assert 500 <= plan.n_queries <= 600  # a p99 needs 299 good requests that don't queue; docs/statistics.md has the distance for these
+    assert plan.due_ns[-1] < 48_000_000_000
 
 
 def test_mlperf_scenario_uses_loadgens_published_arrivals() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from slo.objective import parse
 from slo.statistics.confidence import most_bad_allowed, passing
-from slo.statistics.planning import chance_to_pass, sample, share_limit
+from slo.statistics.planning import chance_to_pass, sample
 from slo.statistics.share import Course, series, share_test, weigh
 
 ONE_PERCENT = Fraction(1, 100)
@@ -24,7 +24,7 @@ ONE_PERCENT = Fraction(1, 100)
     ],
 )  # fmt: skip
 def test_an_objective_allows_this_share_of_bad_values(text: str, limit: str | None) -> None:
-    assert share_limit(parse(text)) == (None if limit is None else Fraction(limit))
+    assert parse(text).allowed == (None if limit is None else Fraction(limit))
 
 
 @pytest.mark.parametrize(
