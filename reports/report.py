@@ -39,9 +39,10 @@ from slo.openslo import Slo
 from slo.records import Records
 from slo.speech import without_sounds
 from slo.statistics.confidence import Probability
+from slo.statistics.share import Course
 from slo.validity import GeneratorFacts, assess
 from slo.validity import Validity as Health
-from slo.verdict import judge
+from slo.verdict import course_of, judge
 
 SCHEMA: Final = "plimsoll.report/1"
 
@@ -149,7 +150,7 @@ def build(
         confidence=judged.confidence,
         charts=_charts(records, measured),
         histograms=dict(measured.histograms),
-        budgets=_budgets(records, objectives, slos, production_per_s),
+        budgets=_budgets(records, objectives, slos, production_per_s, course_of(records, seen)),
         steadiness=steady,
         peers=peers(without_sounds(records), objectives),
         accuracy=accuracy_part(accuracy, confidence),
@@ -179,7 +180,11 @@ def _requests(records: Records, manifest: Mapping[str, Any], scenario: Mapping[s
 
 
 def _budgets(
-    records: Records, objectives: Sequence[Objective], slos: Sequence[Slo], production_per_s: float | None
+    records: Records,
+    objectives: Sequence[Objective],
+    slos: Sequence[Slo],
+    production_per_s: float | None,
+    along: Course,
 ) -> list[BudgetPart]:
     """One budget at a time: the ledger of fifty million gaps is most of a gigabyte."""
     limits = [objective for objective in objectives if objective.scope == "request"]
@@ -188,11 +193,11 @@ def _budgets(
         ledger = None
         if objective.scope == "run":
             period = objective.period_ns or PERIOD_NS
-            ledger = ledger_of(objective, records, period, limits, production_per_s)
+            ledger = ledger_of(objective, records, period, limits, production_per_s, along)
         if ledger is not None:
             found += budgets(records, [ledger])
     for slo in slos:
-        found += budgets(records, [slo.ledger(records)])
+        found += budgets(records, [slo.ledger(records, along)])
     return found
 
 

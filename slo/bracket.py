@@ -268,6 +268,13 @@ def combined(upper: ObjectiveVerdict, lower: ObjectiveVerdict, lateness_ns: int)
     # Where both ends fail, the lower one has to stand against Holm's correction.
     p_fail = upper.p_fail if upper.p_fail is None or lower.p_fail is None else max(upper.p_fail, lower.p_fail)
     said = _said(outcome, base, ends)
+    if outcome == "INCONCLUSIVE" and _kept(upper) != _kept(lower):  # more of the same would not decide
+        base = replace(base, n_needed=None, needed_ns=None)
+        late = said or f"the generator was up to {show(lateness_ns, 'ns')} late"
+        said = (
+            f"{late}, and that alone may be what breaks it: measure again on a "
+            "quieter host, with more workers or a lower rate"
+        )
     detail = said if outcome == "INVALID" else "; ".join(filter(None, (base.detail, said)))
     return replace(base, outcome=outcome, p_fail=p_fail, bracket=ends, detail=detail, lateness=said)
 
@@ -291,10 +298,11 @@ def _said(outcome: Outcome, base: ObjectiveVerdict, ends: Ends) -> str:
     apart = abs(ends.upper - ends.lower) > _WORTH_A_WORD * abs(base.threshold)
     if same and not (apart or math.isfinite(ends.upper) != math.isfinite(ends.lower)):
         return ""
-    return f"on a bracket: the generator was up to {most} late, so the truth lies between {low} and {high}" + (
-        f", {outcome} at both ends"
-        if same
-        else f", {ends.outcome_lower} at the lower end and {ends.outcome_upper} as measured"
+    late = f"the generator was up to {most} late"
+    if outcome == "PASS" and not same:
+        return f"{late}, which can only have made it worse: PASS as measured"
+    return f"{late}: {high} as measured, {low} without that, " + (
+        f"{outcome} either way" if same else f"{ends.outcome_lower} without and {ends.outcome_upper} with it"
     )
 
 

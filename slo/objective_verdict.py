@@ -28,6 +28,8 @@ from slo.statistics.percentile_bounds import bounds
 from slo.word_error_rate import word_error_rate
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
+#: Begins what a detail says of a decision by distance.
+BY_DISTANCE = "; decided by distance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +210,16 @@ def _percentile(
     seen, far = of_values(objective, measured, bad, laid)
     assert objective.allowed is not None
     test = share.weigh(seen, objective.allowed, confidence, far)
-    upward = None if far is None else objective.operator in ("<=", "<")
-    floor = -math.inf if catalogue()[objective.indicator].signed else 0.0
-    low, high = bounds(measured.values, laid, p, confidence, upward, floor)
+    low, high = bounds(
+        measured.values,
+        laid,
+        p,
+        confidence,
+        upward=objective.operator in ("<=", "<"),
+        scaled=far is not None,
+        floor=-math.inf if catalogue()[objective.indicator].signed else 0.0,
+        failed=_failures(objective, measured),
+    )
     observed = _statistic(objective, measured.values)
     detail = (
         f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
@@ -223,8 +232,13 @@ def of_values(
     objective: Objective, measured: Measured, bad: BoolArray, laid: share.Series
 ) -> tuple[share.Counted, Distance | None]:
     """The evidence on bad[m] of the measured values: their number, and how far all are from the limit."""
-    worst = measured.values == catalogue()[objective.indicator].worst
-    return laid.count(bad, bad & worst if measured.failed else None), distance(objective, measured.values, laid)
+    worst = _failures(objective, measured)
+    return laid.count(bad, None if worst is None else bad & worst), distance(objective, measured.values, laid)
+
+
+def _failures(objective: Objective, measured: Measured) -> BoolArray | None:
+    """Which values are those of failures; None where nothing failed."""
+    return measured.values == catalogue()[objective.indicator].worst if measured.failed else None
 
 
 def distance(objective: Objective, values: FloatArray, laid: share.Series) -> Distance | None:
@@ -281,8 +295,10 @@ def _more(test: share.ShareTest, along: share.Course) -> str:
         worth = test.n / test.design_effect
         clustered = f"; they come in clusters: {test.n} values say as much as {worth:.{0 if worth >= 10 else 1}f} independent ones"
     if test.by == "distance":
-        far = "far enough within" if test.outcome == "PASS" else "far beyond"
-        return f"{clustered}; decided by distance: nearly all of them are {far} the limit"
+        far = "nearly all of them are far enough within the limit"
+        if test.outcome == "FAIL":
+            far = "so many break the limit, or by so much, that no clustering explains it"
+        return f"{clustered}{BY_DISTANCE}: {far}"
     if test.outcome != "INCONCLUSIVE":
         return clustered
     if test.n_needed is None:
@@ -352,7 +368,7 @@ def of_entries(
 ) -> tuple[share.Counted, Distance | None]:
     """What counts against a ratio. Of good requests all their times show the memory; of errors only the errors do."""
     if objective.indicator != "good" or not good.attainment:
-        return share.counted(bad[np.argsort(along.place[rows], kind="stable")]), None
+        return share.counted(bad[np.argsort(along.place[rows], kind="stable")], along.growing), None
     severity = good.severity[rows]
     laid = share.series(severity, rows, along)
     timed = all(one.objective.unit in ("ns", "per_s") for one in good.attainment)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 from slo.indicator import catalogue, entries
 from slo.objective import Promise, show
 from slo.objective_verdict import ObjectiveVerdict, Outcome
 from slo.ratios import entries as entries_of_ratio
 from slo.ratios import failing
+from slo.statistics.confidence import deciding
 
 #: Faults that are done and not been: "may", not "may be".
 _DONE = frozenset({"failed", "missed their deadline"})
@@ -31,7 +33,7 @@ def sentence(one: ObjectiveVerdict) -> str:
     if one.n == 0:
         return one.detail
     if one.bad is not None:
-        said = _counts(one) + _failed(one) + f"; {_size(one)}" + _undecided(one)
+        said = _counts(one) + _failed(one) + f"; {_size(one)}" + _distant(one) + _undecided(one)
     else:
         said = _fact(one) if one.p_pass is None else _sum(one) + _undecided(one)
     return "; ".join(filter(None, (said, one.lateness)))
@@ -188,20 +190,38 @@ def _distant(one: ObjectiveVerdict) -> str:
     """What decided where the number alone would not have."""
     if one.by != "distance" or one.outcome not in ("PASS", "FAIL"):
         return ""
-    far = "within" if one.outcome == "PASS" else "beyond"
-    return f"; few to be sure by number, sure by how far {far} the limit they are"
+    far = "nearly all lie far within the limit"
+    if one.outcome == "FAIL":
+        far = "so many break it, or by so much, that no clustering explains it"
+    return f"; {_clustered(one)} to be sure by number alone, but {far}"
+
+
+def _clustered(one: ObjectiveVerdict) -> str:
+    if one.design_effect < CLUSTERED:
+        return "too few"
+    return f"too few, because neighbours share their fate ({one.n:,} say as much as {_worth(one)}),"
 
 
 def _undecided(one: ObjectiveVerdict) -> str:
     if one.outcome != "INCONCLUSIVE" or math.isnan(one.observed):
         return ""
-    if one.n_needed is None:
-        return "; so near the limit that no number decides it: change the limit"
+    if one.n_needed is None:  # what is said of the lateness tells what to do
+        return "" if one.lateness else "; so near the limit that no number decides it: change the limit"
+    bare = _bare(one)
+    far = ""
     if one.among:
         why = f"broken if judged alone, but of {one.among} objectives judged together one may look so by chance"
-    elif one.design_effect >= CLUSTERED:
+    elif one.design_effect >= CLUSTERED and one.n_needed > bare:
         why = f"too few to be sure, because neighbours share their fate ({one.n:,} say as much as {_worth(one)})"
+        far = ", if they stay as far within the limit" if one.n_needed < 0.9 * bare * one.design_effect else ""
     else:
         why = "too few to be sure"
     lasting = "" if one.needed_ns is None else f" ({show(one.needed_ns, 'ns')} at this rate)"
-    return f"; {why}: {one.n_needed:,} in all would decide{lasting}, {one.n_needed - one.n:,} more"
+    return f"; {why}: {one.n_needed:,} in all would decide{lasting}, {one.n_needed - one.n:,} more{far}"
+
+
+def _bare(one: ObjectiveVerdict) -> float:
+    """How many would decide if they had nothing to do with each other; infinite where the promise is no share of them."""
+    if one.bad is None or one.objective.allowed is None or not one.n:
+        return 0.0
+    return deciding(Fraction(one.bad, one.n), one.objective.allowed) or math.inf

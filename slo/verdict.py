@@ -11,8 +11,9 @@ objective is said, whatever is not certain of another.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from slo.bracket import both_ends, lower_end, names_of
 from slo.distribution import exact
 from slo.goodput import Goodput, Throughput, goodput, throughput
 from slo.objective import Objective
-from slo.objective_verdict import ObjectiveVerdict, Outcome, judge_objective
+from slo.objective_verdict import BY_DISTANCE, ObjectiveVerdict, Outcome, judge_objective
 from slo.records import Records
 from slo.sentence import decisive, named
 from slo.statistics import confidence as sure
@@ -77,9 +78,8 @@ def judge(
     slos: Sequence[Judged] = (),
 ) -> Verdict:
     """Judge the measured rows. ``confidence`` is of each bound alone (one-sided), between 0 and 1."""
-    judged = holm(both(records, objectives, validity, confidence, slos), confidence)
-    if validity.unstable is not None:
-        judged = tuple(_only_worse(one, confidence, len(judged)) for one in judged)
+    along = course_of(records, validity)
+    judged = holm(both(records, objectives, validity, confidence, slos, along), confidence, along.span_ns)
     if validity.outcome == "INVALID":
         return Verdict("INVALID", validity.reasons, judged, float(exact(confidence)))
     outcomes = [v.outcome for v in judged]
@@ -94,17 +94,23 @@ def judge(
     return Verdict(outcome, reasons, judged, float(exact(confidence)), by_lateness)
 
 
+def course_of(records: Records, validity: Validity) -> Course:
+    """The course of a run: on a schedule or not, and with a backlog that grew to its end or not, at either end of lateness."""
+    return course(records, planned=validity.arrivals is not None, growing=validity.unstable is not None)
+
+
 def both(
     records: Records,
     objectives: Sequence[Objective],
     validity: Validity,
     confidence: sure.Probability,
     slos: Sequence[Judged] = (),
+    along: Course | None = None,
 ) -> list[ObjectiveVerdict]:
     """Every objective over the run at both ends of the generator's lateness, before ``holm``."""
     low = lower_end(records, validity.pooled) if validity.paced else None
-    planned = validity.arrivals is not None
-    along = course(records, planned)
+    laid = partial(course_of, validity=validity)
+    along = laid(records) if along is None else along
     limits = [one for one in objectives if one.scope == "request"]
     found = []
     good = goodput(records, objectives)
@@ -112,7 +118,7 @@ def both(
     def judged(objective: Objective, rows: Records) -> ObjectiveVerdict:
         if rows is records:
             return judge_objective(objective, rows, good, confidence, along)
-        return judge_objective(objective, rows, goodput(rows, objectives), confidence, course(rows, planned))
+        return judge_objective(objective, rows, goodput(rows, objectives), confidence, laid(rows))
 
     for one in objectives:
         if one.scope == "run":
@@ -121,18 +127,22 @@ def both(
     for slo in slos:
         names = frozenset(limit.indicator for limit in slo.limits)
         for place, upper in enumerate(slo.judge(records, confidence, along)):
-            found.append(both_ends(names, upper, low, partial(_one_of, slo, place, confidence)))
+            found.append(both_ends(names, upper, low, partial(_one_of, slo, place, confidence, laid)))
     return found
 
 
-def _one_of(slo: Judged, place: int, confidence: sure.Probability, records: Records) -> ObjectiveVerdict:
-    return slo.judge(records, confidence)[place]
+def _one_of(
+    slo: Judged, place: int, confidence: sure.Probability, laid: Callable[[Records], Course], records: Records
+) -> ObjectiveVerdict:
+    return slo.judge(records, confidence, laid(records))[place]
 
 
-def holm(found: Sequence[ObjectiveVerdict], confidence: sure.Probability) -> tuple[ObjectiveVerdict, ...]:
+def holm(
+    found: Sequence[ObjectiveVerdict], confidence: sure.Probability, span_ns: int = 0
+) -> tuple[ObjectiveVerdict, ...]:
     """The same verdicts, but a FAIL stands only where it does after Holm's correction for the number of objectives.
 
-    Facts about the run have no p value and stand as they are.
+    Facts about the run have no p value and stand as they are. ``span_ns``: how long the run took.
     """
     alpha = float(1 - exact(confidence))
     ordered = sorted((one.p_fail, place) for place, one in enumerate(found) if one.p_fail is not None)
@@ -142,29 +152,37 @@ def holm(found: Sequence[ObjectiveVerdict], confidence: sure.Probability) -> tup
         times = len(ordered) - step
         stands = stands and p * times <= alpha
         if found[place].outcome == "FAIL" and not stands:
-            result[place] = _undecided(found[place], len(ordered), times)
+            result[place] = _undecided(found[place], len(ordered), times, alpha, span_ns)
     return tuple(result)
 
 
-def _undecided(one: ObjectiveVerdict, objectives: int, times: int) -> ObjectiveVerdict:
+def _undecided(one: ObjectiveVerdict, objectives: int, times: int, alpha: float, span_ns: int) -> ObjectiveVerdict:
     detail = (
-        f"{one.detail}; broken by its own bound (p = {one.p_fail:.2g}), but among {objectives} objectives one in {objectives} looks so "
-        f"more often (Holm: p = {min(1.0, (one.p_fail or 0.0) * times):.2g}): let the run go on"
+        f"{one.detail.partition(BY_DISTANCE)[0]}; broken by its own bound (p = {one.p_fail:.2g}), but among {objectives} objectives one in "
+        f"{objectives} looks so more often (Holm: p = {min(1.0, (one.p_fail or 0.0) * times):.2g}): let the run go on"
     )
+    needed = _needed(one, times, alpha)
+    return replace(
+        one,
+        outcome="INCONCLUSIVE",
+        n_needed=needed,
+        needed_ns=round(needed / one.n * span_ns) if span_ns and one.n else None,
+        detail=detail,
+        by="",
+        among=objectives,
+    )
+
+
+def _needed(one: ObjectiveVerdict, times: int, alpha: float) -> int:
+    """How many would fail at a ``times`` smaller alpha, if share and memory hold."""
+    limit = one.objective.allowed
+    if one.bad is not None and limit is not None and one.bad > limit * one.n:
+        worth = sure.deciding(Fraction(one.bad, one.n), limit, 1 - exact(repr(alpha / times)))
+        if worth is not None:
+            return max(math.ceil(worth * one.design_effect), one.n + 1)
     # Evidence grows with n: log p falls in proportion, and must fall by log(times) more.
     more = 1 + math.log(times) / -math.log(max(one.p_fail or 0.0, 1e-300))
-    return replace(one, outcome="INCONCLUSIVE", n_needed=math.ceil(one.n * more) + 1, detail=detail, among=objectives)
-
-
-def _only_worse(one: ObjectiveVerdict, confidence: sure.Probability, among: int) -> ObjectiveVerdict:
-    """With a backlog that grows to the end how long the endpoint remembers is no question: what comes is worse than what came. So
-    the bare count is enough to FAIL.
-    """
-    share = one.objective.allowed
-    if one.outcome != "INCONCLUSIVE" or not one.bad or share is None:
-        return one
-    p = sure.binomial_at_least(one.bad, one.n, share) * max(among, 1)
-    return replace(one, outcome="FAIL", n_needed=0, needed_ns=None) if p <= float(1 - exact(confidence)) else one
+    return math.ceil(one.n * more) + 1
 
 
 def _unless_unstable(

@@ -27,7 +27,7 @@ from slo.objective_verdict import of_entries, of_values
 from slo.ratios import against
 from slo.records import BoolArray, IntArray, Records
 from slo.statistics.distance import Distance
-from slo.statistics.share import Counted, course, series
+from slo.statistics.share import Counted, Course, course, series
 
 #: The period of an objective that names none.
 PERIOD_NS: Final = 30 * DAY_NS
@@ -44,8 +44,9 @@ def ledger_of(
     period_ns: int | None = None,
     limits: Sequence[Objective] = (),
     production_per_s: float | None = None,
+    along: Course | None = None,
 ) -> Ledger | None:
-    """The ledger of an objective over these records; None for one without a budget.
+    """The ledger of an objective over these records, whose course may be known; None for one without a budget.
 
     ``period_ns``: else the one that the objective names, else 30 days. ``limits`` are the objectives on single requests,
     which say what good means. An indicator that nothing has a value of gives an account without entries.
@@ -53,7 +54,7 @@ def ledger_of(
     allowed = objective.allowed
     if allowed is None or not has_budget(objective):
         return None
-    bad, row, seen, far = _entries(objective, records, limits)
+    bad, row, seen, far = _entries(objective, records, limits, course(records) if along is None else along)
     counted = objective.quantile is not None or objective.indicator == "frame_missed"
     kind: Scope = catalogue()[objective.indicator].scope if counted else "request"
     account = replace(_in_order(bad, row, records["due_ns"], allowed), seen=seen, far=far)
@@ -81,10 +82,9 @@ def ledgers_of(
 
 
 def _entries(
-    objective: Objective, records: Records, limits: Sequence[Objective]
+    objective: Objective, records: Records, limits: Sequence[Objective], along: Course
 ) -> tuple[BoolArray, IntArray, Counted | None, Distance | None]:
     """Whether each entry is bad, the record it belongs to, ascending, and the evidence of the verdict on them."""
-    along = course(records)
     if objective.quantile is not None:
         measured = measure(catalogue()[objective.indicator], records, judged=True)
         bad = ~np.asarray(objective.met_by(measured.values))

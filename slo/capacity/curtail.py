@@ -34,9 +34,9 @@ from slo.distribution import exact
 from slo.indicator import catalogue
 from slo.objective import Objective
 from slo.ratios import entries, failing
+from slo.statistics.blocks import BLOCKS, EXCESS_WEIGHT, MIN_BLOCK, MIN_BLOCKS
 from slo.statistics.confidence import Probability, binomial_at_least
 from slo.statistics.distance import MULTIPLES, tail
-from slo.statistics.share import BLOCKS, EXCESS_WEIGHT, MIN_BLOCK, MIN_BLOCKS
 
 #: Keeps a bound that is met exactly on the safe side of rounding.
 _ROUNDING = 1 - 1e-9

@@ -44,7 +44,7 @@ def judge(
 ) -> ObjectiveVerdict:
     """The verdict on one promise over the measured rows, whose course ``along`` may be known already."""
     if terms.method == "Timeslices":
-        return _timeslices(terms, promise, records, confidence)
+        return _timeslices(terms, promise, records, confidence, along is not None and along.growing)
     parts: list[tuple[Component, Events | SliceMean]]
     if terms.method == "RatioTimeslices":
         slices = grid(records, terms.slice_ns)
@@ -72,7 +72,8 @@ def evidence_of(part: Component, counted: Tally, along: share.Course, records: R
     """Evidence of plain events: where they are held against limits, all their values show the memory."""
     events, failed = part.events, _failed(part, counted, records)
     if not events.limits or not len(counted.bad):
-        return Events(share.counted(counted.bad[np.argsort(along.place[counted.row], kind="stable")]), None, failed)
+        in_order = counted.bad[np.argsort(along.place[counted.row], kind="stable")]
+        return Events(share.counted(in_order, along.growing), None, failed)
     laid = share.series(counted.severity, counted.row, along)
     timed = all(limit.unit in ("ns", "per_s") for limit in events.limits)
     return Events(
@@ -136,7 +137,9 @@ def _occurrences(
     return replace(found, fault=_fault(part), failed=evidence.failed)
 
 
-def _timeslices(terms: Terms, promise: Promise, records: Records, confidence: Probability) -> ObjectiveVerdict:
+def _timeslices(
+    terms: Terms, promise: Promise, records: Records, confidence: Probability, growing: bool
+) -> ObjectiveVerdict:
     slices = grid(records, terms.slice_ns)
     tallies = [tally(part.events, records, sliced=True) for part in terms.components]
     counts = tuple(by_slice(counted, slices) for counted in tallies)
@@ -146,7 +149,7 @@ def _timeslices(terms: Terms, promise: Promise, records: Records, confidence: Pr
     notes = _left_out(terms, empty, slices)
     if not any(one.total.any() for one in counts):
         return _no_data(terms, promise, missing, confidence, notes)
-    test = share.share_test(bad[used], terms.allowed, confidence)
+    test = share.weigh(share.counted(bad[used], growing), terms.allowed, confidence)
     found = _share(terms, promise, test, f"slices of {span(terms.slice_ns)}", missing, notes, confidence)
     if found.outcome == "INCONCLUSIVE" and found.n_needed:
         longer = span((found.n_needed - found.n) * terms.slice_ns)

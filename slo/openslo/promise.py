@@ -109,8 +109,8 @@ class Slo:
         """Judge the measured rows, whose course may be known: one verdict."""
         return (judge(self.terms, self.promise, records, confidence, along),)
 
-    def ledger(self, records: Records) -> Ledger:
-        """What its budget is drawn from in this run."""
+    def ledger(self, records: Records, along: Course | None = None) -> Ledger:
+        """What its budget is drawn from in this run, whose course may be known."""
         sliced = self.terms.method != "Occurrences"
         listed = [part.events.entry for part in self.terms.components if part.events.entry != "request"]
         return Ledger(
@@ -119,15 +119,15 @@ class Slo:
             target=self.target,
             period_ns=self.period_ns,
             entry="slice" if sliced else listed[0] if listed else "request",
-            accounts=tuple(_accounts(self.terms, records)),
+            accounts=tuple(_accounts(self.terms, records, course(records) if along is None else along)),
             rules=self.rules,
             production_per_s=self.production_per_s,
         )
 
 
-def _accounts(terms: Terms, records: Records) -> Sequence[Account]:
+def _accounts(terms: Terms, records: Records, along: Course) -> Sequence[Account]:
     if terms.method == "Occurrences":
-        found, along = [], course(records)
+        found = []
         for part in terms.components:
             counted = tally(part.events, records)
             order = np.argsort(counted.at_ns, kind="stable")

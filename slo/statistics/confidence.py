@@ -28,6 +28,8 @@ MOST_DECIDING = 10**11
 #: A verdict that looks for memory asks for more than the exact test even where there is none, because chance looks like a
 #: little of it: with this many times the requests it decides at least as often. docs/statistics.md has the simulation.
 CLUSTERED = Fraction(6, 5)
+#: The same for values of which not one is bad: the exact test asks for so few of them that chance costs more.
+CLUSTERED_NONE = Fraction(9, 5)
 
 
 def binomial_at_most(k: float, n: float, q: Probability) -> float:
@@ -254,7 +256,8 @@ def failing(limit: Fraction, share: Fraction, confidence: Probability, power: Pr
         return (beyond or j) - 1
 
     def holds(j: int) -> bool:
-        return binomial_at_least(j, max(last(j - 1) + 1, j), share) >= least
+        n = max(last(j - 1) + 1, j)
+        return n <= last(j) and binomial_at_least(j, n, share) >= least
 
     found = _first(holds, 1, int(MOST_DECIDING * share))
     return None if found is None else max(last(found - 1) + 1, found)

@@ -80,8 +80,15 @@ class Distance:
 
     def beyond(self) -> bool:
         """Whether the whole run lies beyond the limit by several times what it moved: it could not have come from there."""
-        low, middle, high = (float(self.ordered[int(q * (len(self.ordered) - 1))]) for q in (0.1, 0.5, 0.9))
-        return len(self.ordered) >= ENOUGH and middle < math.inf and low > 1 and middle - 1 >= MOVED * (high - low)
+        return whole_beyond(self.ordered) >= 1
+
+
+def whole_beyond(ordered: FloatArray) -> float:
+    """The largest limit that a whole run, ``ordered``, lies so far beyond; -inf where there is none."""
+    low, middle, high = (float(ordered[int(q * (len(ordered) - 1))]) for q in (0.1, 0.5, 0.9))
+    if len(ordered) < ENOUGH or math.isinf(middle) or math.isinf(high):
+        return -math.inf
+    return min(math.nextafter(low, -math.inf), middle - MOVED * (high - low))
 
 
 def least_of(ordered: FloatArray) -> float:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from slo.distribution import exact
-from slo.records import FloatArray
+from slo.records import BoolArray, FloatArray
 from slo.statistics import confidence as sure
 from slo.statistics import distance
 from slo.statistics.share import Counted, Series, p_few, p_many
@@ -25,38 +26,76 @@ def bounds(
     laid: Series,
     p: Fraction,
     confidence: sure.Probability = "0.95",
-    upward: bool | None = None,
+    *,
+    upward: bool = True,
+    scaled: bool = False,
     floor: float = 0.0,
+    failed: BoolArray | None = None,
 ) -> tuple[float, float]:
     """Lower and upper bound of the p-quantile of values[m], m > 0, laid along ``laid``; each alone at ``confidence``.
 
-    ``upward``: larger values are worse, or better (False), and distance counts; None: it says nothing of this unit.
-    ``floor``, and +inf, where the sample is too small for a bound: nothing can be below it.
+    ``upward``: larger values are worse, or better (False). ``scaled``: multiples of a value mean something, so distance counts.
+    ``floor``, and +inf, where the sample is too small for a bound: nothing can be below it. ``failed`` bool[m]: values that
+    are the worst there is because a request has none.
     """
+    alpha = float(1 - exact(confidence))
+    if upward:
+        ordered = np.sort(values)
+        low, high = _by_number(values, laid, p, confidence, failed)
+        near, far = _by_distance(ordered, laid, p, confidence, scaled, failed, alpha)
+        return max(low, near, floor), min(high, far)
+    low, high = _by_number(-values, laid, 1 - p, confidence, failed)
+    with np.errstate(divide="ignore"):
+        turned = np.sort(1 / values if scaled else -values)
+    near, far = _by_distance(turned, laid, 1 - p, confidence, scaled, failed, alpha)
+    if scaled:
+        return max(-high, 1 / far, floor), min(-low, 1 / near if near > 0 else math.inf)
+    return max(-high, -far, floor), min(-low, -near)
+
+
+def _by_number(
+    values: FloatArray, laid: Series, p: Fraction, confidence: sure.Probability, failed: BoolArray | None
+) -> tuple[float, float]:
+    """Where larger values are worse. (-inf, inf): no bound."""
     ordered, n = np.sort(values), len(values)
     limit, alpha = 1 - p, float(1 - exact(confidence))
     lower, upper = sure.order_statistic_bounds(n, p, confidence, sides=1)
 
     def beyond(rank: int) -> Counted:
-        return laid.count(values > ordered[rank - 1])
+        return laid.count(values > ordered[rank - 1], failed)
 
     def from_on(rank: int) -> Counted:
-        return laid.count(values >= ordered[rank - 1])
+        return laid.count(values >= ordered[rank - 1], failed)
 
     above = _first(lambda rank: p_few(beyond(rank), limit) <= alpha, upper, n)
     below = _first(lambda rank: p_many(from_on(n + 1 - rank), limit) <= alpha, n + 1 - lower, n)
     high = math.inf if above is None else float(ordered[above - 1])
-    low = floor if below is None else float(ordered[n - below])
-    bare_high = float(ordered[upper - 1]) if upper <= n else math.inf
-    bare_low = float(ordered[lower - 1]) if lower >= 1 else floor
-    if upward is True:
-        high = min(high, max(bare_high, _far(ordered, laid, float(limit), alpha)))
-        low = max(low, min(bare_low, _multiple(ordered, float(limit), alpha)))
-    elif upward is False and ordered[0] > 0:
-        turned = (1 / ordered)[::-1]
-        low = max(low, min(bare_low, 1 / _far(turned, laid, float(p), alpha)))
-        high = min(high, max(bare_high, 1 / max(_multiple(turned, float(p), alpha), 1e-300)))
-    return low, high
+    return -math.inf if below is None else float(ordered[n - below]), high
+
+
+def _by_distance(
+    ordered: FloatArray,
+    laid: Series,
+    p: Fraction,
+    confidence: sure.Probability,
+    scaled: bool,
+    failed: BoolArray | None,
+    alpha: float,
+) -> tuple[float, float]:
+    """The largest limit that is shown to be broken and the nearest that is shown to be kept, where the bare number agrees.
+
+    ``ordered`` ascending, larger is worse. (-inf, inf): distance says nothing.
+    """
+    lower, upper = sure.order_statistic_bounds(len(ordered), p, confidence, sides=1)
+    near, far, limit = -math.inf, math.inf, 1 - p
+    if lower >= 1:
+        near = min(float(ordered[lower - 1]), _multiple(ordered, float(limit), alpha, scaled))
+    if scaled and upper <= len(ordered):
+        # What a limit beyond all of them asks beside distance: few failures, and requests enough.
+        rest = laid.count(np.zeros(len(ordered), bool), failed)
+        if p_few(replace(rest, design=1.0), limit) <= alpha:
+            far = max(float(ordered[upper - 1]), _far(ordered, laid, float(limit), alpha))
+    return near, far
 
 
 def _far(ordered: FloatArray, laid: Series, allowed: float, alpha: float) -> float:
@@ -68,17 +107,17 @@ def _far(ordered: FloatArray, laid: Series, allowed: float, alpha: float) -> flo
     return min(bulk * factor, base + (bulk - base) * factor * distance.FROM_BASE)
 
 
-def _multiple(ordered: FloatArray, allowed: float, alpha: float) -> float:
-    """The largest limit that Markov's inequality says is broken; 0 where it says so of none."""
+def _multiple(ordered: FloatArray, allowed: float, alpha: float, scaled: bool) -> float:
+    """The largest limit that Markov's inequality says is broken, or that the whole run lies beyond; -inf where there is none."""
     finite = ordered[: np.searchsorted(ordered, np.inf)]
-    found = 0.0
-    for multiple in (1.0, *distance.MULTIPLES):
+    found = -math.inf
+    for multiple in (1.0, *distance.MULTIPLES) if scaled else (1.0,):
         least = distance.tail(allowed, multiple) / alpha * len(ordered)
         of = ordered if multiple == 1.0 else finite  # failures are beyond the limit, and no multiple of it
         rank = len(of) - math.ceil(least)
         if 0 <= rank < len(of):
             found = max(found, float(of[rank]) / multiple)
-    return found
+    return max(found, distance.whole_beyond(ordered)) if scaled and alpha >= 0.05 else found
 
 
 def _first(holds: Callable[[int], bool], start: int, most: int) -> int | None:

@@ -10,10 +10,8 @@ queue's does; a rare slow mode that the run never met breaks it, as it breaks an
 times the share that may be bad is (Markov's inequality, whatever the memory), or twenty times the share that may be beyond
 some multiple of the limit.
 
-Events of which nothing is known but which are bad (errors, slices) have no values to show a memory. They are cut into
-BLOCKS in order of due time, and only what varies from block to block counts: to show few bad, only blocks worse than the
-limit speak against it; to show many, only those that are better. Under a share exactly at the limit a third of three times
-the sum of squared excesses is at least the half of the variance on that side, and the largest excess pays for skewness.
+Events of which nothing is known but which are bad (errors, slices) have no values to show a memory: blocks of them do
+(``slo.statistics.blocks``). Values of which some are failures allow no more of these than a promise on errors would.
 
 With the memory given, all are monotone: one more bad entry never turns FAIL into anything else, and never makes a PASS.
 No test that estimates the memory of values can promise that of it as well: docs/statistics.md has the proof.
@@ -34,16 +32,11 @@ from slo.distribution import exact
 from slo.records import BoolArray, FloatArray, IntArray, Records
 from slo.statistics import confidence as sure
 from slo.statistics import memory as remembered
+from slo.statistics.blocks import Blocks, blocks_of, design_effect, p_of_blocks
 from slo.statistics.confidence import Probability
 from slo.statistics.distance import Distance, chance
 from slo.statistics.memory import Memory
 
-#: Blocks of entries of which only the bad ones are known; fewer entries a block tell nothing of how they cluster.
-BLOCKS = 30
-MIN_BLOCK = 10
-MIN_BLOCKS = 8
-#: Weight of the squared excess on one side of the limit.
-EXCESS_WEIGHT = 3.0
 _WINDOWS = 16
 _SLAB = 4_000_000  # values taken at a time: bounds the memory, not the result
 
@@ -77,7 +70,8 @@ class Course:
     """The measured requests in order of due time: ``place`` int64[records] of each (-1: not measured), ``number`` of them.
 
     ``in_flight``: how many were under way on average, over ``span_ns``. ``window`` int64[number]: stretches of the schedule with a rate of
-    their own, None where it is constant.
+    their own, None where it is constant. ``growing``: the backlog grew to the end, so what comes is worse than what came, and how long the
+    endpoint remembers is no question to a FAIL.
     """
 
     place: IntArray
@@ -85,9 +79,10 @@ class Course:
     in_flight: float
     span_ns: int = 0
     window: IntArray | None = None
+    growing: bool = False
 
 
-def course(records: Records, planned: bool = False) -> Course:
+def course(records: Records, planned: bool = False, growing: bool = False) -> Course:
     """``planned``: due times are a schedule's and not the endpoint's doing, so a rate that changes may be cut at.
 
     Requests due at the same moment have no order of their own: they get one by lot.
@@ -102,7 +97,7 @@ def course(records: Records, planned: bool = False) -> Course:
     span = last - int(due.min()) if len(rows) else 0
     under_way = float((np.where(done == -1, last, done) - due).clip(0).sum())
     window = _windows(due[order]) if planned else None
-    return Course(place, len(rows), under_way / span if span > 0 else 0.0, span, window)
+    return Course(place, len(rows), under_way / span if span > 0 else 0.0, span, window, growing)
 
 
 def _windows(due: IntArray) -> IntArray | None:
@@ -124,12 +119,13 @@ def _windows(due: IntArray) -> IntArray | None:
 class Series:
     """Values of the requests of a course, ``place`` int64[m] of each among the ``size`` int64[requests] that have one.
 
-    ``memory`` is that of all values.
+    ``memory`` is that of all values; ``growing`` as of the course.
     """
 
     place: IntArray
     size: IntArray
     memory: Memory
+    growing: bool = False
 
     @property
     def nested(self) -> bool:
@@ -139,18 +135,23 @@ class Series:
     def count(self, bad: BoolArray, failed: BoolArray | None = None) -> Counted:
         """Evidence about the bad[m] ones; ``failed`` bool[m], of those, have no value: they show too many bad as errors do."""
         n, k = len(bad), int(np.count_nonzero(bad))
-        within, blocks = 1.0, None
-        if self.nested and len(self.size) < remembered.LEAST:  # too few requests for a memory: each is a block
-            blocks = Blocks(self._by_request(bad), self.size.astype(np.float64))
-        elif self.nested and 0 < k < n:
-            within = _within(self._by_request(bad) - k / n * self.size, self.size, k / n)
+        within, requests = 1.0, None
+        if self.nested:
+            counts = self._by_request(bad)
+            requests = (int(np.count_nonzero(2 * counts > self.size)), len(self.size))
+            if (
+                len(self.size) < remembered.LEAST
+            ):  # too few to see how values of one request cluster: each request counts as one
+                within = n / len(self.size)
+            elif 0 < k < n:
+                within = _within(counts - k / n * self.size, self.size, k / n)
         design = self.memory.design / self.memory.within * max(self.memory.within, within)
         errors = None
         if failed is not None and failed.any():
             has = np.zeros(len(self.size), bool)
             has[self.place[failed]] = True
             errors = blocks_of(has)
-        return Counted(n, k, design, self.memory, blocks, errors)
+        return Counted(n, k, design, self.memory, errors=errors, requests=requests, growing=self.growing)
 
     def _by_request(self, bad: BoolArray) -> FloatArray:
         counts = np.zeros(len(self.size))
@@ -172,10 +173,10 @@ def series(values: FloatArray, row: IntArray, along: Course) -> Series:
     if len(values) == len(size):
         ordered = np.empty(len(size))
         ordered[place] = score
-        return Series(place, size, remembered.of_ranks(ordered, along.in_flight, window))
+        return Series(place, size, remembered.of_ranks(ordered, along.in_flight, window), along.growing)
     summed: FloatArray = np.bincount(place, score, minlength=len(size)).astype(np.float64)
     if len(size) < remembered.LEAST:
-        return Series(place, size, remembered.independent(len(size)))
+        return Series(place, size, remembered.independent(len(size)), along.growing)
     within = max(1.0, float(np.square(summed).mean()) / max(float(np.square(score).mean() * size.mean()), 1e-300))
     for level in (0.9, 0.99):  # whole requests may be slow without showing in the ranks of all their values
         above = np.bincount(place[score > level - 0.5], minlength=len(size))
@@ -184,7 +185,7 @@ def series(values: FloatArray, row: IntArray, along: Course) -> Series:
             within = max(within, _within(above - share * size, size, share))
     found = remembered.of_ranks(summed, along.in_flight, window)
     memory = Memory(found.requests, found.time, found.own, found.doubt, within)
-    return Series(place, size, memory)
+    return Series(place, size, memory, along.growing)
 
 
 def _within(event: FloatArray, size: IntArray, share: float) -> float:
@@ -195,43 +196,13 @@ def _within(event: FloatArray, size: IntArray, share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """``bad`` float64[b] and ``size`` float64[b] of contiguous blocks of entries in order of due time."""
-
-    bad: FloatArray
-    size: FloatArray
-
-    @property
-    def n(self) -> int:
-        """Number of entries."""
-        return int(self.size.sum())
-
-    @property
-    def n_bad(self) -> int:
-        """Number of bad ones."""
-        return int(self.bad.sum())
-
-    @property
-    def dependent(self) -> bool:
-        """Whether there are enough entries to see how bad ones cluster."""
-        return len(self.size) >= MIN_BLOCKS
-
-
-def blocks_of(bad: BoolArray) -> Blocks:
-    """Cut bad[n] into blocks of nearly equal counts."""
-    n = len(bad)
-    number = max(1, min(BLOCKS, n // MIN_BLOCK))
-    edges = np.linspace(0, n, number + 1).astype(np.int64)
-    counts = np.add.reduceat(bad, edges[:-1], dtype=np.int64) if n else np.zeros(1, np.int64)
-    return Blocks(counts.astype(np.float64), np.diff(edges).astype(np.float64))
-
-
-@dataclass(frozen=True, slots=True)
 class Counted:
     """``bad`` of ``n`` entries, of which ``design`` count as one by their ``memory``.
 
     ``blocks``: of entries of which nothing is known but which are bad; then these show how they cluster. ``errors``: of the
-    requests that failed, where the entries are values: more of them than may be bad break a promise on values too.
+    requests that failed, where the entries are values: a promise on values allows no more of them than one on errors does.
+    ``requests``: (those with most of their values bad, all), where each has several: a request may be slow in all of them, so
+    nothing is shown by fewer requests than it takes where each has one. ``growing`` as of the course.
     """
 
     n: int
@@ -240,57 +211,23 @@ class Counted:
     memory: Memory
     blocks: Blocks | None = None
     errors: Blocks | None = None
+    requests: tuple[int, int] | None = None
+    growing: bool = False
 
     def p(self, limit: Probability, side: Literal["few", "many"]) -> float:
         """p value by number: the exact one of the bare counts, and the one that knows how entries cluster."""
         if self.blocks is not None:
-            return _by_blocks(self.blocks, limit, side)
+            return p_of_blocks(self.blocks, limit, side)
         exactly = sure.binomial_at_most if side == "few" else sure.binomial_at_least
         bare = exactly(self.bad, self.n, limit)
         return bare if self.design == 1.0 else max(bare, exactly(self.bad / self.design, self.n / self.design, limit))
 
 
-def counted(bad: BoolArray) -> Counted:
+def counted(bad: BoolArray, growing: bool = False) -> Counted:
     """Evidence about bad[n], in order of due time, of which nothing else is known."""
     blocks = blocks_of(np.asarray(bad))
     n = blocks.n
-    return Counted(n, blocks.n_bad, design_effect(blocks), remembered.independent(n), blocks)
-
-
-def _by_blocks(seen: Blocks, limit: Probability, side: Literal["few", "many"]) -> float:
-    """p value of events of which only the bad ones are known: the worse of both tests."""
-    exactly = sure.binomial_at_most if side == "few" else sure.binomial_at_least
-    bare = exactly(seen.n_bad, seen.n, limit)
-    return max(bare, clustered_p(seen, float(exact(limit)), side)) if seen.dependent else bare
-
-
-def clustered_p(seen: Blocks, limit: float, side: Literal["few", "many"]) -> float:
-    """How often bad entries that cluster as these do would, at a share of ``limit``, look as ``few`` or as ``many``.
-
-    1 when the observed share lies on the wrong side of the limit, 0 when no block does.
-    """
-    from scipy.special import stdtr
-
-    excess = seen.bad - limit * seen.size
-    if side == "many":
-        excess = -excess
-    against = np.maximum(excess, 0.0)
-    gap = -float(excess.sum()) - float(against.max())
-    if gap <= 0:
-        return 1.0
-    spread = math.sqrt(EXCESS_WEIGHT * float(np.square(against).sum()))
-    return float(stdtr(len(seen.size) - 1, -gap / spread)) if spread else 0.0
-
-
-def design_effect(seen: Blocks) -> float:
-    """How much more block counts vary than independent entries would: at least 1. For display; no verdict uses it."""
-    share = seen.n_bad / seen.n if seen.n else 0.0
-    if not seen.dependent or not 0.0 < share < 1.0:
-        return 1.0
-    rest = seen.bad - share * seen.size
-    expected = share * (1 - share) * float(seen.size.sum())
-    b = len(seen.size)
-    return max(1.0, float(np.square(rest).sum()) * b / (b - 1) / expected)
+    return Counted(n, blocks.n_bad, design_effect(blocks), remembered.independent(n), blocks, growing=growing)
 
 
 def p_few(seen: Counted, limit: Probability, far: Distance | None = None) -> float:
@@ -298,23 +235,33 @@ def p_few(seen: Counted, limit: Probability, far: Distance | None = None) -> flo
     if not seen.n:
         return 1.0
     number = seen.p(limit, "few")
-    if far is None:
-        return number
-    return max(sure.binomial_at_most(seen.bad, seen.n, limit), min(number, chance(far.reach(float(exact(limit))))))
+    if far is not None:
+        number = max(
+            sure.binomial_at_most(seen.bad, seen.n, limit), min(number, chance(far.reach(float(exact(limit)))))
+        )
+    if seen.errors is not None:  # of these neither the memory of the values tells how they cluster, nor a distance
+        number = max(number, p_of_blocks(seen.errors, limit, "few"))
+    return number if seen.requests is None else max(number, sure.binomial_at_most(*seen.requests, limit))
 
 
 def p_many(seen: Counted, limit: Probability, far: Distance | None = None) -> float:
     """p value of "the bad share is above ``limit``"; of values Markov's inequality holds whatever the memory."""
     if not seen.n:
         return 1.0
-    number = seen.p(limit, "many")
+    bare = sure.binomial_at_least(seen.bad, seen.n, limit)
+    if seen.growing:
+        return bare
+    number = _many_by_number(seen, limit)
     if seen.blocks is not None or not seen.bad:
         return number
     bound = float(exact(limit))
-    number = min(number, bound * seen.n / seen.bad, far.many(bound) if far is not None else 1.0)
-    if seen.errors is not None:
-        number = min(number, _by_blocks(seen.errors, limit, "many"))
-    return max(sure.binomial_at_least(seen.bad, seen.n, limit), number)
+    return max(bare, min(number, bound * seen.n / seen.bad, far.many(bound) if far is not None else 1.0))
+
+
+def _many_by_number(seen: Counted, limit: Probability) -> float:
+    """The same by counting alone: of all values, or of the failures among them."""
+    number = seen.p(limit, "many")
+    return number if seen.errors is None else min(number, p_of_blocks(seen.errors, limit, "many"))
 
 
 def interval(seen: Counted, confidence: Probability = "0.95", far: Distance | None = None) -> tuple[float, float]:
@@ -329,8 +276,8 @@ def interval(seen: Counted, confidence: Probability = "0.95", far: Distance | No
     share = seen.bad / seen.n
     if high < 1 and p_few(seen, high, far) > alpha:
         high = _edge(high, 1.0, lambda limit: p_few(seen, limit, far) <= alpha)
-    if low > 0 and p_many(seen, low) > alpha:
-        low = _edge(low, 0.0, lambda limit: p_many(seen, limit) <= alpha)
+    if low > 0 and p_many(seen, low, far) > alpha:
+        low = _edge(low, 0.0, lambda limit: p_many(seen, limit, far) <= alpha)
     return min(low, share), max(high, share)
 
 
@@ -362,7 +309,8 @@ def weigh(
     few, many = p_few(seen, bound, far), p_many(seen, bound, far)
     outcome: Outcome = "FAIL" if many <= alpha else "PASS" if few <= alpha else "INCONCLUSIVE"
     by: Literal["number", "distance", ""] = "number" if outcome != "INCONCLUSIVE" else ""
-    if (outcome == "PASS" and p_few(seen, bound) > alpha) or (outcome == "FAIL" and p_many(seen, bound) > alpha):
+    many_counted = many if seen.growing or outcome != "FAIL" else _many_by_number(seen, bound)
+    if (outcome == "PASS" and p_few(seen, bound) > alpha) or (outcome == "FAIL" and many_counted > alpha):
         by = "distance"
     return ShareTest(
         outcome=outcome,
@@ -386,9 +334,24 @@ def needed(seen: Counted, limit: Fraction, confidence: Probability, far: Distanc
     worth = sure.deciding(share, limit, confidence)
     if worth is None:
         return None
+    bare = worth
+    if not share and far is not None and far.ordered[0] < far.ordered[-1]:
+        worth = math.ceil(worth * sure.CLUSTERED_NONE)
     clustered = max(seen.memory.needed(worth), worth * min(seen.design, seen.n)) if seen.design > 1 else worth
     if far is not None and share < limit:
         requests = far.needed(float(limit), float(1 - exact(confidence)))
-        if requests is not None:
-            clustered = min(clustered, max(worth, requests * seen.n / far.memory.requests))
-    return max(math.ceil(clustered), seen.n + 1)
+        if requests is not None:  # the bare count has to agree, and it looks for no memory
+            clustered = min(clustered, max(bare, requests * seen.n / far.memory.requests))
+    parts = [clustered]
+    if seen.errors is not None and share < limit:
+        parts.append(_needed_of(seen.errors, limit, confidence) * seen.n / seen.errors.n)
+    if seen.requests is not None and share < limit:
+        slow, of = seen.requests
+        parts.append((sure.deciding(Fraction(slow, of), limit, confidence) or 0) * seen.n / of)
+    return max(math.ceil(max(parts)), seen.n + 1)
+
+
+def _needed_of(errors: Blocks, limit: Fraction, confidence: Probability) -> float:
+    """The entries that it takes to show that few of them fail, if they go on to cluster as they did."""
+    worth = sure.deciding(Fraction(errors.n_bad, errors.n), limit, confidence)
+    return 0.0 if worth is None else worth * design_effect(errors)

@@ -117,6 +117,26 @@ def test_what_only_several_objectives_together_leave_open_is_said() -> None:
     assert "broken if judged alone, but of 2 objectives judged together one may look so by chance" in sentence(first)
 
 
+def test_what_holm_leaves_open_says_how_long_a_run_decides_it() -> None:
+    """As many as fail at half of the 5 %, at this share and clustered as they are, and the time that they take."""
+    alone = judged("p95(ttft) <= 200ms", run([*np.full(280, 50.0), *np.full(20, 900.0)]))
+    broken_alone = replace(alone, outcome="FAIL", p_fail=0.04, bad=40, design_effect=5.0, by="distance", n_needed=0)
+    first = holm([broken_alone, replace(alone, p_fail=0.5)], "0.95", 3 * 10**9)[0]
+    assert first.by == ""
+    assert first.n_needed is not None
+    assert first.n_needed > 300
+    assert first.needed_ns == round(first.n_needed / 300 * 3 * 10**9)
+
+
+def test_what_distance_decided_is_said() -> None:
+    found = replace(judged("p90(ttft) <= 200ms", run([50.0] * 60)), by="distance", outcome="PASS", design_effect=30.0)
+    assert (
+        "; too few, because neighbours share their fate (60 say as much as 2.0), to be sure by number alone, but nearly all lie far within the limit"
+        in sentence(found)
+    )
+    assert "no clustering explains it" in sentence(replace(found, outcome="FAIL"))
+
+
 def test_an_invalid_run_gives_the_counts_and_asks_for_no_more_of_them() -> None:
     found = replace(judged("p99(ttft) <= 200ms", run([50.0] * 100)), outcome="INVALID")
     assert sentence(found) == "0 of 100 requests later than 200 ms where 1 % may be; p99 50 ms"
@@ -135,7 +155,7 @@ def test_what_the_generators_lateness_decides_or_not_is_said_behind_the_counts()
     (certain,) = verdict(late, "p90(ttft) <= 100ms").objectives
     assert certain.outcome == "FAIL"
     assert "later than 100 ms where 10 % may be" in sentence(certain)
-    assert "on a bracket: the generator was up to 150 ms late" in sentence(certain)
+    assert "the generator was up to 150 ms late: " in sentence(certain)
 
 
 def test_where_nothing_succeeded_there_is_no_percentile_to_tell() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from slo.statistics.confidence import (
     binomial_at_most,
     clopper_pearson,
     early_stopping_estimate,
+    failing,
     max_failures,
     mean_interval,
     most_bad_allowed,
@@ -203,3 +205,14 @@ def test_nonsense_is_refused(call: object) -> None:
     assert callable(call)
     with pytest.raises(ValueError, match=r"lies|at least"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("limit", "share"), [(Fraction(1, 2), Fraction(938, 1000)), (Fraction(1, 10), Fraction(95, 100))]
+)
+def test_a_fail_takes_as_many_as_show_it_however_bad_they_are(limit: Fraction, share: Fraction) -> None:
+    """One bad one of one shows nothing against a limit of a half, and 'one more would decide' is no advice."""
+    n = failing(limit, share, "0.95", "0.9")
+    assert n is not None
+    least = next(k for k in range(n + 1) if shows_many(k, n, limit))
+    assert binomial_at_least(least, n, share) >= 0.9

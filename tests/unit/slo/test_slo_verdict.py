@@ -189,17 +189,51 @@ def test_an_invalid_run_is_invalid_whatever_its_numbers_say() -> None:
 
 
 def test_gaps_of_the_same_requests_count_as_few() -> None:
-    """40 of 4,000 gaps are slow: as independent ones that is on the limit; all of two requests, it is two events."""
-    even = [[0, *(np.cumsum(np.where(np.arange(100) == i % 100, 9, 1) * MS).tolist())] for i in range(40)]
+    """A hundredth of the gaps is slow: one of each request, independent; all of two requests, it is two events."""
+    even = [[0, *(np.cumsum(np.where(np.arange(100) == i % 100, 9, 1) * MS).tolist())] for i in range(60)]
     burst = [[0, *(np.cumsum(np.full(100, 9 if i in (7, 21) else 1) * MS).tolist())] for i in range(40)]
     spread_out, together = (
-        one(run(np.ones(40), chunks=even), "p95(itl) <= 2ms"),
+        one(run(np.ones(60), chunks=even), "p95(itl) <= 2ms"),
         one(run(np.ones(40), chunks=burst), "p90(itl) <= 2ms"),
     )
-    assert (spread_out.outcome, spread_out.n, spread_out.bad) == ("PASS", 4000, 40)
+    assert (spread_out.outcome, spread_out.n, spread_out.bad) == ("PASS", 6000, 60)
     assert (together.outcome, together.n, together.bad) == ("INCONCLUSIVE", 4000, 200)
     assert together.design_effect > 50
     assert "they come in clusters" in together.detail
+
+
+def test_gaps_show_nothing_by_fewer_requests_than_one_value_of_each_would_take() -> None:
+    """A request may be slow in all of its gaps: 0 of 60,000 gaps of 58 requests is no p95, of 59 it is; and one slow request of 20 no FAIL."""
+
+    def gaps(requests: int, slow: int) -> list[list[int]]:
+        took = [np.full(1000, 3 if i < slow else 1) * MS for i in range(requests)]
+        return [[0, *np.cumsum(each).tolist()] for each in took]
+
+    for requests, slow, text, outcome in (
+        (1, 0, "p99(itl) <= 2ms", "INCONCLUSIVE"),
+        (58, 0, "p95(itl) <= 2ms", "INCONCLUSIVE"),
+        (59, 0, "p95(itl) <= 2ms", "PASS"),
+        (20, 1, "p99(itl) <= 2ms", "INCONCLUSIVE"),
+        (20, 6, "p90(itl) <= 2ms", "FAIL"),
+    ):
+        found = one(run(np.ones(requests), chunks=gaps(requests, slow)), text)
+        assert (found.outcome, found.n) == (outcome, requests * 1000), (requests, slow)
+        assert found.outcome == "PASS" or found.interval[1] == np.inf
+    assert one(run(np.ones(58), chunks=gaps(58, 0)), "p95(itl) <= 2ms").n_needed == 59_000
+
+
+def test_failures_in_bursts_break_a_promise_on_times_as_they_do_one_on_errors() -> None:
+    """29 of 4,013 failed in three bursts, all others fast: 1 % of errors is undecided, so no p99 can pass."""
+    status = np.zeros(4013, int)
+    for start in (500, 1700, 3100):
+        status[start : start + 10] = int(Status.PROTOCOL)
+    status[509] = 0
+    rng = np.random.default_rng(1)
+    records = run(rng.normal(10, 1, 4013), status=status)
+    errors, late = one(records, "ratio(error) <= 1%"), one(records, "p99(latency) <= 600ms")
+    assert (errors.outcome, late.outcome, late.interval[1]) == ("INCONCLUSIVE", "INCONCLUSIVE", np.inf)
+    assert late.n_needed is not None
+    assert late.n_needed >= 0.9 * (errors.n_needed or 0)
 
 
 @pytest.mark.parametrize("confidence", ["0", "1", "1.5"])
