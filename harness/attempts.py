@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from harness.errors import HarnessFault
 from reports.report import Report
 
 
@@ -25,3 +26,14 @@ def as_noted(earlier: Sequence[Report]) -> list[dict[str, Any]]:
         {"number": number, "outcome": report.verdict.outcome, "reasons": list(report.verdict.reasons)}
         for number, report in enumerate(earlier, 1)
     ]
+
+
+def could_not_begin(fault: HarnessFault | KeyboardInterrupt) -> str:
+    """Why a later attempt could not. Faults before the first query say that nothing was sent, but an earlier attempt did send."""
+    if isinstance(fault, KeyboardInterrupt):
+        return "interrupted"
+    claims = (" Nothing was sent.", ": nothing was sent", ". Nothing was sent")
+    texts = list(fault.errors)
+    for claim in claims:
+        texts = [text.replace(claim, "") for text in texts]
+    return "; ".join(texts)

@@ -39,14 +39,18 @@ def put_aside(out: Path, run: str) -> None:
     shutil.move(folder, aside / f"{folder.name}.{number}")
 
 
-def keep_attempt(directory: RunDirectory, number: int) -> RunDirectory:
-    """Move what an attempt left into the folder of attempts, and make room for the next. Returns its new place; raises OSError."""
-    kept = directory.file(ATTEMPTS) / str(number)
+def attempt_folder(directory: RunDirectory, number: int) -> RunDirectory:
+    """Where an earlier attempt is kept."""
+    return RunDirectory(directory.file(ATTEMPTS) / str(number))
+
+
+def keep_attempt(directory: RunDirectory, number: int) -> None:
+    """Move what an attempt left into the folder of attempts, and make room for the next. Raises OSError."""
+    kept = attempt_folder(directory, number).path
     kept.mkdir(parents=True)
     for entry in _own(directory):
         entry.rename(kept / entry.name)
     directory.segments.mkdir()
-    return RunDirectory(kept)
 
 
 def last_is_back(directory: RunDirectory, number: int) -> None:
@@ -56,7 +60,7 @@ def last_is_back(directory: RunDirectory, number: int) -> None:
     if _own(directory):
         keep_attempt(directory, number + 1)
         directory.segments.rmdir()
-    kept = directory.file(ATTEMPTS) / str(number)
+    kept = attempt_folder(directory, number).path
     for entry in list(kept.iterdir()):
         entry.rename(directory.path / entry.name)
     kept.rmdir()

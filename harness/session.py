@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.accuracy import scores_of
-from harness.attempts import as_noted, spoiled
+from harness.attempts import as_noted, could_not_begin, spoiled
 from harness.coordinator import Coordinator, Outcome
 from harness.dashboard.series import Series
 from harness.errors import HarnessFault
@@ -24,8 +24,8 @@ from harness.job import STDOUT, FormatTarget, Prepared
 from harness.progress import LiveDisplay, Progress
 from harness.promises import FILE as PROMISES
 from harness.promises import Promises, keep
-from harness.remains import keep_attempt, last_is_back
-from harness.rundir import RunDirectory, Sealed
+from harness.remains import attempt_folder, keep_attempt, last_is_back
+from harness.rundir import RunDirectory, Sealed, open_sealed
 from harness.watcher import Watcher
 from harness.workforce import Workforce
 from reports import report as reporting
@@ -65,8 +65,8 @@ def carry_through(
 ) -> tuple[Outcome, Report]:
     """Carry out and judge, and again while the machine spoils it and the scenario's ``retries`` allow it: the last attempt.
 
-    Earlier ones lie in its folder ``attempts``, complete. ``live``: the page beside each of them. Raises HarnessFault as
-    ``carry_out`` does; the last attempt that came to anything is then where a run is.
+    Earlier ones lie in its folder ``attempts``, complete. ``live``: the page beside each of them. Where a later one can't
+    begin, the last that came to anything is the run again. Raises HarnessFault as ``carry_out`` does, of the first attempt.
     """
     directory, retries = prepared.job.directory, prepared.job.scenario.retries
     page = live or Series(None)
@@ -81,7 +81,14 @@ def carry_through(
         noted = {"attempts": as_noted(earlier)} if earlier else {}
         attempt = replace(prepared, job=replace(prepared.job, foreseen={**prepared.job.foreseen, **noted}))
         try:
+            if earlier:
+                _say_again(earlier[-1], directory, len(earlier), retries)
+                page.end()
             outcome = carry_out(attempt, f"{label}{again}", (*watchers, *page.begin(attempt)), workforce)
+        except (HarnessFault, KeyboardInterrupt) as fault:
+            if not earlier:
+                raise
+            return _put_back(earlier, directory, retries, fault)
         except BaseException:
             if earlier:
                 last_is_back(directory, len(earlier))
@@ -91,28 +98,43 @@ def carry_through(
         moved = outcome.sealed.directory != directory  # its disk is full: there is no room for another attempt
         if len(earlier) == retries or outcome.interrupted or moved or not spoiled(result):
             return outcome, result
-        if not _set_apart(result, directory, len(earlier) + 1, retries):
+        if not _set_apart(directory, len(earlier) + 1, retries):
             return outcome, result
-        page.end()
         earlier.append(result)
 
 
-def _set_apart(result: Report, directory: RunDirectory, number: int, retries: int) -> bool:
-    """Keep a spoiled attempt as a whole run directory, and say so. False where its disk has no room for another one."""
-    which, why = f"attempt {number} of {1 + retries}", next(iter(result.verdict.reasons), "no reason given")
+def _set_apart(directory: RunDirectory, number: int, retries: int) -> bool:
+    """Keep a spoiled attempt as a whole run directory. False, and a warning, where its disk has no room for another one."""
     try:
-        kept = keep_attempt(directory, number)
+        keep_attempt(directory, number)
     except OSError as error:
-        _notice(
-            Console(stderr=True), f"warning: {which} is not repeated: {directory.path} has no room ({error.strerror})"
-        )
+        said = f"attempt {number} of {1 + retries} is not repeated: {directory.path} has no room ({error.strerror})"
+        _notice(Console(stderr=True), f"warning: {said}")
         return False
-    write_report(result.model_copy(update={"run": result.run.model_copy(update={"directory": str(kept.path)})}), kept)
+    return True
+
+
+def _say_again(spoilt: Report, directory: RunDirectory, number: int, retries: int) -> None:
+    """Write the report of the attempt that was set apart beside its records, and say that the load is sent again."""
+    kept, why = attempt_folder(directory, number), next(iter(spoilt.verdict.reasons), "no reason given")
+    write_report(spoilt.model_copy(update={"run": spoilt.run.model_copy(update={"directory": str(kept.path)})}), kept)
+    said = f"attempt {number} of {1 + retries}: INVALID by the generator alone ({why}); it is kept in {kept.path}."
+    _notice(Console(stderr=True), f"{said} Sending the same schedule again")
+
+
+def _put_back(
+    earlier: Sequence[Report], directory: RunDirectory, retries: int, fault: HarnessFault | KeyboardInterrupt
+) -> tuple[Outcome, Report]:
+    """The next attempt could not begin, so the one before it is the run again: say so, and why."""
+    number = len(earlier)
+    last_is_back(directory, number)
     said = (
-        f"{which}: INVALID by the generator alone ({why}); it is kept in {kept.path}. Sending the same schedule again"
+        f"attempt {number + 1} of {1 + retries} could not begin ({could_not_begin(fault)}). "
+        f"Attempt {number}, which was INVALID, is the run again, in {directory.path}"
     )
     _notice(Console(stderr=True), said)
-    return True
+    stopped = isinstance(fault, KeyboardInterrupt) or fault.code == ExitCode.INTERRUPTED
+    return Outcome(open_sealed(directory.path), interrupted=stopped), earlier[-1]
 
 
 def carry_out(

@@ -45,5 +45,6 @@ def said(attempts: Sequence[Attempt]) -> str:
     if len(earlier) == 1:
         what = f"Attempt 1 was INVALID by the generator alone ({reason}) and is kept in {earlier[0].directory}"
     else:
-        what = f"Attempts 1 to {len(earlier)} were INVALID by the generator alone (the last of them: {reason}) and are kept in attempts"
+        which = "1 and 2" if len(earlier) == 2 else f"1 to {len(earlier)}"
+        what = f"Attempts {which} were INVALID by the generator alone (the last of them: {reason}) and are kept in attempts"
     return f"{what}; this is attempt {last.number}, of the same schedule."

@@ -50,11 +50,15 @@ def _stops(
     most = max(limits.max_ns, STALL_NS)
     in_all = max(STALL_SHARE * facts.watched_ns, most)
     detail = (
-        f"{what} {count} times, at most {show(longest, 'ns')}, limit {show(most, 'ns')} (as for lag max); "
+        f"{what} {_times(count)}, at most {show(longest, 'ns')}, limit {show(most, 'ns')} (as for lag max); "
         f"{show(total, 'ns')} in all, limit {show(in_all, 'ns')} (1 % of the run)"
     )
     fix = "Free the host, or add workers" if name == "loop stalls" else "Keep plug-ins from making garbage cycles"
     return Check(name, not counts or (longest <= most and total <= in_all), detail, fix)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def shares(facts: GeneratorFacts) -> tuple[float, ...]:
@@ -93,12 +97,12 @@ def warnings(facts: GeneratorFacts) -> list[str]:
     if facts.loop_stall_count:
         p99 = show(facts.loop_stall_p99_ns, "ns")
         found.append(
-            f"the event loop stalled {facts.loop_stall_count} times for more than {show(STALL_NS, 'ns')}, at "
+            f"the event loop stalled {_times(facts.loop_stall_count)} for more than {show(STALL_NS, 'ns')}, at "
             f"most {show(facts.loop_stall_max_ns, 'ns')} (p99 {p99}). Free the host"
         )
     if facts.gc_pause_count:
         found.append(
-            f"the garbage collector ran {facts.gc_pause_count} times while requests were timed, for at most "
+            f"the garbage collector ran {_times(facts.gc_pause_count)} while requests were timed, for at most "
             f"{show(facts.gc_pause_max_ns, 'ns')} and {show(facts.gc_pause_total_ns, 'ns')} in all. Workers switch it off: "
             "look for a plug-in that calls it"
         )

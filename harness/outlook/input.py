@@ -61,7 +61,7 @@ def read(name: str | None, flags: Flags, asked: Asked, guesses: Guesses) -> Ques
 
 def _assumptions(guesses: Guesses, errors: list[str]) -> Assumptions:
     share = None if guesses.bad_share is None else _share("--bad-share", guesses.bad_share, errors, or_none=True)
-    power = _share("--power", guesses.power, errors)
+    power = _share("--power", guesses.power, errors, like="90% or 0.9")
     effect = guesses.design_effect
     if not 1 <= effect <= _MOST_DEPENDENT:
         errors.append(f"--design-effect: {effect:g} is not a number from 1 (independent requests) up. Give 1 or more")
@@ -78,14 +78,14 @@ def _assumptions(guesses: Guesses, errors: list[str]) -> Assumptions:
     return Assumptions(power, share, effect, tuple(times))
 
 
-def _share(flag: str, text: str, errors: list[str], *, or_none: bool = False) -> str:
-    """``0.5%`` or ``0.005`` as the decimal text ``0.005``, exactly. ``or_none``: 0 is one too."""
+def _share(flag: str, text: str, errors: list[str], *, or_none: bool = False, like: str = "0.5% or 0.005") -> str:
+    """``0.5%`` or ``0.005`` as the decimal text ``0.005``, exactly. ``or_none``: 0 is one too; ``like``: what an error proposes."""
     number, percent, rest = text.strip().partition("%")
     try:
         value = Fraction(number.strip()) / (100 if percent else 1)
     except (ValueError, ZeroDivisionError):
         value = Fraction(-1)
     if rest or not (0 < value < 1 or (or_none and value == 0)):
-        errors.append(f"{flag}: {text!r} is not a share below 1. Write 0.5% or 0.005")
+        errors.append(f"{flag}: {text!r} is not a share below 1. Write it like {like}")
         return "0.5"
     return str(float(value))

@@ -109,8 +109,16 @@ def _notes(found: Outlook) -> list[str]:
 
 
 def _answer(found: Outlook, any_bounded: bool) -> Text:
-    if found.advice:
-        return Text("\n".join(f"Needs {line}" for line in found.advice), style="yellow")
+    lines = [f"Needs {line}" for line in found.advice]
+    beyond = [need.objective for need in found.needs if need.sample and need.sample.assumed >= need.sample.limit]
+    if beyond:
+        lines += [] if lines else ["The scenario as written has enough requests to pass if none of them is bad."]
+        lines.append(
+            f"If the true share is as assumed, no number of requests is likely to pass {', '.join(beyond)}: assume a lower --bad-share, "
+            "or loosen the objective."
+        )
+    if lines:
+        return Text("\n".join(lines), style="yellow")
     if not any_bounded:
         return Text("Every objective is judged as observed: any run decides it.")
     return Text("The scenario as written has enough requests for every objective.", style="green")

@@ -34,15 +34,19 @@ EXIT_CODES = MappingProxyType(
         "INTERRUPTED": ExitCode.INTERRUPTED,
     }
 )
+#: How ``slo.capacity.book`` says that time ran out, without knowing for what.
+_RAN_OUT = "time ran out"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a search stands. ``interrupted``: it is not over; ``out_of_time``: the budget ended it; ``fault``: nobody is there."""
+    """How a search stands. ``interrupted``: it is not over; ``out_of_time``: the budget ended it; ``why_short``: for what there
+    was no time ("": there was, or the search is not over)."""
 
     answer: Answer
     interrupted: bool = False
     out_of_time: bool = False
+    why_short: str = ""
 
 
 def document(
@@ -67,6 +71,7 @@ def document(
         probes=list(probes),
         exit_code=int(EXIT_CODES[outcome]),
         out_of_time=ended.out_of_time,
+        hurried=answer.hurried,
         question=dict(question.identity),
         spent_ns=spent_ns,
         budget_ns=question.budget_ns,
@@ -79,11 +84,14 @@ def document(
 def _outcome(question: Question, ended: Ended) -> tuple[SearchOutcome, list[str]]:
     answer = ended.answer
     if ended.interrupted:
-        return "INTERRUPTED", [text for text in answer.reasons if not text.startswith("time ran out")]
+        return "INTERRUPTED", [text for text in answer.reasons if not text.startswith(_RAN_OUT)]
+    reasons = list(answer.reasons)
+    if ended.why_short:
+        reasons = [ended.why_short, *(text for text in reasons if not text.startswith(_RAN_OUT))]
     highest = question.settings.highest
     if answer.outcome == "OPEN" and highest is not None and answer.best == highest:
-        return "FOUND", list(answer.reasons)
-    return answer.outcome, list(answer.reasons)
+        return "FOUND", reasons
+    return answer.outcome, reasons
 
 
 def _finite(value: float) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -24,8 +24,9 @@ from harness.job import Prepared
 from harness.remains import made_before
 from harness.rundir import Sealed
 from harness.search import answer as answers
-from harness.search import folder, probe
+from harness.search import budget, folder, probe
 from harness.search.answer import Ended
+from harness.search.budget import Short
 from harness.search.endpoint import Aim, standing
 from harness.search.endpoint import answers as still_there
 from harness.search.hopeless import Hopeless
@@ -34,13 +35,10 @@ from harness.session import carry_out
 from reports import units
 from reports.search import text
 from reports.search.parts import ProbePart, SearchReport
-from scenarios.durations import format_duration
 from slo.capacity.probe import Answer, Next
 from slo.capacity.search import decide
 from slo.records import Records, Status
 
-#: From a probe's preparation to its end beside its own length, where none was made yet: starting workers, sealing, judging.
-_AROUND_NS = 4_000_000_000
 #: An endpoint that accepts no connection after a probe is asked once more after so long, at least.
 _AGAIN_NS = 1_000_000_000
 _GIVEN_UP = (Status.TIMEOUT, Status.UNFINISHED, Status.CANCELLED)
@@ -92,6 +90,8 @@ def search(question: Question, out: Path, *, resume: bool, live: Series | None =
         report = log.report(Ended(found))
         folder.save(out, report)
         return report
+    if not log.probes and (errors := budget.too_short(question)):
+        raise HarnessFault(errors)
     report = log.report(_with_endpoint(log, live or Series(None)))
     folder.save(out, report)
     return report
@@ -107,8 +107,8 @@ def _with_endpoint(log: Log, live: Series) -> Ended:
 
 
 def _probes(log: Log, aim: Aim, live: Series) -> Ended:
-    rested = True
-    while isinstance(wanted := log.next(fits=partial(_fits, log)), Next):
+    rested, short = True, list[Short]()
+    while isinstance(wanted := log.next(fits=partial(_fits, log, short)), Next):
         if not rested:
             time.sleep(log.question.cooldown_ns / 1e9)
         rested = False
@@ -119,28 +119,30 @@ def _probes(log: Log, aim: Aim, live: Series) -> Ended:
         so_far = log.report(log.so_far())
         folder.save(log.out, so_far)
         _say(text.line(part, so_far))
-    return Ended(wanted, out_of_time=_unfinished(log))
+    return _ended(log, wanted, short)
 
 
-def _unfinished(log: Log) -> bool:
-    """Whether the search would go on if there were time."""
-    wanted = log.next()
-    if not isinstance(wanted, Next):
-        return False
-    _say(f"the next probe ({format_duration(log.question.length_ns(wanted.length))}) would not fit into the budget")
-    return True
+def _ended(log: Log, answer: Answer, short: Sequence[Short]) -> Ended:
+    """How it ended; where a budget that was ``short`` of time is why, it is said now too, on stderr."""
+    unfinished = isinstance(log.next(), Next)  # the search would go on if there were time
+    if not short or not (unfinished or answer.hurried):
+        return Ended(answer, out_of_time=unfinished)
+    why = budget.left_no_room(log.question, short[0], log.probes, answer)
+    _say(why)
+    return Ended(answer, out_of_time=unfinished, why_short=why)
 
 
-def _fits(log: Log, wanted: Next) -> bool:
-    """Whether a probe and the fresh runs after it end within the budget, by what probes so far took beside their own length."""
-    budget = log.question.budget_ns
-    if budget is None:
+def _fits(log: Log, short: list[Short], wanted: Next) -> bool:
+    """Whether a probe and the fresh runs after it end within the budget; ``short`` gets those that do not."""
+    most = log.question.budget_ns
+    spent_ns = (
+        log.spent_ns if log.probes else 0
+    )  # the first was held against the whole budget before the endpoint was asked
+    total_ns = spent_ns + budget.needed_ns(log.question, log.probes, wanted)
+    if most is None or total_ns <= most:
         return True
-    usual = _AROUND_NS + log.question.job.scenario.warmup_ns
-    around = max((part.took_ns - part.length_ns for part in log.probes if not part.cut), default=usual)
-    each = max(around, 0) + log.question.cooldown_ns
-    needed = sum(log.question.length_ns(length) + each for length in (wanted.length, *wanted.then))
-    return log.spent_ns + needed <= budget
+    short.append(Short(wanted, total_ns))
+    return False
 
 
 def _one(log: Log, wanted: Next, aim: Aim, live: Series) -> ProbePart | None:

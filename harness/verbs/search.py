@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from harness.verbs import flags as of_target
 from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
+
+_MEANT: Mapping[str, str] = MappingProxyType(
+    {
+        "--rate": "A search finds the rate: give the first one to try with --start",
+        "--concurrency": "A search finds the load: give --over concurrency, and the first one to try with --start",
+        "--duration": "A search chooses how long it sends: give the shortest probe with --probe",
+    }
+)
 
 
 def search(
@@ -93,6 +104,20 @@ def search(
     raise typer.Exit(code)
 
 
+class Command(TyperCommand):
+    """Flags of ``plimsoll run`` that set what a search looks for itself: whoever gives one is told which flag is meant."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse them by name; the parser would propose what is spelt alike."""
+        for word in args:
+            flag = word.partition("=")[0]
+            if flag == "--":
+                break
+            if flag in _MEANT:
+                ctx.fail(f"No such option: {flag}. {_MEANT[flag]}")
+        return super().parse_args(ctx, args)
+
+
 def register(app: typer.Typer) -> None:
     """Add the verb to the command line."""
-    app.command()(search)
+    app.command(cls=Command)(search)

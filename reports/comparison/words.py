@@ -77,8 +77,10 @@ def headline(report: ComparisonReport) -> str:
         return f"{names}: {report.outcome.lower()}."
     first, others = found[0], [candidate.name for candidate in found[1:]]
     reason = first.reasons[0] + ("" if first.reasons[0].endswith(("?", ".", "!")) else ".")
+    # The run that is at fault may be the base's: the reason names it.
+    name = f"{first.name} against {report.base.name}" if report.outcome == "INVALID" else first.name
     # The reason has the numbers of one candidate: whoever else ended so is named behind it.
-    return f"{first.name}: {reason}" + (f" {report.outcome} too: {', '.join(others)}." if others else "")
+    return f"{name}: {reason}" + (f" {report.outcome} too: {', '.join(others)}." if others else "")
 
 
 def value(effect: EffectPart, amount: int | float | None) -> str:

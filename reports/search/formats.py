@@ -33,7 +33,7 @@ def render_markdown(report: SearchReport) -> bytes:
         f"### {_ICONS.get(report.outcome, _UNDECIDED)} {report.outcome}: {safe(report.name)}",
         safe(say.headline(report)),
         "\n".join(f"- {safe(name)}: {safe(value)}" for name, value in say.facts(report)),
-        "\n".join(f"> {safe(text)}" for text in report.reasons if text not in say.headline(report)),
+        "\n".join(f"> {safe(text)}" for text in say.unsaid(report)),
         safe(say.next_step(report)),
     ]
     rows = [

@@ -31,7 +31,7 @@ def content(report: SearchReport) -> dict[str, Any]:
         "report": report,
         "headline": say.headline(report),
         "next_step": say.next_step(report),
-        "reasons": [text for text in report.reasons if text not in say.headline(report)],
+        "reasons": say.unsaid(report),
         "facts": say.facts(report),
         "meta": _meta(report),
         "charts": picture.charts(report),

@@ -118,6 +118,9 @@ class SearchReport(BaseModel, frozen=True, extra="forbid"):
     out_of_time: bool = Field(
         default=False, description="the budget ended the search: --resume with a longer one goes on"
     )
+    hurried: bool = Field(
+        default=False, description="time was short, so the search went to its fresh runs early: it is over all the same"
+    )
     question: dict[str, Any] = Field(default_factory=dict)
     spent_ns: int = 0
     budget_ns: int | None = None

@@ -89,8 +89,7 @@ def _banner(report: SearchReport) -> RenderableType:
     style = _STYLES[report.outcome]
     lines: list[RenderableType] = [Text(say.headline(report))]
     lines += [Text(f"{name}: {value}") for name, value in say.facts(report)]
-    said = say.headline(report)
-    lines += [Text(text, style="dim") for text in report.reasons if text not in said]
+    lines += [Text(text, style="dim") for text in say.unsaid(report)]
     if step := say.next_step(report):
         lines.append(Text(step, style="bold"))
     return Panel(

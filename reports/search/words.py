@@ -82,12 +82,22 @@ def headline(report: SearchReport) -> str:
         return f"It does not hold even at the lowest load tried, {load(report, high)}{because}."
     if report.outcome == "OPEN" and best is not None:
         return f"Holds at {load(report, best)} ({sure(report)}), and no load at which it fails was reached."
-    said = f" {report.reasons[0]}" if report.reasons else ""
+    said = f" {_sentence(report.reasons[0])}" if report.reasons else ""
     if best is None and high is None:
         return f"No answer yet.{said}"
     known = [f"holds at {load(report, low if low is not None else best)}"] if best is not None else []
     known += [f"fails at {load(report, high)}{because}"] if high is not None else []
     return f"No answer yet: it {', '.join(known)}.{said}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+
+
+def unsaid(report: SearchReport) -> list[str]:
+    """The reasons that the headline does not give."""
+    said = headline(report)
+    return [text for text in report.reasons if text[1:] not in said]
 
 
 def _together(report: SearchReport) -> str:
@@ -105,6 +115,9 @@ def next_step(report: SearchReport) -> str:
         return "Give the same command with --resume and a longer --budget: what was measured is kept."
     best = report.found.best
     higher = "" if best is None else f" --start {best:g}"
+    if report.hurried and report.outcome in ("OPEN", "INCONCLUSIVE"):
+        near = "" if best is None else f" and{higher}"
+        return f"Search into a new folder with a longer --budget{near}: time was short."
     return {
         "FOUND": "",
         "NONE": "Lower --lowest, loosen the objective, or ask why so little load is too much: the probe's report says where time went.",

@@ -86,10 +86,12 @@ class Book:
             confidence,
             self._reasons(best, high),
             None if self.confirmed is None else self.confirmed.number,
+            self.hurried,
         )
 
     def cut_short(self) -> Answer:
         """The answer where time ran out: what there is, and that it is not all."""
+        self.hurried = False  # it goes on from here, if there is time
         outcome: AnswerOutcome = "OPEN" if self.low is not None and self.high is None else "INCONCLUSIVE"
         return self._unconfirmed(outcome, "time ran out before the search was over: give it more, or resume it")
 
@@ -105,6 +107,7 @@ class Book:
             None,
             reasons if why is None else (why, *reasons),
             None if self.confirmed is None else self.confirmed.number,
+            self.hurried,
         )
 
     def _outcome(self, best: float | None, high: float | None) -> AnswerOutcome:
@@ -140,8 +143,10 @@ class Book:
         ]
 
     def _in_haste(self) -> list[str]:
-        if not self.hurried or self.confirmed is None or self.ceiling is None:
+        if not self.hurried:
             return []
+        if self.confirmed is None or self.ceiling is None:
+            return ["time was short, so the search ended before both ends were found: a longer budget goes further"]
         return [
             f"time was short, so the ends were confirmed before they were within {self.settings.resolution:.3g} of each other: a longer "
             "budget closes in further"

@@ -136,7 +136,8 @@ class Answer:
     confirmed it holds all the same. UNREACHABLE: there
     was nothing to ask. ``best`` is the highest load at which the objectives hold, None when there is none; ``low`` is the
     same, or 0; ``high`` may be infinite. ``confidence``: that both ends are right together; None where an end rests on a run
-    that the search picked for its outcome. ``confirmed_by``: number of the probe that confirmed ``best``.
+    that the search picked for its outcome. ``confirmed_by``: number of the probe that confirmed ``best``. ``hurried``: time
+    was short, so it went to the fresh runs before it had closed in.
     """
 
     outcome: AnswerOutcome
@@ -146,6 +147,7 @@ class Answer:
     confidence: float | None
     reasons: tuple[str, ...]
     confirmed_by: int | None = None
+    hurried: bool = False
 
     @property
     def interval(self) -> tuple[float, float]:

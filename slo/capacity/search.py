@@ -10,6 +10,7 @@ holds it. A load at which the generator does not keep its promise is undecided t
 
 What the answer claims rests on the fresh runs at its end, so they are never left out for want of time: ``Next.then`` says
 how long they still take, and where a probe and they do not fit any more the search goes straight to them. Its interval is wide then.
+Before any load has held there is nothing to confirm: it is out of time then, and can go on with more.
 
 An outcome that the search picked out of many is better than the truth (the winner's curse), so neither end of the answer
 rests on one: each gets a run of its own with a fresh seed and a length fixed beforehand, looked at once. Where the run does
@@ -135,7 +136,7 @@ def _find(book: Book) -> Steps:
         yield from _bracket(book)
         yield from _close_in(book)
     except ShortOfTime:
-        if not book.settings.confirm:
+        if not book.settings.confirm or book.low is None:  # without a load that holds there is nothing to confirm
             raise
         book.hurried = True
 

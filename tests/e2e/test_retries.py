@@ -76,3 +76,17 @@ def test_ctrl_c_in_a_later_attempt_ends_everything(tmp_path: Path) -> None:
     assert [one["number"] for one in report["attempts"]] == [1, 2]
     assert "interrupted: yes" in report["verdict"]["reasons"][0]
     assert not children(process.pid, "harness.worker")
+
+
+def test_an_endpoint_that_is_gone_before_the_second_attempt_leaves_the_first_as_the_result(tmp_path: Path) -> None:
+    with server(*FAST) as target:
+        process = begin_run(target.url, tmp_path, retries=2)
+        freeze(process, tmp_path)
+        target.process.kill()
+        out, err = process.communicate(timeout=60)
+    report = json.loads(out)
+    assert (process.returncode, report["exit_code"], report["verdict"]["outcome"]) == (4, 4, "INVALID"), err
+    assert "attempt 2 of 3 could not begin (target.url: cannot connect to" in err
+    assert "Attempt 1, which was INVALID, is the run again, in r" in err
+    assert "Nothing was sent" not in err
+    assert json.loads((tmp_path / "r" / "report.json").read_text()) == report

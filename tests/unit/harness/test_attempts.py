@@ -47,11 +47,11 @@ def made(**facts: object) -> Deed:
     return deed
 
 
-def refused(code: ExitCode, log: str = "") -> Deed:
+def refused(fault: BaseException, log: str = "") -> Deed:
     def deed(prepared: Prepared) -> Outcome:
         if log:
             prepared.job.directory.worker_log.write_text(log)
-        raise HarnessFault("nothing was sent", code)
+        raise fault
 
     return deed
 
@@ -165,25 +165,77 @@ def test_whoever_interrupts_an_attempt_ends_them_all(monkeypatch: pytest.MonkeyP
     assert len(runs.seeds) == 2
 
 
-@pytest.mark.parametrize(("code", "log"), [(ExitCode.INTERRUPTED, ""), (ExitCode.UNREACHABLE, "Traceback")])
-def test_where_no_further_attempt_comes_off_the_last_whole_one_is_the_run(
-    code: ExitCode, log: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("fault", "log", "why", "exits"),
+    [
+        (
+            HarnessFault("interrupted before the first query: nothing was sent", ExitCode.INTERRUPTED),
+            "",
+            "(interrupted before the first query)",
+            ExitCode.INTERRUPTED,
+        ),
+        (KeyboardInterrupt(), "", "(interrupted)", ExitCode.INTERRUPTED),
+        (
+            HarnessFault(
+                "target.url: cannot connect to http://e (refused). Nothing was sent. Is the server running?",
+                ExitCode.UNREACHABLE,
+            ),
+            "Traceback",
+            "(target.url: cannot connect to http://e (refused). Is the server running?)",
+            ExitCode.INVALID,
+        ),
+        (HarnessFault("too many files. Raise ulimit -n"), "", "(too many files. Raise ulimit -n)", ExitCode.INVALID),
+    ],
+)
+def test_where_no_further_attempt_can_begin_the_last_whole_one_is_the_result(
+    fault: HarnessFault | KeyboardInterrupt,
+    log: str,
+    why: str,
+    exits: ExitCode,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    sent(monkeypatch, made(**LATE), made(**LATE), refused(code, log))
-    with pytest.raises(HarnessFault) as raised:
-        run_job(asked(tmp_path, 5), as_json=True)
-    assert raised.value.code == code
-    run = tmp_path / "r"
+    sent(monkeypatch, made(**LATE), made(**LATE), refused(fault, log))
+    assert run_job(asked(tmp_path, 5), as_json=True) == exits
+    run, said = tmp_path / "r", capsys.readouterr()
+    assert (
+        f"attempt 3 of 6 could not begin {why}. Attempt 2, which was INVALID, is the run again, in {run}\n" in said.err
+    )
     report = json.loads((run / "report.json").read_text())
-    assert (report["run"]["directory"], report["verdict"]["outcome"], len(report["attempts"])) == (
+    assert json.loads(said.out) == report
+    assert (report["exit_code"], report["run"]["directory"], report["verdict"]["outcome"]) == (
+        exits,
         str(run),
         "INVALID",
-        2,
     )
+    assert len(report["attempts"]) == 2
     assert (run / "requests.parquet").is_file()
     left = {"1", "3"} if log else {"1"}
     assert {path.name for path in (run / "attempts").iterdir()} == left
     assert _judge_again(run, Asked(), [], as_json=True) == ExitCode.INVALID
+
+
+def test_ctrl_c_while_the_report_of_a_spoiled_attempt_is_written_leaves_that_attempt_as_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    runs = sent(monkeypatch, made(**LATE))
+    monkeypatch.setattr("harness.session._say_again", pressed)
+    assert run_job(asked(tmp_path, 5), as_json=True) == ExitCode.INTERRUPTED
+    assert len(runs.seeds) == 1
+    assert json.loads(capsys.readouterr().out)["exit_code"] == ExitCode.INTERRUPTED
+    assert (tmp_path / "r" / "requests.parquet").is_file()
+    assert not (tmp_path / "r" / "attempts").exists()
+
+
+def test_where_the_first_attempt_cannot_begin_there_is_no_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sent(monkeypatch, refused(HarnessFault("nothing was sent", ExitCode.UNREACHABLE)))
+    with pytest.raises(HarnessFault, match="nothing was sent") as raised:
+        run_job(asked(tmp_path, 5), as_json=True)
+    assert raised.value.code == ExitCode.UNREACHABLE
 
 
 def test_a_disk_without_room_for_another_attempt_leaves_the_spoiled_one_where_it_is(

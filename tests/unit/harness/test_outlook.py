@@ -147,6 +147,16 @@ def test_an_assumed_share_beyond_the_limit_has_no_number() -> None:
     assert "not below the limit" in found.needs[0].note
 
 
+def test_where_no_number_is_likely_to_pass_the_last_line_does_not_say_that_there_are_enough() -> None:
+    given, most = Assumptions(bad_share="0.02"), "no number of requests is likely to pass p99"
+    long = " ".join(shown(outlook(with_flags(None, rate=50, duration="10s"), promised(P99), given)).split())
+    assert "enough requests for every objective" not in long
+    assert f"enough requests to pass if none of them is bad. If the true share is as assumed, {most}" in long
+    short = " ".join(shown(outlook(with_flags(None, rate=50, duration="1s"), promised(P99), given)).split())
+    assert "Needs to be able to pass at all: --queries 299" in short
+    assert f"If the true share is as assumed, {most}" in short
+
+
 def test_the_page_fits_100_columns_and_names_every_objective() -> None:
     text = shown(seen(P99, "ratio(error) <= 0.1%", "mean(e2e) <= 1s", concurrency=8))
     assert max(len(line) for line in text.splitlines()) <= 100
@@ -247,6 +257,8 @@ def test_every_mistake_is_told_at_once() -> None:
     said = "\n".join(caught.value.errors)
     for part in ("--bad-share", "--power", "--design-effect", "'soon'", "above 0", "tft", "nowhere.yaml"):
         assert part in said
+    assert "'1' is not a share below 1. Write it like 90% or 0.9" in said
+    assert "'2' is not a share below 1. Write it like 0.5% or 0.005" in said
 
 
 def test_without_a_promise_there_is_nothing_to_plan_for() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from harness.cli import app
 from harness.errors import HarnessFault
 from harness.promises import Asked, read_promises
 from harness.search.question import Question, Texts, enough, read
@@ -168,3 +170,14 @@ def test_budget_gpus_and_workers_may_change_between_two_attempts_and_nothing_els
     assert asked("p50(ttft) <= 1s", cooldown="9s").identity != base
     assert asked("p50(ttft) <= 2s").identity != base
     assert read(None, {**URL, "output_tokens": 9}, Asked(slo=["p50(ttft) <= 1s"]), Texts()).identity != base
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"), [("--rate", "--start"), ("--concurrency", "--over concurrency"), ("--duration=9s", "--probe")]
+)
+def test_a_flag_of_run_that_a_search_sets_itself_is_refused_with_the_one_that_is_meant(flag: str, meant: str) -> None:
+    done = CliRunner().invoke(app, ["search", flag, "8"])
+    said = " ".join(done.output.replace("│", " ").split())
+    assert done.exit_code == 2
+    assert f"No such option: {flag.partition('=')[0]}." in said
+    assert meant in said

@@ -22,6 +22,7 @@ from harness.session import write_report
 from harness.watcher import Watcher
 from reports.format import formats
 from reports.report import Report
+from reports.search import words as say
 from reports.search.formats import FORMATS
 from reports.search.parts import SearchReport
 from slo.records import Status, from_columns
@@ -201,11 +202,49 @@ def test_a_highest_load_that_holds_is_all_that_was_asked_for(runs: Runs) -> None
     assert max(load for _, load, _ in runs.made) == 40
 
 
-def test_a_probe_that_would_not_fit_into_the_budget_is_not_begun(runs: Runs) -> None:
-    report = search(question(budget="10s"), Path("o"), resume=False)
+def test_a_probe_that_would_not_fit_into_the_budget_is_not_begun_and_the_reason_says_what_it_takes(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slo = "p99(ttft) <= 7ms"  # 10/s fails; 5/s takes more than the 40 requests that it is given
+    report = search(question(slo, lowest=4.0, budget="200s"), Path("o"), resume=False)
+    assert [(part.load, part.outcome) for part in report.probes] == [(10.0, "FAIL"), (5.0, "INCONCLUSIVE")]
     assert (report.outcome, report.exit_code, report.out_of_time) == ("INCONCLUSIVE", 3, True)
-    assert runs.made == []
-    assert search(question(budget="none"), Path("o"), resume=True).outcome == "FOUND"
+    assert report.reasons[0] == (
+        "the budget of 200 s left no room for a probe of 80 s at 5/s and the fresh runs after it (3 of up to 160 s): give "
+        "--budget 10m or more, or search into a new folder with --start 4"
+    )
+    assert not any("time ran out" in reason for reason in report.reasons)
+    assert report.reasons[0] in capsys.readouterr().err
+    assert on_disk()["reasons"] == report.reasons
+    assert "--resume and a longer --budget" in say.next_step(report)
+    made = len(runs.made)
+    search(question(slo, lowest=4.0, budget="none"), Path("o"), resume=True)
+    assert next(name for name, _, _ in runs.made[made:]).startswith("003-longer")
+
+
+def test_a_budget_that_holds_no_answer_is_refused_before_any_load_with_the_least_that_does(runs: Runs) -> None:
+    with pytest.raises(HarnessFault, match="Give --budget 156s or more, a shorter --probe, or --no-confirm") as raised:
+        search(question(budget="155s"), Path("o"), resume=False)
+    assert raised.value.code == ExitCode.USAGE
+    assert "A probe of 20 s at 10/s and the fresh runs after it (3 of up to 40 s) would take 156 s" in str(raised.value)
+    assert (runs.made, Path("o").exists()) == ([], False)
+    assert search(question(budget="156s"), Path("o"), resume=False).probes
+    with pytest.raises(HarnessFault, match=r"Give --budget 24s or more, a shorter --probe$"):
+        search(question(budget="23s", confirm=False), Path("p"), resume=False)
+
+
+def test_a_search_that_found_one_end_in_haste_says_that_time_was_short(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session.Log, "spent_ns", property(lambda log: 10**9 * (30 * len(log.probes))))
+    report = search(question("max(ttft) <= 5s", lowest=4.0, budget="200s"), Path("o"), resume=False)
+    assert [part.purpose for part in report.probes] == ["bracket", "bracket", "bracket", "confirm"]
+    assert (report.outcome, report.out_of_time, report.hurried) == ("OPEN", False, True)
+    assert report.reasons[0] == (
+        "the budget of 200 s left no room for a probe of 20 s at 80/s and the fresh runs after it (3 of up to 40 s): search into a "
+        "new folder with --budget 4m or more"
+    )
+    assert say.next_step(report) == "Search into a new folder with a longer --budget and --start 40: time was short."
 
 
 def test_an_endpoint_that_is_gone_ends_the_search_and_a_resumed_one_asks_again(runs: Runs) -> None:

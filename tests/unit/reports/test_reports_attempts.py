@@ -40,8 +40,10 @@ def test_all_attempts_are_listed_this_one_last() -> None:
         (3, report.verdict.outcome, "."),
     ]
     assert attempts.said(report.attempts).startswith(
-        "Attempts 1 to 2 were INVALID by the generator alone (the last of them: "
+        "Attempts 1 and 2 were INVALID by the generator alone (the last of them: "
     )
+    more = made(attempts=[{**LATE, "number": number} for number in (1, 2, 3)])
+    assert attempts.said(more.attempts).startswith("Attempts 1 to 3 were")
     assert made().attempts == []
 
 

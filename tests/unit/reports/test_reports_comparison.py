@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -128,6 +129,14 @@ def test_a_headline_gives_one_candidates_numbers_to_that_candidate_alone() -> No
     base, others = arm("main"), [arm("b", 1.14, seed=2), arm("c", 1.2, seed=3)]
     found = build(compare(base, others), base, others)
     assert re.fullmatch(r"b: p50\(ttft\): .*\)\. REGRESSION too: c\.", say.headline(found))
+
+
+def test_an_invalid_run_of_the_base_is_not_told_under_the_name_of_the_candidate_alone() -> None:
+    base, others = arm("main"), [arm("b", seed=2), arm("c", seed=3)]
+    broken = dataclasses.replace(base.runs[0], reasons=("the event loop stalled once",))
+    base = dataclasses.replace(base, runs=(broken, *base.runs[1:]))
+    said = say.headline(build(compare(base, others), base, others))
+    assert said == ("b against main: run runs/main-0 of main is invalid: the event loop stalled once. INVALID too: c.")
 
 
 def test_an_interval_wholly_beyond_the_axis_is_drawn_at_its_edge() -> None:

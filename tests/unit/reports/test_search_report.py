@@ -87,6 +87,20 @@ def test_the_answer_is_one_sentence_with_both_ends_and_what_failed() -> None:
     assert "Holds at 32 in flight" in say.headline(closed)
 
 
+def test_why_there_is_no_answer_is_a_sentence_of_the_headline_and_said_once() -> None:
+    made = report("INCONCLUSIVE", reasons=["the budget of 60 s left no room", "undecided at 110/s"], out_of_time=True)
+    assert say.headline(made).endswith(". The budget of 60 s left no room.")
+    assert say.unsaid(made) == ["undecided at 110/s"]
+    for name in ("text", "markdown", "html"):
+        shown = " ".join(FORMATS[name](made).decode().replace("│", " ").lower().split())
+        assert shown.count("the budget of 60 s left no room") == 1
+
+
+def test_a_search_that_was_short_of_time_is_not_told_to_make_its_probes_longer() -> None:
+    assert say.next_step(report("OPEN", hurried=True)).startswith("Search into a new folder with a longer --budget")
+    assert "--longest" not in say.next_step(report("INCONCLUSIVE", hurried=True))
+
+
 @pytest.mark.parametrize("outcome", get_args(SearchOutcome))
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_every_outcome_can_be_said_in_every_format(outcome: str, name: str) -> None:

@@ -42,9 +42,8 @@ def test_library_scenario_parses_builds_and_round_trips(name: str) -> None:
 
 def test_the_demo_is_small_and_short() -> None:
     plan = spec.load("demo").build(256)
-    assert (
-        500 <= plan.n_queries <= 600
-    )  # a p99 needs 299 good requests that don't queue; docs/statistics.md has the distance for these
+    # A p99 needs 299 good requests that don't queue; docs/statistics.md has the distance for these.
+    assert 500 <= plan.n_queries <= 600
     assert plan.due_ns[-1] < 48_000_000_000
 
 

@@ -261,3 +261,14 @@ def test_seeds_of_probes_are_those_of_splitmix64_and_fit_a_json_number() -> None
         0x06C45D188009454F >> 11,
     ]
     assert probe_seed(2**53 - 1, 10**6) < 2**53
+
+
+def test_where_time_is_short_before_any_load_has_held_nothing_is_confirmed_and_more_time_goes_on() -> None:
+    settings = Settings("rate", 100.0, 1.0)
+    _, probes = after(settings, ["FAIL", "INCONCLUSIVE"])
+    short = decide(settings, probes, fits=lambda asked: asked.purpose in ("confirm", "ceiling"))
+    assert isinstance(short, Answer)
+    assert (short.outcome, short.best, short.high, short.hurried) == ("INCONCLUSIVE", None, 100.0, False)
+    assert short.reasons[0].startswith("time ran out")
+    assert isinstance(more := decide(settings, probes), Next)
+    assert (more.purpose, more.load) == ("longer", 50.0)

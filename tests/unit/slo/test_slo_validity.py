@@ -327,6 +327,13 @@ def test_one_query_with_all_samples_lasts_until_its_last_answer() -> None:
     assert assess(some, offline, []).outcome == "VALID"
 
 
+def test_a_single_stall_is_said_to_have_come_once() -> None:
+    one = facts(loop_stall_count=1, loop_stall_max_ns=30 * MS, loop_stall_p99_ns=MS, watched_ns=10_000 * MS)
+    found = assess(run(poisson()), one, [])
+    assert "the event loop stalled once for more than" in found.warnings[0]
+    assert any("the event loop stalled once, at most 30 ms" in check.detail for check in found.checks)
+
+
 def test_warnings_do_not_invalidate() -> None:
     strained = facts(
         loop_stall_count=3, loop_stall_max_ns=30 * MS, loop_stall_p99_ns=MS, worker_cpu=(0.5, 0.97), gc_pause_count=2,
@@ -335,7 +342,7 @@ def test_warnings_do_not_invalidate() -> None:
     found = assess(run(poisson()), strained, [])
     assert found.outcome == "VALID"
     stalls, collector, cpu = found.warnings
-    assert "stalled 3 times" in stalls
+    assert "stalled 3 times for" in stalls
     assert "garbage collector ran 2 times" in collector
     assert "1 of 2 workers used or waited for more than 90%" in cpu
 
