@@ -114,8 +114,7 @@ class Objective:
 
     ``statistic``: ``p99``, ``mean``, ``max``, ``min``, ``ratio``, ``rate``, or None for a limit on a single
     request. ``quantile``: 99/100 for p99, else None. ``threshold`` is in the base ``unit`` (``ns``,
-    ``ratio`` as 0..1, ``per_s`` or ``1``); ``threshold_text`` is what was written, as ``200ms``. ``period`` as written,
-    as ``28d``; empty for none.
+    ``ratio`` as 0..1, ``per_s`` or ``1``); ``threshold_text`` and ``period`` (empty: none) are what was written.
     """
 
     indicator: str
@@ -150,20 +149,14 @@ class Objective:
 
     @property
     def allowed(self) -> Fraction | None:
-        """The share of values, entries or answers that may break the limit; None for a fact (mean, extreme, rate, pooled word
-        errors) and for a limit on single requests.
-        """
-        upward = self.operator in ("<=", "<")
-        if self.quantile is not None:
-            return 1 - self.quantile if upward else self.quantile
+        """The share of values or entries that may break the limit; None for a fact and for a limit on single requests."""
+        share = self.quantile
         if self.statistic == "ratio" or (self.statistic == "accuracy" and self.indicator in ACCURACY_SHARES):
-            return self.exact_threshold if upward else 1 - self.exact_threshold
-        return None
+            share = 1 - self.exact_threshold
+        return None if share is None else 1 - share if self.operator in ("<=", "<") else share
 
     def met_by(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Which values, in the base unit, keep the promise: an array of the same shape, or one bool for a
-        number.
-        """
+        """Which values, in the base unit, keep the promise: bool of the same shape, for a number one bool."""
         met: npt.NDArray[np.bool_] = _COMPARE[self.operator](values, self.threshold)
         return met
 

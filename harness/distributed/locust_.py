@@ -383,8 +383,7 @@ def _listen() -> None:
 
 
 def _open_session(environment: Environment, **_: Any) -> None:
-    # gevent's clock stood still while modules were imported (over a second), and a --run-time set by it would end so much early.
-    gevent.get_hub().loop.update_now()
+    gevent.get_hub().loop.update_now()  # it stood still for a second of imports, by which a --run-time would end early
     own = [kind for kind in environment.user_classes if issubclass(kind, StreamingUser)]
     if not own:
         return
