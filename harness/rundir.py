@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from harness import plan_file
+from harness import earlier, plan_file
 from harness.errors import HarnessFault
 from harness.segments import read_segments
 from harness.workforce import Member
@@ -226,6 +226,8 @@ def open_sealed(path: Path) -> Sealed:
     """Open a sealed run directory. Raises HarnessFault naming what is missing or unreadable."""
     directory = RunDirectory(path)
     if not directory.file("manifest.json").is_file():
+        if other := earlier.instead(path):
+            raise HarnessFault(f"{path}: not a whole run directory (no manifest.json): {other}")
         raise HarnessFault(
             f"{path}: not a run directory (no manifest.json). Give the folder that `plimsoll run` printed"
         )
@@ -236,6 +238,7 @@ def open_sealed(path: Path) -> Sealed:
         scenario = yaml.safe_load(text)
         if not isinstance(scenario, dict) or not isinstance(manifest, dict):
             raise ValueError("scenario.yaml or manifest.json holds no mapping")
+        manifest = earlier.noted(manifest, path)
         facts = GeneratorFacts.from_json(generator["facts"])
         records = tables.load(path)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}

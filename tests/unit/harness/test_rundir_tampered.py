@@ -17,6 +17,7 @@ from harness.errors import HarnessFault
 from harness.promises import Promises
 from harness.rundir import RunDirectory, Sealed, open_sealed
 from harness.session import judge
+from reports.attempts import said
 from reports.report import Report
 from scenarios import cancellation
 from scenarios.flags import with_flags
@@ -313,3 +314,52 @@ def test_facts_that_are_no_mapping_or_lack_one_are_damage(tmp_path: Path) -> Non
     ):
         (run / "generator.json").write_text(document)
         damaged(run, text)
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        {},
+        "a",
+        [1],
+        [{"number": "<b>"}],
+        [{"number": 0}],
+        [{"number": 1, "outcome": "?"}],
+        [{"number": 1, "reasons": "a"}],
+    ],
+)
+def test_attempts_that_are_none_are_damage(attempts: object, tmp_path: Path) -> None:
+    run = sealed_run(tmp_path / "r")
+    noted(run, attempts)
+    damaged(
+        run, "in manifest.json is no attempt" if isinstance(attempts, list) else "attempts of manifest.json is no list"
+    )
+
+
+def noted(run: Path, attempts: object) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"attempts": attempts}))
+
+
+def test_only_attempts_that_are_there_are_said_to_be_kept(tmp_path: Path) -> None:
+    run = sealed_run(tmp_path / "r")
+    earlier = [{"number": n, "outcome": "INVALID", "reasons": ["late"]} for n in (1, 2)]
+    noted(run, earlier[:1])
+    assert "(late) and is no longer in the run directory; this is attempt 2" in said(judged(run).attempts)
+    sealed_run(run / "attempts/1")
+    assert "(late) and is kept in attempts/1; this" in said(judged(run).attempts)
+    noted(run, earlier)
+    assert "and only attempts/1 of them are still kept; this" in said(judged(run).attempts)
+    sealed_run(run / "attempts/2")
+    assert "and are kept in attempts; this" in said(judged(run).attempts)
+
+
+def test_a_run_whose_last_attempt_was_killed_names_the_whole_one(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    sealed_run(run / "attempts/1")
+    (run / "segments").mkdir()
+    with pytest.raises(HarnessFault) as raised:
+        open_sealed(run)
+    assert f"attempt 1 is whole. Give {run}/attempts/1" in str(raised.value)
+    assert raised.value.code == 2
+    assert judged(run / "attempts/1").verdict.outcome == "PASS"
