@@ -236,10 +236,11 @@ def open_sealed(path: Path) -> Sealed:
         generator = json.loads(directory.file("generator.json").read_text(encoding="utf-8"))
         text = directory.file("scenario.yaml").read_text(encoding="utf-8")
         scenario = yaml.safe_load(text)
-        if not isinstance(scenario, dict) or not isinstance(manifest, dict):
-            raise ValueError("scenario.yaml or manifest.json holds no mapping")
+        for name, held in (("manifest.json", manifest), ("generator.json", generator), ("scenario.yaml", scenario)):
+            if not isinstance(held, dict):
+                raise ValueError(f"{name} holds no mapping")
         manifest = earlier.noted(manifest, path)
-        facts = GeneratorFacts.from_json(generator["facts"])
+        facts = GeneratorFacts.from_json(generator.get("facts"))
         records = tables.load(path)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked["plan_fingerprint"] = manifest.get("plan_fingerprint")

@@ -85,7 +85,7 @@ class GeneratorFacts:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @staticmethod
-    def from_json(document: Mapping[str, Any]) -> GeneratorFacts:
+    def from_json(document: object) -> GeneratorFacts:
         """Facts from ``to_json``'s object. Unknown keys are ignored, so that a file may hold more.
 
         Raises ValueError for a fact that is missing or of another type than its field.

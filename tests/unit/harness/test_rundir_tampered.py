@@ -310,6 +310,8 @@ def test_facts_that_are_no_mapping_or_lack_one_are_damage(tmp_path: Path) -> Non
     run = sealed_run(tmp_path / "r")
     for document, text in (
         ('{"facts": []}', "facts is no mapping"),
+        ("{}", "facts is no mapping"),
+        ("[]", "generator.json holds no mapping"),
         ('{"facts": {"planned": 1}}', "facts.open_loop is missing"),
     ):
         (run / "generator.json").write_text(document)
