@@ -8,10 +8,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from harness.earlier import ATTEMPTS
 from harness.rundir import RunDirectory, Sealed, open_sealed
-
-#: The folder of earlier attempts, in the run directory of the last one.
-ATTEMPTS = "attempts"
 
 
 def made_before(out: Path, run: str) -> Sealed | None:

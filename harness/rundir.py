@@ -7,6 +7,7 @@ directory for ever.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -14,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import yaml
 
+from harness import earlier, plan_file
 from harness.errors import HarnessFault
 from harness.segments import read_segments
 from harness.workforce import Member
@@ -105,6 +106,7 @@ def seal(
     records = rec.concat([measured, missing]) if len(missing) else measured
     records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
     facts = _counted(replace(facts, disk_faults=(*facts.disk_faults, *unreadable)), records, plan)
+    facts = replace(facts, plan_faults=tuple(plan_file.differences(records, plan)))
     if chosen is not None:
         records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
@@ -200,21 +202,17 @@ def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]
     requests, chunks = tables.to_tables(sealed.records, ids)
     pq.write_table(requests, directory.file("requests.parquet"), compression="zstd")
     pq.write_table(chunks, directory.file("chunks.parquet"), compression="zstd")
-    np.savez_compressed(
-        directory.file("plan.npz"),
-        due_ns=plan.due_ns,
-        query_id=plan.query_id,
-        offsets=plan.offsets,
-        sample_ix=plan.sample_ix,
-        payload_ix=plan.payload_ix,
-        after=plan.after,
-    )
+    plan_file.save(directory.path, plan)
     generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
     write_json(directory.file("generator.json"), generator)
-    directory.file("scenario.yaml").write_text(
-        yaml.safe_dump(dict(sealed.scenario), sort_keys=False, allow_unicode=True), encoding="utf-8"
-    )
-    write_json(directory.file("manifest.json"), sealed.manifest)  # last: a directory with a manifest is whole
+    scenario = yaml.safe_dump(dict(sealed.scenario), sort_keys=False, allow_unicode=True)
+    directory.file("scenario.yaml").write_text(scenario, encoding="utf-8")
+    manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}
+    write_json(directory.file("manifest.json"), manifest)  # last: a directory with a manifest is whole
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -228,30 +226,29 @@ def open_sealed(path: Path) -> Sealed:
     """Open a sealed run directory. Raises HarnessFault naming what is missing or unreadable."""
     directory = RunDirectory(path)
     if not directory.file("manifest.json").is_file():
+        if other := earlier.instead(path):
+            raise HarnessFault(f"{path}: not a whole run directory (no manifest.json): {other}")
         raise HarnessFault(
             f"{path}: not a run directory (no manifest.json). Give the folder that `plimsoll run` printed"
         )
     try:
         manifest = json.loads(directory.file("manifest.json").read_text(encoding="utf-8"))
         generator = json.loads(directory.file("generator.json").read_text(encoding="utf-8"))
-        scenario = yaml.safe_load(directory.file("scenario.yaml").read_text(encoding="utf-8"))
-        if not isinstance(scenario, dict) or not isinstance(manifest, dict):
-            raise ValueError("scenario.yaml or manifest.json holds no mapping")
+        text = directory.file("scenario.yaml").read_text(encoding="utf-8")
+        scenario = yaml.safe_load(text)
+        for name, held in (("manifest.json", manifest), ("generator.json", generator), ("scenario.yaml", scenario)):
+            if not isinstance(held, dict):
+                raise ValueError(f"{name} holds no mapping")
+        manifest = earlier.noted(manifest, path)
+        facts = GeneratorFacts.from_json(generator.get("facts"))
         records = tables.load(path)
-        facts = _with_plan(GeneratorFacts.from_json(generator["facts"]), directory)
+        asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
+        asked["plan_fingerprint"] = manifest.get("plan_fingerprint")
+        facts = plan_file.checked(facts, records, path, asked)
+        if manifest.get("scenario_sha256", _digest(text)) != _digest(text):
+            fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"
+            facts = replace(facts, plan_faults=(*facts.plan_faults, fault))
         records = with_deadline(records, facts.frame_deadline_ns)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, BadZipFile, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
     return Sealed(directory, manifest, scenario, records, facts)
-
-
-def _with_plan(facts: GeneratorFacts, directory: RunDirectory) -> GeneratorFacts:
-    """The facts with the samples that an open loop's plan holds, counted where the plan itself is: whoever takes rows away and
-    counts down ``planned`` is found by it.
-    """
-    if not facts.open_loop:
-        return facts
-    with ZipFile(directory.file("plan.npz")) as arrays, arrays.open("sample_ix.npy") as column:
-        np.lib.format.read_magic(column)
-        shape, _, _ = np.lib.format.read_array_header_1_0(column)  # the length alone: a plan may be large
-    return replace(facts, plan_samples=int(shape[0]))

@@ -16,7 +16,10 @@ class Attempt(BaseModel, frozen=True, extra="forbid"):
     number: int
     outcome: Outcome
     reasons: list[Text] = Field(default_factory=list)
-    directory: Text = Field(default="", description="below the run directory of the last attempt; . is that one")
+    directory: Text = Field(
+        default="",
+        description="below the run directory of the last attempt; . is that one; empty: it is no longer there",
+    )
 
 
 def attempts_part(manifest: Mapping[str, Any], outcome: Outcome, reasons: Sequence[str]) -> list[Attempt]:
@@ -28,7 +31,7 @@ def attempts_part(manifest: Mapping[str, Any], outcome: Outcome, reasons: Sequen
             number=int(one.get("number", number)),
             outcome=one.get("outcome", "INVALID"),
             reasons=[str(text) for text in one.get("reasons", ())],
-            directory=f"attempts/{one.get('number', number)}",
+            directory=f"attempts/{one.get('number', number)}" if one.get("kept", True) else "",
         )
         for number, one in enumerate(earlier, 1)
     ]
@@ -42,9 +45,14 @@ def said(attempts: Sequence[Attempt]) -> str:
         return ""
     *earlier, last = attempts
     reason = next(iter(earlier[-1].reasons), "no reason given").rstrip(".")
+    kept = [one for one in earlier if one.directory]
     if len(earlier) == 1:
-        what = f"Attempt 1 was INVALID by the generator alone ({reason}) and is kept in {earlier[0].directory}"
+        where = f"is kept in {earlier[0].directory}" if kept else "is no longer in the run directory"
+        what = f"Attempt 1 was INVALID by the generator alone ({reason}) and {where}"
     else:
         which = "1 and 2" if len(earlier) == 2 else f"1 to {len(earlier)}"
-        what = f"Attempts {which} were INVALID by the generator alone (the last of them: {reason}) and are kept in attempts"
+        where = "are kept in attempts" if kept else "are no longer in the run directory"
+        if 0 < len(kept) < len(earlier):
+            where = f"only {', '.join(one.directory for one in kept)} of them are still kept"
+        what = f"Attempts {which} were INVALID by the generator alone (the last of them: {reason}) and {where}"
     return f"{what}; this is attempt {last.number}, of the same schedule."

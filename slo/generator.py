@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import MISSING, asdict, dataclass, fields
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 #: Whose doing a broken promise is: this host's and its workers', the endpoint's, or the user's (who stopped the run, or planned it so).
 Cause = Literal["generator", "endpoint", "user"]
+#: What a fact may be, in words.
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", NoneType: "null"}
+#: Above any share that was measured; false for what is no number too.
+_LARGEST = 1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,8 @@ class GeneratorFacts:
     written; ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
     (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
     ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced; ``plan_samples``: samples of an
-    open loop's plan as its file has them (0: unknown), counted again whenever a run directory is opened.
+    open loop's plan as its file has them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and
+    sealed; both are found again whenever a run directory is opened.
     """
 
     open_loop: bool
@@ -71,20 +78,51 @@ class GeneratorFacts:
     agents: int = 0
     clock_error_ns: int = 0
     plan_samples: int = 0
+    plan_faults: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @staticmethod
-    def from_json(document: Mapping[str, Any]) -> GeneratorFacts:
-        """Facts from ``to_json``'s object. Unknown keys are ignored, so that a file may hold more."""
-        known = {f.name for f in fields(GeneratorFacts)} & document.keys()
+    def from_json(document: object) -> GeneratorFacts:
+        """Facts from ``to_json``'s object. Unknown keys are ignored, so that a file may hold more.
+
+        Raises ValueError for a fact that is missing or of another type than its field.
+        """
+        if not isinstance(document, Mapping):
+            raise ValueError("facts is no mapping")
+        types = get_type_hints(GeneratorFacts)
         given: dict[str, Any] = {}
-        for name in known:
-            value = document[name]
-            given[name] = tuple(value) if isinstance(value, list) else value
+        for field in fields(GeneratorFacts):
+            if field.name in document:
+                given[field.name] = _typed(field.name, document[field.name], types[field.name])
+            elif field.default is MISSING:
+                raise ValueError(f"facts.{field.name} is missing")
         return GeneratorFacts(**given)
+
+
+def _typed(name: str, value: object, wanted: Any) -> object:
+    """A JSON value as a field of this type holds it. Raises ValueError."""
+    if get_origin(wanted) is tuple and isinstance(value, list):
+        each = get_args(wanted)[0]
+        return tuple(_typed(f"{name}[{i}]", one, each) for i, one in enumerate(value))
+    kinds = get_args(wanted) if get_origin(wanted) is UnionType else (wanted,)
+    if not any(_is(value, kind) for kind in kinds):
+        words = " or ".join(_WORDS.get(kind, "a list") for kind in kinds)
+        raise ValueError(f"facts.{name} is {json.dumps(value)[:60]}, not {words}")
+    return value
+
+
+def _is(value: object, kind: type) -> bool:
+    """A true or false is no number, and a number must fit the columns that it is compared with."""
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if kind is int:
+        return isinstance(value, int) and abs(value) < 1 << 63
+    if kind is float:
+        return isinstance(value, int | float) and abs(value) < _LARGEST
+    return kind in _WORDS and isinstance(value, kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,14 +197,24 @@ def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
         ),
         none("workers", "worker faults", facts.worker_faults, again),
         none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
-        none(
-            "records agree",
-            "contradictions in the records",
-            found,
-            "Report this defect with the run directory",
-        ),
+        _agree(found, facts),
         *_clocks(facts),
     ]
+
+
+def _agree(found: Sequence[str], facts: GeneratorFacts) -> Check:
+    """The records agree with each other and with their plan. Nobody but who changed them repairs that: another attempt would not."""
+    if facts.plan_faults:
+        detail = f"the run directory does not agree with its own plan: {'; '.join((*facts.plan_faults, *found))}"
+        return Check(
+            "records agree",
+            False,
+            detail,
+            "Restore its files if they were changed after the run, else report this defect with the run directory",
+            "user",
+        )
+    detail = f"contradictions in the records: {'; '.join(found) if found else 'none'}"
+    return Check("records agree", not found, detail, "Report this defect with the run directory")
 
 
 def _clocks(facts: GeneratorFacts) -> list[Check]:
@@ -244,7 +254,7 @@ def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
     cause = _ended_by(facts) or "generator"
     if facts.plan_samples and facts.planned != facts.plan_samples:
         detail = f"generator.json says that {facts.planned} samples were planned, plan.npz holds {facts.plan_samples}; {detail}"
-        return Check("all sent", False, detail, "The run directory was changed: measure again")
+        return Check("all sent", False, detail, "The run directory was changed: measure again", "user")
     if len(issued) == 0:
         return Check("all sent", False, detail, "See the errors of the run, then measure again", cause)
     # A closed loop may leave planned samples unsent, but each has a row: a run that lost rows proves nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +33,12 @@ def md1(rate: float, n: int, seed: int, service_ns: int = SERVICE_NS) -> tuple[I
     return due, done
 
 
-def rows(due: IntArray, done: IntArray) -> Records:
+def rows(due: IntArray, done: IntArray, payload_ix: IntArray | int = -1) -> Records:
     n = len(due)
     return from_columns(
         n,
         query_id=np.arange(n),
+        payload_ix=payload_ix,
         due_ns=due,
         ready_ns=due,
         sent_ns=due,
@@ -54,6 +56,7 @@ def sealed(path: Path, due: IntArray, done: IntArray, rate: float) -> None:
     """One sealed run of these records."""
     scenario = with_flags(None, kind="server", rate=rate, queries=len(due))
     facts = GeneratorFacts(open_loop=True, planned=len(due), planned_queries=len(due), elapsed_ns=int(due[-1]))
+    plan = replace(scenario.build(1), due_ns=due)
     manifest = {
         "schema": "plimsoll.manifest/1",
         "run_id": path.name,
@@ -63,13 +66,13 @@ def sealed(path: Path, due: IntArray, done: IntArray, rate: float) -> None:
         "started_at": "2026-11-21T10:00:00+00:00",
         "plimsoll": "0.1",
         "seed": 1,
-        "plan_fingerprint": "f",
+        "plan_fingerprint": plan.fingerprint(),
         "workers": 1,
         "target": {"url": "http://127.0.0.1:1", "model": "m"},
     }
     path.mkdir(parents=True)
-    whole = Sealed(RunDirectory(path), manifest, scenario.to_mapping(), rows(due, done), facts)
-    rundir._write(whole, scenario.build(1), [])
+    whole = Sealed(RunDirectory(path), manifest, scenario.to_mapping(), rows(due, done, plan.payload_ix), facts)
+    rundir._write(whole, plan, [])
 
 
 def search(

@@ -39,7 +39,9 @@ def test_rows_taken_away_with_the_number_of_planned_ones_make_the_run_invalid(tm
     (run / "generator.json").write_text(json.dumps(told))
     report = judge(open_sealed(run), ASKED)
     assert report.verdict.outcome == "INVALID"
-    assert "generator.json says that 360 samples were planned, plan.npz holds 400" in report.verdict.reasons[0]
+    of_plan, of_facts = report.verdict.reasons[:2]
+    assert "40 planned samples have no row" in of_plan
+    assert "generator.json says that 360 samples were planned, plan.npz holds 400" in of_facts
     assert (report.validity.planned, report.validity.unsent) == (400, 40)
 
 
