@@ -193,13 +193,10 @@ def _distant(one: ObjectiveVerdict) -> str:
     far = "nearly all lie far within the limit"
     if one.outcome == "FAIL":
         far = "so many break it, or by so much, that no clustering explains it"
-    return f"; {_clustered(one)} to be sure by number alone, but {far}"
-
-
-def _clustered(one: ObjectiveVerdict) -> str:
-    if one.design_effect < CLUSTERED:
-        return "too few"
-    return f"too few, because neighbours share their fate ({one.n:,} say as much as {_worth(one)}),"
+    worth = ""
+    if one.design_effect >= CLUSTERED:
+        worth = f" (by number {one.n:,} say as much as {_worth(one)}, because neighbours share their fate)"
+    return f"; decided by distance: {far}{worth}"
 
 
 def _undecided(one: ObjectiveVerdict) -> str:

@@ -49,7 +49,7 @@ def bounds(
         turned = np.sort(1 / values if scaled else -values)
     near, far = _by_distance(turned, laid, 1 - p, confidence, scaled, failed, alpha)
     if scaled:
-        return max(-high, 1 / far, floor), min(-low, 1 / near if near > 0 else math.inf)
+        return max(-high, 1 / far if far > 0 else math.inf, floor), min(-low, 1 / near if near > 0 else math.inf)
     return max(-high, -far, floor), min(-low, -near)
 
 

@@ -131,7 +131,7 @@ def test_what_holm_leaves_open_says_how_long_a_run_decides_it() -> None:
 def test_what_distance_decided_is_said() -> None:
     found = replace(judged("p90(ttft) <= 200ms", run([50.0] * 60)), by="distance", outcome="PASS", design_effect=30.0)
     assert (
-        "; too few, because neighbours share their fate (60 say as much as 2.0), to be sure by number alone, but nearly all lie far within the limit"
+        "; decided by distance: nearly all lie far within the limit (by number 60 say as much as 2.0, because neighbours share their fate)"
         in sentence(found)
     )
     assert "no clustering explains it" in sentence(replace(found, outcome="FAIL"))
