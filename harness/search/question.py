@@ -9,7 +9,6 @@ import math
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from scenarios.spec import Scenario, ScenarioError
 from slo.capacity.probe import FINEST, MOST_LENGTH, Settings, Variable, seeking
 from slo.indicator import catalogue
 from slo.objective import Objective
-from slo.statistics.confidence import passing
+from slo.statistics.confidence import n_needed
 
 #: By what is searched: the kind of scenario that has it.
 KINDS: Mapping[Variable, str] = {"rate": "server", "concurrency": "concurrency"}
@@ -269,7 +268,7 @@ def enough(promises: Promises) -> int:
     for one in promises.objectives:
         limit = one.allowed if one.scope == "run" else None
         if limit is not None and 0 < limit < 1 and _of_requests(one):
-            found.append(passing(limit, Fraction(0), promises.confidence, "0.9") or _FEWEST)
+            found.append(n_needed(0, 0, limit, promises.confidence) or _FEWEST)
     return max(found)
 
 

@@ -41,12 +41,13 @@ def bounds(
     alpha = float(1 - exact(confidence))
     if upward:
         ordered = np.sort(values)
-        low, high = _by_number(values, laid, p, confidence, failed)
+        low, high = _by_number(values, ordered, laid, p, confidence, failed)
         near, far = _by_distance(ordered, laid, p, confidence, scaled, failed, alpha)
         return max(low, near, floor), min(high, far)
-    low, high = _by_number(-values, laid, 1 - p, confidence, failed)
+    ordered = np.sort(-values)
+    low, high = _by_number(-values, ordered, laid, 1 - p, confidence, failed)
     with np.errstate(divide="ignore"):
-        turned = np.sort(1 / values if scaled else -values)
+        turned = -1 / ordered if scaled else ordered
     near, far = _by_distance(turned, laid, 1 - p, confidence, scaled, failed, alpha)
     if scaled:
         return max(-high, 1 / far if far > 0 else math.inf, floor), min(-low, 1 / near if near > 0 else math.inf)
@@ -54,10 +55,15 @@ def bounds(
 
 
 def _by_number(
-    values: FloatArray, laid: Series, p: Fraction, confidence: sure.Probability, failed: BoolArray | None
+    values: FloatArray,
+    ordered: FloatArray,
+    laid: Series,
+    p: Fraction,
+    confidence: sure.Probability,
+    failed: BoolArray | None,
 ) -> tuple[float, float]:
-    """Where larger values are worse. (-inf, inf): no bound."""
-    ordered, n = np.sort(values), len(values)
+    """Where larger values are worse; ``ordered``: the values, ascending. (-inf, inf): no bound."""
+    n = len(values)
     limit, alpha = 1 - p, float(1 - exact(confidence))
     lower, upper = sure.order_statistic_bounds(n, p, confidence, sides=1)
 

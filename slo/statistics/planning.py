@@ -18,6 +18,7 @@ from slo.statistics.confidence import (
     Probability,
     binomial_at_most,
     most_bad_allowed,
+    n_needed,
     n_required,
     passing,
 )
@@ -58,7 +59,7 @@ def sample(
             f"design effect {design_effect}: 1 is independent, dependent requests are worth less. Give 1 or more"
         )
     share = limit / 2 if assumed is None else exact(assumed)
-    least = passing(limit, Fraction(0), confidence, power)
+    least = n_needed(0, 0, limit, confidence)
     assert least is not None  # without a bad one some number always does
     with_bad = passing(limit, share, confidence, power)
     allowance = CLUSTERED if share else Fraction(1)
