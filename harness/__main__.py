@@ -2,9 +2,12 @@
 
 import sys
 
+from harness import outlet
+
 
 def main() -> None:
     """Load the command line and run it. An interrupt while it loads ends as any other does: nothing was sent, exit 130."""
+    outlet.install()
     try:
         from harness.cli import main as command_line
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import writing
 from harness.errors import HarnessFault
 
 #: Importing torch on a busy two-core machine takes tens of seconds at worst.
@@ -40,7 +41,7 @@ async def start(arguments: Sequence[str], log: Path) -> Bundled:
 
     Raises HarnessFault if it does not become ready.
     """
-    with log.open("wb") as stderr:
+    with writing.log(log) as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -62,7 +63,7 @@ async def start(arguments: Sequence[str], log: Path) -> Bundled:
         facts = json.loads(line)
     except (TimeoutError, ValueError):
         await stop(process)
-        tail = " ".join(log.read_text(errors="replace").split()[-60:])
+        tail = writing.tail(log)
         raise HarnessFault(
             f"the bundled server did not start ({tail or 'it said nothing'}); its log is {log}"
         ) from None

@@ -6,7 +6,6 @@ unreachable, 130 interrupted.
 
 from __future__ import annotations
 
-import io
 import sys
 import traceback
 from typing import Annotated
@@ -88,9 +87,6 @@ def main() -> None:
     """Entry point of the ``plimsoll`` command: errors become one clear message each and an exit code."""
     from scenarios.errors import ScenarioError
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that can't draw boxes still gets its verdict
     try:
         app()
     except ScenarioError as error:
@@ -102,8 +98,6 @@ def main() -> None:
     except KeyboardInterrupt:
         _complain(["interrupted"])
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(0)  # whoever read a listing has had enough of it; verdicts are printed by session.publish
     except Exception:  # noqa: BLE001 - the interpreter's own exit code for this, 1, would say that an objective failed
         traceback.print_exc()
         _complain(["the above is a bug in Plimsoll: please report it with the command you ran"])

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harness import bundled as bundled_server
-from harness import limits, timer
+from harness import limits, timer, writing
 from harness import manifest as manifest_file
 from harness.client import Target
 from harness.crew import Crew
@@ -167,7 +167,7 @@ class Coordinator:
         folder = job.directory.segments
         share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)
         specs = [share(index) for index in range(shards)]
-        with job.directory.worker_log.open("wb") as log:
+        with writing.log(job.directory.worker_log) as log:
             await workforce.start(specs, log, self._on_status)
             self._t0_ns = time.monotonic_ns() + workforce.lead_ns + scenario.warmup_ns
             t0_wall_ns = time.time_ns() + self._t0_ns - time.monotonic_ns()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from harness import accuracy, bundled, rundir
+from harness import accuracy, bundled, rundir, writing
 from harness.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
@@ -35,9 +35,8 @@ _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id",
 #: Protocols without a route of their own.
 _ANY_ROUTE = ("http", "websocket")
 
-#: The file name that means standard output.
-STDOUT = Path("-")
-_ON_STDOUT = ("-", "/dev/stdout")
+#: The file names that mean standard output.
+_ON_STDOUT = (str(writing.STDOUT), "/dev/stdout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,11 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[s
             errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
             continue
         if path in _ON_STDOUT:  # opening it by name would truncate a file that stdout was sent to
-            targets.append(FormatTarget(known[name], STDOUT))
+            targets.append(FormatTarget(known[name], writing.STDOUT))
             continue
         try:
-            is_new = not Path(path).exists()
-            with Path(path).open("ab"):
-                targets.append(FormatTarget(known[name], Path(path)))
-            if is_new:
-                Path(path).unlink()  # it can be written; other errors may still stop us from having anything to write
+            writing.check(Path(path))
+            targets.append(FormatTarget(known[name], Path(path)))
         except OSError as error:
             errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
     return tuple(targets), errors

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from harness import earlier, plan_file
 from harness.errors import HarnessFault
 from harness.segments import read_segments
 from harness.workforce import Member
+from harness.writing import whole, write_json
 from scenarios.plan import Dealing, Plan
 from slo import cancelled, tables
 from slo import records as rec
@@ -200,26 +202,19 @@ def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]
     directory = sealed.directory
     ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
     requests, chunks = tables.to_tables(sealed.records, ids)
-    pq.write_table(requests, directory.file("requests.parquet"), compression="zstd")
-    pq.write_table(chunks, directory.file("chunks.parquet"), compression="zstd")
+    for name, table in (("requests.parquet", requests), ("chunks.parquet", chunks)):
+        whole(directory.file(name), partial(pq.write_table, table, compression="zstd"))
     plan_file.save(directory.path, plan)
     generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
     write_json(directory.file("generator.json"), generator)
     scenario = yaml.safe_dump(dict(sealed.scenario), sort_keys=False, allow_unicode=True)
-    directory.file("scenario.yaml").write_text(scenario, encoding="utf-8")
+    whole(directory.file("scenario.yaml"), scenario.encode())
     manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}
     write_json(directory.file("manifest.json"), manifest)  # last: a directory with a manifest is whole
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def write_json(path: Path, value: Any) -> None:
-    """JSON on disk, whole or not at all. Raises OSError."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    partial.rename(path)
 
 
 def open_sealed(path: Path) -> Sealed:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from harness import bundled
+from harness import bundled, writing
 from harness.errors import HarnessFault
 from slo.distribution import quantile
 from slo.records import IntArray, Records
@@ -102,7 +102,7 @@ def _end_with_us() -> None:
 
 
 async def _oracle(arguments: list[str], log: Path) -> tuple[asyncio.subprocess.Process, str]:
-    with log.open("wb") as stderr:
+    with writing.log(log) as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "reference_server.oracle", *arguments,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=stderr, start_new_session=True,
@@ -115,7 +115,7 @@ async def _oracle(arguments: list[str], log: Path) -> tuple[asyncio.subprocess.P
         return process, str(json.loads(line)["url"])
     except (TimeoutError, ValueError, KeyError):
         await bundled.stop(process)
-        tail = " ".join(log.read_text(errors="replace").split()[-60:])
+        tail = writing.tail(log)
         raise HarnessFault(f"the calibration's server did not start ({tail or 'it said nothing'})") from None
     except asyncio.CancelledError:
         await bundled.stop(process)
