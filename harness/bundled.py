@@ -7,13 +7,12 @@ import contextlib
 import importlib.util
 import json
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import writing
+from harness import child, writing
 from harness.errors import HarnessFault
 
 #: Importing torch on a busy two-core machine takes tens of seconds at worst.
@@ -43,13 +42,8 @@ async def start(arguments: Sequence[str], log: Path) -> Bundled:
     """
     with writing.log(log) as stderr:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "reference_server",
-            "--http-port",
-            "0",
-            "--until-stdin-closes",  # however we end, it does not outlive us
-            *arguments,
+            # However we end, it does not outlive us.
+            *child.command("reference_server", "--http-port", "0", "--until-stdin-closes", *arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,

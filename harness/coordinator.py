@@ -35,7 +35,7 @@ from harness.plugins import protocols
 from harness.rundir import RunDirectory, Sealed, seal
 from harness.speech.options import stated_normaliser
 from harness.watcher import Beginning, Watcher
-from harness.workforce import Member, Workforce
+from harness.workforce import Member, Workforce, deaths
 from scenarios import cancellation
 from scenarios.plan import Dealing, Plan
 from scenarios.reference import Expected, references
@@ -251,7 +251,7 @@ class Coordinator:
     def _facts(self, plan: Plan, shards: int) -> GeneratorFacts:
         members = self._workforce.members
         done = [member.done for member in members if member.done is not None]
-        faults = [*_deaths(members), *self._workforce.faults(), *(text for report in done for text in report["faults"])]
+        faults = [*deaths(members), *self._workforce.faults(), *(text for report in done for text in report["faults"])]
         faults += _exhausted(members, self._workforce.facts(), (time.monotonic_ns() - self._t0_ns) / 1e9)
         stop, frame = plan.stop, self._job.scenario.frame
         return GeneratorFacts(
@@ -292,15 +292,6 @@ def worker_spec(
         "drain_ns": scenario.drain_ns,
         "max_outstanding": max(1, target.max_outstanding // shards),
     }
-
-
-def _deaths(members: Sequence[Member]) -> list[str]:
-    """A sentence for each way to die: an agent takes all its workers with it."""
-    died: dict[str, list[str]] = {}
-    for member in members:
-        if member.death:
-            died.setdefault(member.death, []).append(str(member.index))
-    return [f"worker{'s' * (len(who) > 1)} {', '.join(who)} {death}" for death, who in died.items()]
 
 
 def _exhausted(members: Sequence[Member], facts: Mapping[str, Any], seconds: float) -> list[str]:

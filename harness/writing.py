@@ -76,7 +76,7 @@ def new(path: Path, text: str) -> None:
 
 def log(path: Path) -> FileIO:
     """Open a file that grows, at its end; unbuffered, so that what is written is there. Raises OSError."""
-    return FileIO(os.open(path, os.O_WRONLY | os.O_APPEND | _OURS, 0o666), "ab")
+    return FileIO(str(path), "ab", opener=lambda name, flags: os.open(name, flags | _OURS, 0o666))
 
 
 def check(path: Path) -> None:

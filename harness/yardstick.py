@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 import signal
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -24,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from harness import bundled, writing
+from harness import bundled, child, writing
 from harness.errors import HarnessFault
 from slo.distribution import quantile
 from slo.records import IntArray, Records
@@ -104,7 +103,7 @@ def _end_with_us() -> None:
 async def _oracle(arguments: list[str], log: Path) -> tuple[asyncio.subprocess.Process, str]:
     with writing.log(log) as stderr:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "reference_server.oracle", *arguments,
+            *child.command("reference_server.oracle", *arguments),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=stderr, start_new_session=True,
             preexec_fn=_end_with_us,
         )  # fmt: skip

@@ -63,7 +63,7 @@ def test_what_can_t_be_written_whole_leaves_the_old_file_and_nothing_else(tmp_pa
     with pytest.raises(ValueError, match="no more"):
         writing.whole(path, breaks_off)
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["report.json"]
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_files_have_the_mode_that_the_user_s_umask_leaves(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_log_grows_and_its_end_is_told_on_one_line(tmp_path: Path) -> None:
 def test_checking_a_place_leaves_nothing_there(tmp_path: Path) -> None:
     writing.check(tmp_path / "a.json")
     writing.check(Path("/dev/null"))
-    assert not os.listdir(tmp_path)
+    assert not [*tmp_path.iterdir()]
     for path, said in ((tmp_path, "directory"), (tmp_path / "no" / "a.json", "No such file")):
         with pytest.raises(OSError, match=said):
             writing.check(path)
