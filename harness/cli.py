@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
@@ -35,7 +36,31 @@ from harness.verbs import (
 #: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
 INTERNAL = 70
 
+
+class _Verbs(TyperGroup):
+    """The verbs; a flag that takes no value shows none in the help."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Of the command line itself."""
+        return _without_values(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A verb, or a group of them."""
+        found = super().get_command(ctx, cmd_name)
+        for one in (found, *getattr(found, "commands", {}).values()) if found is not None else ():
+            _without_values(one.get_params(ctx))
+        return found
+
+
+def _without_values(parameters: Any) -> Any:
+    for one in parameters:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return parameters
+
+
 app = typer.Typer(
+    cls=_Verbs,
     name="plimsoll",
     help="Load testing and SLO conformance for inference endpoints: true latencies, honest verdicts.",
     no_args_is_help=True,

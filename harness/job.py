@@ -25,7 +25,7 @@ from harness.secrets import Headers, redact, resolve, sensitive_values
 from reports.format import Format, formats
 from scenarios.document import read_document
 from scenarios.durations import parse_duration
-from scenarios.flags import Flags
+from scenarios.flags import COMMAND_LINE, Flags
 from scenarios.spec import Scenario, ScenarioError, library, load, with_flags
 from slo import objective
 from slo.objective import Objective
@@ -140,9 +140,9 @@ def prepare(
     except ScenarioError as error:
         errors += error.errors
         if scenario_name is None:
-            errors += _options(
-                "command-line", flags.get("protocol") or "openai-chat", dict(flags.get("options") or {})
-            )[1]
+            errors += _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", dict(flags.get("options") or {}))[
+                1
+            ]
         else:
             errors += _errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)

@@ -7,8 +7,10 @@ directory for ever.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +63,7 @@ class RunDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed run, as it is on disk (``notes`` are for the user: what had to be done differently)."""
+    """A sealed run, as it is on disk. ``notes`` are for the user: what had to be done differently; ``whole``: it is on a disk."""
 
     directory: RunDirectory
     manifest: Mapping[str, Any]
@@ -69,6 +71,7 @@ class Sealed:
     records: Records
     facts: GeneratorFacts
     notes: tuple[str, ...] = ()
+    whole: bool = True
 
 
 def create(path: Path) -> RunDirectory:
@@ -116,17 +119,48 @@ def seal(
     try:
         _write(sealed, plan, client_stats)
     except OSError as error:
-        second = RunDirectory(Path(tempfile.mkdtemp(prefix="plimsoll-run-")))
-        note = f"the run could not be sealed in {directory.path} ({error.strerror}); it is in {second.path}"
-        facts = replace(facts, disk_notes=(*facts.disk_notes, note))
-        sealed = replace(sealed, directory=second, facts=facts, notes=(note,))
-        _write(sealed, plan, client_stats)
-    for folder in folders if not unreadable else []:
+        sealed = _sealed_elsewhere(sealed, plan, client_stats, error)
+    for folder in folders if not unreadable and sealed.whole else []:
         shutil.rmtree(folder, ignore_errors=True)
     for log in (directory.worker_log, directory.server_log):
         if log.is_file() and not log.stat().st_size:
             log.unlink()
     return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
+
+
+def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]], error: OSError) -> Sealed:
+    """The run in the first other folder that takes it; where none does it is judged from memory, and INVALID for that."""
+    path = sealed.directory.path
+    tried = []
+    for place in _other_places(path):
+        folder = None
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="plimsoll-run-", dir=place))
+            note = f"the run could not be sealed in {path} ({error.strerror}); it is in {folder}"
+            facts = replace(sealed.facts, disk_notes=(*sealed.facts.disk_notes, note))
+            moved = replace(sealed, directory=RunDirectory(folder), facts=facts, notes=(note,))
+            _write(moved, plan, client_stats)
+            return moved
+        except OSError as second:
+            tried.append(f"{place} ({second.strerror})")
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+    fault = (
+        f"the run could not be sealed in {path} ({error.strerror}), nor in {', '.join(tried)}: it was judged from memory, and what the "
+        f"workers wrote is left in {sealed.directory.segments}"
+    )
+    facts = replace(sealed.facts, disk_faults=(*sealed.facts.disk_faults, fault))
+    return replace(sealed, facts=facts, notes=(fault,), whole=False)
+
+
+def _other_places(path: Path) -> tuple[Path, ...]:
+    """Folders that may be on another disk, or in memory (the last)."""
+    named = (os.environ.get("TMPDIR") or "/tmp", "~", ".", path.parent, "/var/tmp", "/dev/shm")
+    found = []
+    for name in named:
+        with contextlib.suppress(OSError, RuntimeError):  # no home, or a working directory that is gone
+            found.append(Path(name).expanduser().absolute())
+    return tuple(dict.fromkeys(found))
 
 
 def _counted(facts: GeneratorFacts, records: Records, plan: Plan) -> GeneratorFacts:

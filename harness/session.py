@@ -49,9 +49,10 @@ def run_job(
     if outcome.interrupted:
         result = _exiting(result, ExitCode.INTERRUPTED)
     code = result.exit_code or ExitCode.USAGE  # a pass of which a file is missing
-    written = publish(result, outcome.sealed.directory, prepared.outputs, as_json=as_json, unwritten=code)
-    if as_json or not written:
-        _notice(Console(stderr=True), f"run directory: {outcome.sealed.directory.path}")
+    kept = outcome.sealed.directory if outcome.sealed.whole else None
+    written = publish(result, kept, prepared.outputs, as_json=as_json, unwritten=code)
+    if kept is not None and (as_json or not written):
+        _notice(Console(stderr=True), f"run directory: {kept.path}")
     return int(code if not written else result.exit_code or 0)
 
 
@@ -94,7 +95,9 @@ def carry_through(
                 write_report(earlier[-1], directory)
             raise
         result = judge(outcome.sealed, prepared.promises)
-        moved = outcome.sealed.directory != directory  # its disk is full: there is no room for another attempt
+        moved = (
+            outcome.sealed.directory != directory or not outcome.sealed.whole
+        )  # its disk is full: there is no room for another attempt
         if len(earlier) == retries or outcome.interrupted or moved or not spoiled(result):
             return outcome, result
         if not _set_apart(directory, len(earlier) + 1, retries):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from harness import outlet
+from harness.errors import HarnessFault
 
 #: What stands for standard output where a file can be named.
 STDOUT = Path("-")
@@ -75,8 +76,13 @@ def new(path: Path, text: str) -> None:
 
 
 def log(path: Path) -> FileIO:
-    """Open a file that grows, at its end; unbuffered, so that what is written is there. Raises OSError."""
-    return FileIO(str(path), "ab", opener=lambda name, flags: os.open(name, flags | _OURS, 0o666))
+    """Open a file that grows, at its end; unbuffered, so that what is written is there. Raises HarnessFault."""
+    try:
+        return FileIO(str(path), "ab", opener=lambda name, flags: os.open(name, flags | _OURS, 0o666))
+    except OSError as error:
+        raise HarnessFault(
+            f"{path} cannot be written ({error.strerror}). Make room there, or name another folder"
+        ) from None
 
 
 def check(path: Path) -> None:

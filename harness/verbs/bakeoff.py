@@ -26,7 +26,11 @@ def bakeoff(
     ] = False,
     format: Annotated[
         list[str] | None,
-        typer.Option("--format", metavar="F=PATH", help="Also write the comparison at the deciding load. Repeatable."),
+        typer.Option(
+            "--format",
+            metavar="F=PATH",
+            help="Also write the comparison at the deciding load, as html, json, junit, markdown or text. Repeatable.",
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:

@@ -14,6 +14,7 @@ from typing import IO
 import pytest
 
 from harness import writing
+from harness.errors import HarnessFault
 from harness.job import read_formats
 
 
@@ -44,7 +45,7 @@ def test_a_dangling_link_is_not_made_a_file(tmp_path: Path) -> None:
     (tmp_path / "run.log").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileExistsError):
         writing.new(tmp_path / "new.yaml", "x")
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(HarnessFault, match="symbolic links"):
         writing.log(tmp_path / "run.log")
     assert read_formats([f"json={tmp_path / 'new.yaml'}"])[1] == []
     assert not (tmp_path / "elsewhere").exists()
