@@ -110,7 +110,7 @@ def _arrivals(shape: SloArrivals) -> Arrivals:
     return Arrivals(**{name: v if v is not None and np.isfinite(v) else None for name, v in values.items()})
 
 
-def verdict_part(judged: slo_verdict.Verdict, good: Goodput, titles: Mapping[str, str]) -> Verdict:
+def verdict_part(judged: slo_verdict.Verdict, good: Goodput, titles: Mapping[str, str] | None = None) -> Verdict:
     """The verdict with every objective over the run, and the attainment of every limit on single requests.
 
     ``titles``: what the user calls an objective, by its text.
@@ -120,7 +120,7 @@ def verdict_part(judged: slo_verdict.Verdict, good: Goodput, titles: Mapping[str
         reasons=list(judged.reasons),
         decides="" if judged.decides is None else judged.decides.text,
         objectives=[
-            _objective(one, judged.outcome == "INVALID" and not judged.by_lateness, titles.get(one.text, ""))
+            _objective(one, judged.outcome == "INVALID" and not judged.by_lateness, (titles or {}).get(one.text, ""))
             for one in judged.objectives
         ],
         request_objectives=[
