@@ -10,7 +10,7 @@ import site
 import sys
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[__name__.count(".")]
 #: For a copy of ours that is not installed (a checkout): only who starts it knows where it is.
 _FROM_ROOT = (
     "import runpy, sys; _, root, name, *rest = sys.argv; sys.path.insert(0, root); sys.argv[1:] = rest; "

@@ -75,15 +75,24 @@ class Sealed:
 
 
 def create(path: Path) -> RunDirectory:
-    """Make an empty run directory. Raises HarnessFault if the path is taken or can't be written."""
+    """Make an empty run directory. Raises HarnessFault if the path is taken or can't be written.
+
+    The logs of a start that failed there are no run: they make room for the next.
+    """
+    directory = RunDirectory(path)
+    logs = (directory.worker_log, directory.server_log)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
+        held = set(path.iterdir())
+        if held <= set(logs):
+            for log in held:
+                log.unlink()
+        else:
             raise HarnessFault(f"--out: {path} is not empty. Name a new folder, or delete that one")
-        (path / "segments").mkdir()
+        directory.segments.mkdir()
     except OSError as error:
         raise HarnessFault(f"--out: cannot make {path} ({error.strerror}). Name a folder that you may write") from None
-    return RunDirectory(path)
+    return directory
 
 
 def seal(

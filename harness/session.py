@@ -290,4 +290,4 @@ def _tidy(directory: RunDirectory) -> None:
         directory.segments.rmdir()
         directory.path.rmdir()
     except OSError:
-        return  # it holds something: that is the user's to read
+        return  # it holds a log: that is the user's to read, and the next run there takes its place

@@ -107,7 +107,7 @@ def _grpc(service: Service) -> GrpcFrontEnd:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("grpc", "google", "grpc_health", "grpc_reflection"):
             raise
-        raise ConfigError(f"--grpc-port needs {error.name}, which is missing. Install plimsoll[server]") from None
+        raise ConfigError(f"--grpc-port needs {error.name}, which is missing. Install plimsoll-slo[server]") from None
     return GrpcFrontEnd(service)
 
 
@@ -153,7 +153,7 @@ def _import_torch(startup: Startup, models: Sequence[str]) -> None:
             raise
         wanting = [name for name in models if name in WITH_TORCH]
         raise ConfigError(
-            f"{' and '.join(wanting)} can't be served without torch, which is missing. Install plimsoll[server], or serve --model "
+            f"{' and '.join(wanting)} can't be served without torch, which is missing. Install plimsoll-slo[server], or serve --model "
             "scripted, which needs none"
         ) from None
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from harness import rundir
+from harness.errors import HarnessFault
 from harness.rundir import RunDirectory, Sealed, open_sealed, seal
+from harness.session import _tidy
 from harness.workforce import Member
 from scenarios.flags import with_flags
 from slo.validity import GeneratorFacts
@@ -74,3 +76,24 @@ def test_where_no_folder_takes_it_the_rows_are_there_and_the_segments_stay(
     assert f"left in {tmp_path / 'out' / 'r' / 'segments'}" in sealed.notes[0]
     assert (tmp_path / "out" / "r" / "segments").is_dir()
     assert not [*tmp_path.rglob("plimsoll-run-*"), *Path("/dev/shm").glob("plimsoll-run-*")]
+
+
+def test_a_folder_with_the_logs_of_a_failed_start_is_no_run_and_the_next_try_takes_it(tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    failed = rundir.create(out)
+    for log in (failed.worker_log, failed.server_log):
+        log.write_text("no module named torch")
+    with pytest.raises(HarnessFault, match="is not empty"):
+        rundir.create(out)  # it prepares still
+    _tidy(failed)
+    assert {path.name for path in out.iterdir()} == {"worker.log", "server.log"}
+    again = rundir.create(out)
+    assert {path.name for path in out.iterdir()} == {"segments"}
+    _tidy(again)
+    assert not out.exists()
+    out.mkdir()
+    for name in ("notes.txt", "worker.log"):
+        (out / name).write_text("mine")
+        with pytest.raises(HarnessFault, match="is not empty"):
+            rundir.create(out)
+    assert (out / "worker.log").read_text() == "mine"
