@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 #: The columns of a row as engine.h's Row has them.
 ROW = (
     "query_id", "sample_ix", "payload_ix", "due_ns", "ready_ns", "sent_ns", "headers_ns", "first_byte_ns", "done_ns",
-    "connect_ns", "bytes_out", "bytes_in", "code", "status", "stamp", "phase", "settled", "head_len", "body_len", "n_marks",
-    "error", "detail",
+    "connect_ns", "bytes_out", "bytes_in", "code", "status", "stamp", "phase", "attempts", "settled", "head_len", "body_len",
+    "n_marks", "error", "detail",
 )  # fmt: skip
 _SHARED = ROW[: ROW.index("settled")]
 _TIMES = frozenset(name for name in _SHARED if name.endswith("_ns") and name != "connect_ns")
@@ -269,13 +269,13 @@ class NativeRun:
 
     def _exchange(self, row: list[int], blob: bytes, at: int) -> tuple[int, Exchange]:
         (query_id, sample_ix, payload_ix, due_ns, ready, sent, headers, first, done, connect, bytes_out, bytes_in, code,
-         status, stamp, phase, _, head_len, body_len, n_marks, error, detail) = row  # fmt: skip
+         status, stamp, phase, attempts, _, head_len, body_len, n_marks, error, detail) = row  # fmt: skip
         request = self._load.requests[payload_ix]
         exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, request)
         exchange.ready_ns, exchange.sent_ns, exchange.headers_ns = ready, sent, headers
         exchange.first_byte_ns, exchange.done_ns, exchange.connect_ns = first, done, connect
         exchange.bytes_out, exchange.bytes_in, exchange.code = bytes_out, bytes_in, code
-        exchange.status, exchange.stamp, exchange.phase = status, stamp, phase
+        exchange.status, exchange.stamp, exchange.phase, exchange.attempts = status, stamp, phase, attempts
         exchange.n_in, exchange.media_ns = request.n_in, request.media_ns
         end = at + head_len
         exchange.headers = header_list(blob[at:end]) if head_len else []

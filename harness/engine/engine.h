@@ -24,7 +24,6 @@ typedef int64_t i64;
 #define MAX_HEADERS 256
 #define MAX_BODY (256LL << 20)
 #define MAX_ADDRESSES 16
-#define STALE_NS 5000000LL           /* as harness/http/pool.py */
 #define BACKOFF_NS 10000000LL        /* as harness/issuer.py */
 #define PULSE_NS 10000000LL
 #define STALL_NS 10000000LL
@@ -44,6 +43,7 @@ enum { E_NONE = 0, E_TIMEOUT, E_CONNECT, E_CONNECT_TIMEOUT, E_CLOSED_EARLY, E_CL
 typedef struct {
     i64 query_id, sample_ix, payload_ix, due, ready, sent, headers, first_byte, done, connect;
     i64 bytes_out, bytes_in, code, status, stamp, phase;
+    i64 attempts;                    /* 1: written once */
     i64 settled;                     /* 1: nothing in the response needs Python */
     i64 head_len, body_len, n_marks; /* what collect() puts into its blob: head, body, marks */
     i64 error, detail;
@@ -108,9 +108,10 @@ typedef struct Exchange {
 
 typedef struct Connection {
     int fd, tried, fault;
-    bool open, reused, writing, gone;
+    bool open, reused, writing, gone, reset;
     Exchange *exchange;
-    i64 opening, deadline, rtt, last;
+    i64 opening, deadline, last;
+    i64 taken, before;               /* bytes that the kernel took in all; of them, before those of this request */
     int first;                       /* the address it tried first: what the others prefer may change meanwhile */
     Parser parser;
     Buffer unsent;

@@ -162,7 +162,7 @@ void pool_forget(Engine *e, Connection *c)
     }
 }
 
-/* The server had closed a kept-alive connection as we wrote to it: once more, on a fresh one. */
+/* The server closed a kept-alive connection before it could read a byte of this: once more, on a fresh one. */
 void pool_retry(Engine *e, Exchange *x)
 {
     atomic_fetch_add(&e->retried, 1);
