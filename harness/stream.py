@@ -409,7 +409,9 @@ class Stream:
             info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE) if self._sock else b""
         except OSError:
             info = b""
-        return _ACKED.unpack_from(info, _ACKED_AT)[0] - 1 if len(info) == _INFO_SIZE else self.taken  # the SYN counts as one
+        return (
+            _ACKED.unpack_from(info, _ACKED_AT)[0] - 1 if len(info) == _INFO_SIZE else self.taken
+        )  # the SYN counts as one
 
     def close(self) -> None:
         """Close now, silently: the sink hears nothing more."""

@@ -187,7 +187,7 @@ class Records:
 
 def once(sent_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """``attempts`` of rows of which nothing more is known: sent once, or never."""
-    return (sent_ns != -1).astype(COLUMNS["attempts"])
+    return np.asarray(sent_ns != -1, COLUMNS["attempts"])
 
 
 class RecordsError(ValueError):

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slo import arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, steady, strain
+from slo import arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, repeats, steady, strain
 from slo.generator import Cause, Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
@@ -98,7 +98,12 @@ def assess(
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=causes.reasons(checks),
-        warnings=(*_warnings(facts, sent.left, kept_up, limits), *_merged(together), *live_audio.warnings(audio)),
+        warnings=(
+            *_warnings(facts, sent.left, kept_up, limits),
+            *repeats.warnings(rows, facts),
+            *_merged(together),
+            *live_audio.warnings(audio),
+        ),
         checks=(*checks, kept_up),
         planned=_planned(rows, facts),
         sent=len(sent.issued),

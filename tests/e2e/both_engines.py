@@ -278,6 +278,8 @@ def both(script: Callable[[], Script], way: Way, but: tuple[str, ...] = (), **se
     alike(python, native, but)
     assert sorted(python.ids) == sorted(native.ids)
     for ran in (python, native):
-        assert len(ran.ids) <= sum(row["attempts"] for row in ran.rows), "the server read a request that is on no record"
+        assert len(ran.ids) <= sum(row["attempts"] for row in ran.rows), (
+            "the server read a request that is on no record"
+        )
     assert python.stats["retried_on_stale_connection"] == native.stats["retried_on_stale_connection"]
     return python, native
