@@ -98,12 +98,7 @@ def assess(
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=causes.reasons(checks),
-        warnings=(
-            *_warnings(facts, sent.left, kept_up, limits),
-            *repeats.warnings(rows, facts),
-            *_merged(together),
-            *live_audio.warnings(audio),
-        ),
+        warnings=(*_warnings(facts, sent.left, kept_up, limits), *_merged(together), *live_audio.warnings(audio)),
         checks=(*checks, kept_up),
         planned=_planned(rows, facts),
         sent=len(sent.issued),
@@ -349,7 +344,7 @@ def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check, limits: LagL
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    return (*found, *strain.warnings(facts), *_waits(facts, left, limits))
+    return (*found, *strain.warnings(facts), *repeats.warnings(left, facts), *_waits(facts, left, limits))
 
 
 def _merged(seen: Merged) -> list[str]:
