@@ -87,8 +87,9 @@ class Exchange:
     clock, the client's ``settle`` takes the body apart and fills the token fields.
 
     ``request`` is what the client's ``encode`` made of the payload; ``stamp`` starts at 0 (kernel) and is set to 1
-    by the first read that the kernel did not stamp; ``attempts`` is how often its request was written (the recorder makes
-    it 0 where nothing was sent). ``on_done`` is called exactly once, by the client.
+    by the first read that the kernel did not stamp; ``attempts`` is how often its request was
+    written (the recorder makes it 0 where nothing was sent).
+    ``on_done`` is called exactly once, by the client.
     """
 
     __slots__ = (

@@ -114,7 +114,8 @@ class Stream:
     def __init__(self, readers: Readers, endpoint: Endpoint, sink: Sink, duplex: bool = False) -> None:
         """``duplex``: both sides talk at once, so that what is read need not answer what was written last.
 
-        ``taken``: bytes that the kernel took so far; ``read_at_most``, once it is lost: how many of them the peer can have read.
+        ``taken``: bytes that the kernel took so far; ``read_at_most``, once it is lost: how many of them the peer can
+        have read.
         """
         self._readers = readers
         self._endpoint = endpoint
@@ -402,8 +403,8 @@ class Stream:
     def _acknowledged(self) -> int:
         """How many of the bytes written had reached the peer's host when it ended the connection in good order.
 
-        Whatever a host sends acknowledges all that reached it, so no byte beyond can have been read by then. A reset proves
-        nothing: it is not read for what it acknowledges, and follows at once on a request that was read as well.
+        Whatever a host sends acknowledges all that reached it, so no byte beyond can have been read by then. A reset
+        proves nothing: it is not read for what it acknowledges, and follows at once on a request that was read as well.
         """
         try:
             info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE) if self._sock else b""

@@ -258,8 +258,8 @@ def warnings_part(
         )
     if options.get("request_id", True) and _all_empty_400(records.measured()):
         found.append(
-            "every request got a 400 without a word, and each carried an x-request-id. Some servers (llama-cpp-python) refuse one that is "
-            "no UUID: set target.options.request_id: false, which leaves it out"
+            "every request got a 400 without a word, and each carried an x-request-id. Some servers (llama-cpp-python) "
+            "refuse one that is no UUID: set target.options.request_id: false, which leaves it out"
         )
     for name, metric in metrics.items():
         if metric.missing and metric.n and name in ("ttft", "latency", "ttfb"):

@@ -241,7 +241,8 @@ def from_columns(
 
     A column is a sequence of length n or one value for every row. Not given: ``query_id`` counts from 0,
     ``n_chunks`` is the length of each row's ``chunks`` (ns, relative to t0), status is OK, phase MEASURE,
-    counters of bytes 0, ``attempts`` 1 where ``sent_ns`` is given, everything else -1. ``errors``, ``timings`` and ``slices`` are one text (or None) per row,
+    counters of bytes 0, ``attempts`` 1 where ``sent_ns`` is given, everything else -1.
+    ``errors``, ``timings`` and ``slices`` are one text (or None) per row,
     ``ragged[name]`` one list per row. Session columns may be given like the others.
     Raises ValueError for an unknown column or unequal lengths.
     """

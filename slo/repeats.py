@@ -1,7 +1,7 @@
 """Requests that were sent more than once: counted, told, and what the verdicts were if they counted as failed.
 
-A request is repeated only where the server can't have begun it: it had closed the connection before a byte of it came, or said
-that it refuses the call. That may still be its fault, so nobody has to believe that it isn't: what would change is said.
+A request is repeated only where the server can't have begun it: it had closed the connection before a byte of it came,
+or said that it refuses the call. That may still be its fault, so what would change if it were is said.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def warnings(records: Records, facts: GeneratorFacts) -> list[str]:
     n, failed = int(rows.sum()), int((rows & ~records.ok).sum())
     if not n:
         older = (
-            f"{facts.retried} requests were sent again on another connection, none of which is known to be a measured one (column "
-            "attempts). If the run is older than that column, the server may have read and dropped some of them: measure again"
+            f"{facts.retried} requests were sent again on another connection, none of which is known to be a measured one "
+            "(column attempts). If the run is older than that column, the server may have read and dropped some of them: "
+            "measure again"
         )
         return [older] if facts.retried else []
     end = f"{failed} of them failed all the same" if failed else "all of them were answered then"
@@ -37,8 +38,8 @@ def warnings(records: Records, facts: GeneratorFacts) -> list[str]:
         "" if failed else ". If it closes connections that are idle, a longer keep-alive time-out on it avoids this"
     )
     return [
-        f"{n} of {len(records)} requests were sent again, because the server had closed the connection, or refused the call, before it "
-        f"could read them; {end}, and their latency includes it (column attempts){advice}"
+        f"{n} of {len(records)} requests were sent again, because the server had closed the connection, or refused the "
+        f"call, before it could read them; {end}, and their latency includes it (column attempts){advice}"
     ]
 
 
@@ -56,7 +57,9 @@ def as_failures(records: Records) -> Records | None:
 def told(
     found: Sequence[ObjectiveVerdict], records: Records, judge: Callable[[Records], Sequence[ObjectiveVerdict]]
 ) -> tuple[ObjectiveVerdict, ...]:
-    """The same verdicts; one that another count of repeated requests changes says so. ``judge`` judges these objectives on other records."""
+    """The same verdicts; one that another count of repeated requests changes says so. ``judge`` judges these objectives
+    on other records.
+    """
     other = as_failures(records)
     if other is None:
         return tuple(found)

@@ -28,7 +28,7 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 
 
 def leave(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """The last bytes and the end of the connection in one segment: who reads them can write again before the end is seen."""
+    """The last bytes and the end of the connection in one segment: who reads them can write before the end is seen."""
     with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         sock.send(data)

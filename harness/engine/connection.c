@@ -307,8 +307,8 @@ void connection_event(Engine *e, Connection *c, uint32_t events)
 /* Whether the server can't have read a byte of the request that is on this connection, as harness/stream.py finds it.
  *
  * Whatever a host sends acknowledges all that reached it, so a FIN that acknowledges nothing of the request left before
- * the request came. A reset proves nothing: it is not read for what it acknowledges, and follows at once on a request that
- * was read as well. */
+ * the request came. A reset proves nothing: it is not read for what it acknowledges, and follows at once on a request
+ * that was read as well. */
 static bool unread(const Connection *c, int fault)
 {
     struct tcp_info info;

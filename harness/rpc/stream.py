@@ -101,8 +101,8 @@ class Call:
     __slots__ = ("_channel", "_messages", "_player", "_raw", "_sending", "before", "exchange")
 
     def __init__(self, channel: Line, exchange: Exchange, limit: int, before: int) -> None:
-        """``before``: bytes that the kernel had taken before it, on a connection that had carried calls and carries no other
-        now; -1 on any other.
+        """``before``: bytes that the kernel had taken before it, on a connection that had carried calls and carries no
+        other now; -1 on any other.
         """
         self._channel = channel
         self.exchange: Exchange | None = exchange

@@ -120,7 +120,7 @@ def test_a_request_that_meets_a_stale_connection_is_sent_once_more_and_its_row_s
 
 
 def every_third(end: str) -> Script:
-    """It reads every request, and in place of every third answer ends the connection: at once, with a FIN or a reset."""
+    """It reads every request, and in place of every third answer ends the connection at once."""
     seen: list[int] = []
 
     async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:

@@ -26,7 +26,8 @@ def rows(stamp: int = Stamp.KERNEL, **more: object) -> Records:
     """One request each 20 ms, answered after 20 ms, never late."""
     due = np.arange(N) * 20 * MS
     done = due + 20 * MS
-    return from_columns(N, due_ns=due, ready_ns=due, sent_ns=due, first_byte_ns=done, done_ns=done, stamp=stamp, **more)  # type: ignore[arg-type]
+    times = {"due_ns": due, "ready_ns": due, "sent_ns": due, "first_byte_ns": done, "done_ns": done}
+    return from_columns(N, **times, stamp=stamp, **more)  # type: ignore[arg-type]
 
 
 def offline() -> Records:
