@@ -21,9 +21,11 @@ import struct
 import termios
 import time
 from array import array
+from collections.abc import Callable
 
 from harness.clock import WallMap
 from harness.endpoint import EXHAUSTED, Endpoint, explain
+from harness.held import WEIGH_EVERY
 from harness.sink import CLOSED, Sink
 
 _SO_TIMESTAMPING = 37
@@ -50,12 +52,23 @@ class Readers:
         "loop",
         "preferred",
         "stamping",
+        "unweighed",
         "user_reads",
         "view",
         "wall",
+        "weigh",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wall: WallMap, stamping: bool = True) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        wall: WallMap,
+        stamping: bool = True,
+        weigh: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``weigh`` is called whenever ``held.WEIGH_EVERY`` bytes have come."""
+        self.weigh = weigh
+        self.unweighed = 0
         self.loop = loop
         self.wall = wall
         self.stamping = stamping
@@ -355,6 +368,10 @@ class Stream:
             self._sink.on_data(readers.view[:n], stamp, kernel)
         else:
             self._decrypt(readers.view[:n], stamp, kernel)
+        readers.unweighed += n
+        if readers.unweighed > WEIGH_EVERY:
+            readers.unweighed = 0
+            readers.weigh()
 
     def _decrypt(self, data: memoryview, stamp: int, kernel: bool) -> None:
         tls = self._tls

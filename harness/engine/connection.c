@@ -286,6 +286,8 @@ static void read_in(Engine *e, Connection *c)
     if (!kernel)
         c->exchange->row.stamp = 1;
     take(e, c, e->buffer, (size_t)n, t);
+    if ((e->unweighed += n) > WEIGH_EVERY)
+        pool_relieve(e);
 }
 
 void connection_event(Engine *e, Connection *c, uint32_t events)

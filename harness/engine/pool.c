@@ -227,6 +227,30 @@ void pool_cancel(Engine *e, Exchange *x, int status, int error)
     pool_finish(e, x);
 }
 
+static i64 weight(const Exchange *x)
+{
+    return x->row.bytes_in + (i64)x->marks.len;
+}
+
+/* While the answers in flight hold more than they may together: give up the biggest, without what came of it. */
+void pool_relieve(Engine *e)
+{
+    i64 held = 0;
+    e->unweighed = 0;
+    for (const Exchange *x = e->first; x; x = x->next)
+        held += weight(x);
+    while (held > e->held_limit) {
+        Exchange *biggest = e->first;
+        for (Exchange *x = e->first; x; x = x->next)
+            if (weight(x) > weight(biggest))
+                biggest = x;
+        held -= weight(biggest);
+        rope_clear(&biggest->body, false);
+        rope_clear(&biggest->marks, false);
+        pool_cancel(e, biggest, ST_PROTOCOL, E_TOO_MUCH);
+    }
+}
+
 /* Hand a settled row over. False without memory. */
 static bool hand_row(Engine *e, const Exchange *x)
 {

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from harness.client import Target
 from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
+from harness.held import budget, relieve
 from harness.http.dialect import Dialect, PlainSuccess
 from harness.origin import locate, origin_of
 from harness.secrets import redact, url_secrets
@@ -199,7 +201,8 @@ class HttpClient:
 
     async def open(self, connections: int) -> None:
         """Resolve the host and open ``connections`` connections; wait for them at most the connect timeout."""
-        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel")
+        weigh = partial(relieve, self._flying, budget(), self.cancel)
+        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh)
         await self.find()
         for _ in range(min(connections, self._limit)):
             self._connect(None)

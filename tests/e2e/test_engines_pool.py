@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from harness import held
 from slo.records import Phase, Status
 from tests.e2e.both_engines import ENGINES, MS, Way, against, both, closed, opened, saying
 from tests.raw_server import Script, answer, leave, reset
@@ -182,6 +183,32 @@ def test_a_server_that_takes_requests_and_hangs_up_is_never_asked_twice() -> Non
     _, native = both(takes, Way(closed(4)))
     assert [row["status"] for row in native.rows] == [Status.OK, Status.PROTOCOL] * 2
     assert len(native.ids) == 4
+
+
+# -- memory ---------------------------------------------------------------------------------------------------
+
+
+def test_answers_in_flight_hold_no_more_than_the_budget_and_the_biggest_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five answers without end, of which four are slow: the one that fills memory is given up, whichever engine reads it."""
+    monkeypatch.setattr(held, "MOST", 24 << 20)
+
+    def endless() -> Script:
+        async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                for _ in range(64 if b"-0-0" in request else 2):
+                    writer.write(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+                    await writer.drain()
+            if b"-0-0" not in request:
+                await asyncio.sleep(1)
+                writer.write(b"0\r\n\r\n")
+
+        return script
+
+    for ran in both(endless, Way(opened([0] * 5)), but=("bytes_in", "stamp")):
+        assert [row["status"] for row in ran.rows] == [Status.PROTOCOL] + [Status.OK] * 4
+        assert "held more than 24 MiB together" in ran.rows[0]["error"]
+        assert 16 << 20 < ran.rows[0]["bytes_in"] < 40 << 20
 
 
 # -- the pool -------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from collections import Counter
 from typing import Any
@@ -13,6 +14,7 @@ import uvloop
 import harness.live.session
 import harness.rpc.stream
 import harness.wire.grpc_messages
+from harness import held
 from harness.live.dialogue import Message, Script
 from harness.wire.hpack_blocks import literal
 from harness.wire.http2_frames import DATA, END_HEADERS, HEADERS, PING, frame, settings_frame
@@ -75,6 +77,24 @@ def test_a_server_that_pings_and_never_reads_fills_no_memory() -> None:
     assert "sends pings and does not read the answers" in str(exchange.error)
 
 
+def test_messages_that_are_never_whole_count_in_the_budget_of_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library keeps what has come of a message until it is whole."""
+    monkeypatch.setattr(held, "MOST", 16 << 20)
+
+    async def serve(peer: Peer) -> None:
+        await peer.until()
+        peer.writer.write(b"\x82\x7f" + (200 << 20).to_bytes(8, "big"))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(64):
+                peer.writer.write(bytes(1 << 20))
+                await peer.writer.drain()
+
+    exchange, _ = one(ASK, serve, timeout_ns=5000 * MS)
+    assert exchange.status == Status.PROTOCOL
+    assert "held more than 16 MiB together" in str(exchange.error)
+    assert exchange.bytes_in < 40 << 20
+
+
 def test_sessions_leave_nothing_behind_while_the_collector_is_off() -> None:
     async def refuses(peer: Peer, head: bytes) -> None:
         peer.writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
@@ -116,6 +136,20 @@ def test_more_messages_than_a_call_may_have_end_it_and_those_before_are_kept(mon
         assert len(messages(exchange)) > 1000
 
     call_against(body, says(ANSWER, frame(DATA, 0, 1, bytes(5 * 3000))), timeout_ns=2000 * MS)
+
+
+def test_a_call_without_end_counts_in_the_budget_of_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "MOST", 16 << 20)
+
+    async def body(bench: GrpcBench) -> None:
+        exchange = await bench.call(stream())
+        assert exchange.status == Status.PROTOCOL
+        assert "held more than 16 MiB together" in str(exchange.error)
+        assert 16 << 20 < exchange.bytes_in < 40 << 20
+        assert not exchange.body
+
+    message = frame(DATA, 0, 1, b"\0" + (16379).to_bytes(4, "big") + bytes(16379))
+    call_against(body, says(ANSWER, *[message * 16] * 250), timeout_ns=5000 * MS)
 
 
 def test_header_blocks_without_end_are_not_kept_without_end() -> None:
