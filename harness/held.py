@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -51,4 +50,5 @@ def relieve(flying: Iterable[Exchange], limit: int, give_up: Callable[[Exchange,
         biggest = max(sizes, key=sizes.__getitem__)
         held -= sizes.pop(biggest)
         give_up(biggest, int(Status.PROTOCOL), too_much(limit))
-        biggest.body, biggest.mark_ns, biggest.mark_end = bytearray(), array("q"), array("q")
+        biggest.body.clear()  # whoever still has it
+        del biggest.mark_ns[:], biggest.mark_end[:]

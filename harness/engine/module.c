@@ -37,9 +37,9 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
     PyObject *addresses;
     const char *run_id;
     Py_ssize_t run_id_len;
-    long long timeout, connect_timeout, max_connections, outstanding, spin, held;
+    long long timeout, connect_timeout, max_connections, outstanding, spin, held = 1LL << 30;
     int send_id, stamping;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppLL", names, &addresses, &run_id, &run_id_len, &timeout,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|L", names, &addresses, &run_id, &run_id_len, &timeout,
                                      &connect_timeout, &max_connections, &outstanding, &send_id, &stamping, &spin, &held))
         return -1;
     if (self->engine) {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import subprocess
+import sys
 from collections import Counter
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.e2e.test_grpc_misfortune import ANSWER, GOOD, goaway, greet, says
 from tests.e2e.test_grpc_misfortune import play as call_against
 from tests.e2e.test_websocket_transport import Bench, Peer, answer_and_finish, one
 from tests.e2e.test_websocket_transport import play as talk_to
+from tests.raw_server import Script as RawScript
 from tests.raw_server import raw_server
 
 pytestmark = pytest.mark.e2e
@@ -229,3 +232,39 @@ def test_a_key_in_the_url_or_a_header_that_the_server_says_back_is_not_in_the_er
 
     error = uvloop.run(main())
     assert "bad key: [redacted] [redacted]" in error
+
+
+# -- all of them together -----------------------------------------------------------------------------------------
+
+UNDER_A_LIMIT = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (512 << 20, 512 << 20))
+from tests.e2e.both_engines import Way, against, opened
+from tests.e2e.test_hostile_transports import endless
+ran = against(sys.argv[1], endless, Way(opened([0] * 25), target={"timeout_ns": 8_000_000_000}))
+print(len(ran.rows), sum(row["error"].startswith("the answers in flight held more than 128 MiB") for row in ran.rows))
+"""
+
+
+def endless() -> RawScript:
+    """An answer that never ends, as fast as it is read."""
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"40000\r\n" + bytes(1 << 18) + b"\r\n")
+                await writer.drain()
+
+    return script
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_25_answers_without_end_fit_into_512_mb(engine: str) -> None:
+    """Client and server in one process that may have no more: the budget is a quarter of it."""
+    command = [sys.executable, "-c", UNDER_A_LIMIT, engine]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    rows, given_up = map(int, done.stdout.split())
+    assert rows == 25
+    assert given_up >= 10, "the others met their time-out on a slow machine"
