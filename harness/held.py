@@ -42,7 +42,7 @@ def too_much(limit: int) -> str:
     )
 
 
-def relieve(flying: Iterable[Exchange], limit: int, give_up: Callable[[Exchange, int, str], None]) -> None:
+def relieve(flying: Iterable[Exchange], give_up: Callable[[Exchange, int, str], None], limit: int) -> None:
     """While the answers of ``flying`` hold more than ``limit`` bytes, give up the biggest, without what came of it."""
     sizes = {exchange: exchange.bytes_in + 16 * len(exchange.mark_end) for exchange in flying}
     held = sum(sizes.values())

@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 from harness.clock import WallMap
 from harness.endpoint import EXHAUSTED, Endpoint, explain
-from harness.held import WEIGH_EVERY
+from harness.held import WEIGH_EVERY, budget
 from harness.sink import CLOSED, Sink
 
 _SO_TIMESTAMPING = 37
@@ -48,6 +48,7 @@ class Readers:
         "_anchor",
         "buffer",
         "exhausted",
+        "held_limit",
         "kernel_reads",
         "loop",
         "preferred",
@@ -64,10 +65,11 @@ class Readers:
         loop: asyncio.AbstractEventLoop,
         wall: WallMap,
         stamping: bool = True,
-        weigh: Callable[[], None] = lambda: None,
+        weigh: Callable[[int], None] = lambda limit: None,
     ) -> None:
-        """``weigh`` is called whenever ``held.WEIGH_EVERY`` bytes have come."""
+        """``weigh`` is called, with ``held.budget()``, whenever ``held.WEIGH_EVERY`` bytes have come."""
         self.weigh = weigh
+        self.held_limit = budget()
         self.unweighed = 0
         self.loop = loop
         self.wall = wall
@@ -371,7 +373,7 @@ class Stream:
         readers.unweighed += n
         if readers.unweighed > WEIGH_EVERY:
             readers.unweighed = 0
-            readers.weigh()
+            readers.weigh(readers.held_limit)
 
     def _decrypt(self, data: memoryview, stamp: int, kernel: bool) -> None:
         tls = self._tls

@@ -17,7 +17,7 @@ from harness.client import Target
 from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
-from harness.held import budget, relieve
+from harness.held import relieve
 from harness.http.dialect import Dialect, PlainSuccess
 from harness.origin import locate, origin_of
 from harness.secrets import redact, url_secrets
@@ -201,7 +201,7 @@ class HttpClient:
 
     async def open(self, connections: int) -> None:
         """Resolve the host and open ``connections`` connections; wait for them at most the connect timeout."""
-        weigh = partial(relieve, self._flying, budget(), self.cancel)
+        weigh = partial(relieve, self._flying, self.cancel)
         self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh)
         await self.find()
         for _ in range(min(connections, self._limit)):

@@ -55,7 +55,7 @@ class Flights:
 
     def relieve(self, limit: int) -> None:
         """Give up the biggest answers while all of them hold more than ``limit`` bytes."""
-        relieve(self._deadlines, limit, self._give_up)
+        relieve(self._deadlines, self._give_up, limit)
 
     def _sweep(self) -> None:
         now = self._clock.now_ns()

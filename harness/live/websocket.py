@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from functools import partial
 from typing import Any
 
 from websockets.client import ClientProtocol
@@ -20,7 +19,6 @@ from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
-from harness.held import budget
 from harness.http.dialect import header_error
 from harness.live.dialogue import Dialogue, Script
 from harness.live.flights import Flights
@@ -63,8 +61,9 @@ class WebSocketClient:
 
     async def open(self, connections: int) -> None:
         """Resolve the host. Nothing is connected ahead: a session's connection is part of it."""
-        weigh = partial(self._flights.relieve, budget())
-        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh)
+        self.readers = Readers(
+            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
+        )
         self.endpoint = await locate(self.target)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:

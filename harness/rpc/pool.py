@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from harness.client import Target
 from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint
 from harness.exchange import Exchange, SessionStamps
-from harness.held import budget
 from harness.live.flights import Flights
 from harness.origin import locate
 from harness.rpc.call import GrpcDialect, answering, hearing
@@ -72,8 +70,9 @@ class GrpcClient:
         """Resolve the host and open the channels (with own connections, ``connections`` of them); wait for them at most the
         connect timeout.
         """
-        weigh = partial(self._flights.relieve, budget())
-        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh)
+        self.readers = Readers(
+            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
+        )
         self.endpoint = await locate(self.target, "h2")
         if connections:
             for _ in range(min(connections, self._limit) if self._own else self._limit):
