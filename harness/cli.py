@@ -15,6 +15,7 @@ import typer
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
+from harness.redaction import Guarded
 from harness.verbs import (
     agent,
     bakeoff,
@@ -91,6 +92,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that can't draw boxes still gets its verdict
+    sys.stderr = Guarded(sys.stderr)
     try:
         app()
     except ScenarioError as error:

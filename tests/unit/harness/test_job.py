@@ -56,7 +56,7 @@ def test_a_literal_credential_in_the_protocols_own_headers_is_masked_where_it_is
     ).job
     written = str(job.public)
     assert "abcdef-literal-secret" not in written
-    assert "yes-please" in written
+    assert "yes-please" not in written  # nobody knows what a header of no known name holds
     assert job.target.max_outstanding == 7
     assert job.target.options["headers"]["X-Api-Token"] == "abcdef-literal-secret"
 
