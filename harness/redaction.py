@@ -57,32 +57,25 @@ class Redactor:
     __slots__ = ("_alone", "_known", "_spellings")
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._known: set[tuple[str, bool]] = set()
+        self._known: frozenset[str] = frozenset()
         self._spellings: tuple[_Spelling, ...] = ()
         self._alone: re.Pattern[str] | None = None
         self.learn(values)
 
-    def learn(self, values: Iterable[str], private: Iterable[str] = ()) -> None:
-        """Know these too. ``private``: values that may be no secrets at all, so that only a whole one is masked, and a short
-        one never.
-        """
-        fresh = {(text, True) for text in values if len(text) >= _LEAST}
-        fresh |= {
-            (text, False) for text in private if len(text) >= SHORTEST and (text, True) not in fresh | self._known
-        }
-        if fresh <= self._known:
+    def learn(self, values: Iterable[str]) -> None:
+        """Know these too. One or two characters are no secret."""
+        known_before, self._known = self._known, self._known.union(text for text in values if len(text) >= _LEAST)
+        if self._known == known_before:
             return
-        self._known = self._known | fresh
         found: dict[str, _Spelling] = {}
-        for value, secret in sorted(self._known):
-            for one in _spellings(value, secret) if len(value) >= SHORTEST else ():
+        for value in sorted(self._known):
+            for one in _spellings(value) if len(value) >= SHORTEST else ():
                 known = found.setdefault(one.text, one)
                 if len(one.head) < len(known.head):
                     found[one.text] = one
         self._spellings = tuple(sorted(found.values(), key=lambda one: (-len(one.text), one.text)))
-        alone = sorted(
-            {word for value, _ in self._known if len(value) < SHORTEST for word in (value, quote(value, ""))}
-        )
+        short = [value for value in self._known if len(value) < SHORTEST]
+        alone = sorted({word for value in short for word in (value, quote(value, ""))})
         self._alone = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, alone))})(?!\w)") if alone else None
 
     def redact(self, text: str) -> str:
@@ -144,23 +137,22 @@ def _alike(text: str, at: int, secret: str) -> int:
     return next(i for i, char in enumerate(secret) if text[at + i : at + i + 1] != char)
 
 
-def _spellings(value: str, secret: bool) -> Iterator[_Spelling]:
-    """Every way in which a text may hold the value. Only of a secret a beginning gives it away."""
+def _spellings(value: str) -> Iterator[_Spelling]:
+    """Every way in which a text may hold the value. Of one behind a scheme ("Bearer ...") no beginning gives it away."""
     raw = {value, " ".join(value.split())}
     if not value.isascii():  # as bytes of one encoding read as the other
         raw |= {value.encode().decode("latin-1"), value.encode("latin-1", "replace").decode(errors="replace")}
     for text in raw:
-        whole = not secret or _SCHEME.match(text) is not None
+        whole = _SCHEME.match(text) is not None
         head = text if whole else text[: _telling(text)]
         for spell in _WAYS:
-            spelt = spell(text)
-            yield _Spelling(spelt, spell(head), "" if not secret else spell(text[:_TAIL]))
+            yield _Spelling(spell(text), spell(head), "" if whole else spell(text[:_TAIL]))
     for data in {value.encode(), value.encode("latin-1", "replace")}:
         for shift in range(3):  # where it begins in a group of three bytes
             code = base64.b64encode(bytes(shift) + data)
             piece = code[(shift * 8 + 5) // 6 : (shift + len(data)) * 8 // 6].decode()
             for text in {piece, piece.translate(str.maketrans("+/", "-_"))}:
-                yield _Spelling(text, text if not secret else text[:_HEAD], text[:_TAIL] if secret else "", True)
+                yield _Spelling(text, text[:_HEAD], text[:_TAIL], True)
 
 
 def _telling(text: str) -> int:

@@ -23,7 +23,10 @@ from harness.redaction import MASK, SHORTEST, learn, redact
 IMPLICIT_KEY = "PLIMSOLL_API_KEY"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: A literal value of such a header is taken for a secret even when the file holds it in the clear.
-_SENSITIVE = re.compile(r"authorization|cookie|token|secret|password|api[-_]?key|(?:^|[-_])key$", re.IGNORECASE)
+_SENSITIVE = re.compile(
+    r"authorization|auth(?!or)|cookie|credential|session|signature|token|secret|password|api[-_]?key|(?:^|[-_])(?:key|sig)$",
+    re.IGNORECASE,
+)
 _SCHEME = re.compile(r"^(?:bearer|basic|token|key)\s+", re.IGNORECASE)
 _COOKIE = re.compile(r"[\w!#$%&'*+.^`|~-]+=[^=\s]")
 #: Literal values of these are written down as they are; those of every other header may be credentials, and are masked.
@@ -151,8 +154,8 @@ def learn_target(
 ) -> None:
     """Have this process's redactor know everything of a target that may be secret. ``secrets``: what references stood for."""
     pairs = [*headers, *option_headers(options)]
-    private = [value for name, value in pairs if name.lower() not in HARMLESS]
-    learn({*secrets, *sensitive_values(pairs), *url_secrets(url)}, private)
+    private = {value for name, value in pairs if name.lower() not in HARMLESS and len(value) >= SHORTEST}
+    learn({*secrets, *sensitive_values(pairs), *url_secrets(url), *private})
 
 
 def option_headers(options: Mapping[str, Any]) -> list[tuple[str, str]]:
