@@ -16,7 +16,7 @@ import numpy.typing as npt
 from harness.clock import Clock
 from harness.exchange import Exchange, SessionStamps
 from harness.outcome import LONGEST
-from harness.redaction import cut
+from harness.redaction import cut, redact
 from slo.records import COLUMNS, Records, Status
 from slo.session_columns import PACE_CAPTURE, PACE_EAGER, RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze
 
@@ -112,8 +112,9 @@ def shown_timing(text: str) -> str:
     """A Server-Timing value as a row may hold it: redacted, of whole entries only (half a number would be a lie), at most 32 of
     them and 1 KiB.
     """
-    shown = cut(text, TIMING_LENGTH)
-    if len(text) > 8 * TIMING_LENGTH or len(text) > len(shown) == TIMING_LENGTH:
+    shown = redact(text[: 8 * TIMING_LENGTH])
+    if len(text) > 8 * TIMING_LENGTH or len(shown) > TIMING_LENGTH:
+        shown = shown[:TIMING_LENGTH]
         whole, comma, last = shown.rpartition(",")
         shown = whole if comma else last.rpartition(";")[0]
     return ",".join(shown.split(",", TIMING_ENTRIES)[:TIMING_ENTRIES])

@@ -6,20 +6,34 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import html
 import json
+import os
 import re
+import subprocess
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, quote_plus
 
+import grpc
 import pyarrow.parquet as pq
 import pytest
+import uvloop
 
 from harness import native
-from tests.e2e.plimsoll import plimsoll
+from harness.exchange import Exchange
+from harness.live.dialogue import Message, Script
+from harness.recorder import Columns
+from tests.e2e.grpc_bench import grpc_bench, unary
+from tests.e2e.plimsoll import PLIMSOLL, ROOT
+from tests.e2e.test_websocket_transport import Bench, Peer
+from tests.fakes.grpc_scripted import Log, scripted_server
 from tests.raw_server import answer, raw_server
 
 pytestmark = pytest.mark.e2e
@@ -192,11 +206,50 @@ def given(url: str, folder: Path, engine: str, mode: str) -> list[str]:
     return [
         "run", "s.yaml", "--url", f"{url}/v1?auth_token={quote(QUERY, '')}", "--protocol", "openai-chat", "--api-key-env", "THE_KEY",
         "--header", "X-Team: ${env:QUIET}", "--header", "Proxy-Authorization: ${env:BASIC}", "--header", f"X-Auth: {CLEAR}",
-        *(["--queries", str(len(lines))] if mode == "performance" else []), "--out", "r", "--format", "junit=j.xml", "--format", "markdown=m.md", "--format", "csv=c.csv",
+        *(["--queries", str(len(lines))] if mode == "performance" else []), "--out", "r",
+        "--live", "0", "--format", "junit=j.xml", "--format", "markdown=m.md", "--format", "csv=c.csv",
     ]  # fmt: skip
 
 
 ENVIRONMENT = {"THE_KEY": KEY, "QUIET": QUIET, "BASIC": f"Basic {base64.b64encode(f'me:{PASSWORD}'.encode()).decode()}"}
+
+
+def run_and_look(arguments: list[str], folder: Path) -> tuple[str, str, list[bytes]]:
+    """(stdout, stderr, what the live page gave while the run went on) of a run."""
+    process = subprocess.Popen(
+        [*PLIMSOLL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **ENVIRONMENT},
+    )  # fmt: skip
+    said: list[str] = []
+    pages: list[bytes] = []
+    followers: list[threading.Thread] = []
+
+    def look() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            said.append(line)
+            place = re.search(r"http://127\.0\.0\.1:\d+/", line)
+            if place is not None and not followers:
+                followers.append(threading.Thread(target=follow, args=(place[0],), daemon=True))
+                followers[0].start()
+
+    def follow(place: str) -> None:
+        with contextlib.suppress(OSError):
+            while process.poll() is None:
+                pages.extend(urllib.request.urlopen(place + name, timeout=5).read() for name in ("", "state.json"))
+                time.sleep(0.2)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    assert process.stdout is not None
+    stdout = process.stdout.read()
+    process.wait(100)
+    for thread in (looking, *followers):
+        thread.join(10)
+    process.stdout.close()
+    if process.stderr is not None:
+        process.stderr.close()
+    return stdout, "".join(said), pages
 
 
 @pytest.mark.parametrize(
@@ -204,8 +257,9 @@ ENVIRONMENT = {"THE_KEY": KEY, "QUIET": QUIET, "BASIC": f"Basic {base64.b64encod
 )
 def test_no_echo_of_a_secret_is_left_or_printed(tmp_path: Path, engine: str, mode: str) -> None:
     with echoing() as url:
-        done = plimsoll(*given(url, tmp_path, engine, mode), cwd=tmp_path, env=ENVIRONMENT)
-    assert (tmp_path / "r" / "report.json").exists(), done.stderr
+        stdout, stderr, pages = run_and_look(given(url, tmp_path, engine, mode), tmp_path)
+    assert (tmp_path / "r" / "report.json").exists(), stderr
+    assert pages
     rows = pq.read_table(tmp_path / "r" / "requests.parquet").to_pydict()
     assert len(rows["error"]) >= len(ask())
     assert sum("[redacted]" in str(text) for text in rows["error"]) > 100  # they did echo
@@ -216,5 +270,74 @@ def test_no_echo_of_a_secret_is_left_or_printed(tmp_path: Path, engine: str, mod
         assert sum("[redacted]" in str(text) for text in texts) > 20
     for name in ("s.yaml", "q.jsonl"):  # the test's own
         (tmp_path / name).unlink()
-    printed = [("stdout", done.stdout.encode()), ("stderr", done.stderr.encode())]
+    printed = [("stdout", stdout.encode()), ("stderr", stderr.encode()), *(("live page", page) for page in pages)]
     assert leaks(iter([*printed, *every_byte(tmp_path)])) == []
+
+
+def rows_of(exchanges: list[Exchange]) -> Iterator[tuple[str, bytes]]:
+    """What rows would hold of these."""
+    columns = Columns()
+    for exchange in exchanges:
+        columns.append(exchange)
+    records = columns.to_records(0, 0)
+    yield from (("error", text.encode("utf-8", "replace")) for text in records.errors)
+    yield from (("server_timing", text.encode("utf-8", "replace")) for text in records.timings)
+
+
+@pytest.mark.parametrize("transport", ["stamped", "grpcio"])
+def test_no_echo_of_a_grpc_server_gets_into_a_row(transport: str) -> None:
+    spelt = [spell(canary) for canary in CANARIES for spell in SPELLINGS.values()]
+
+    async def abort(log: Log, requests: Any, context: Any) -> Any:
+        said = spelt[int(requests)]
+        context.set_trailing_metadata(
+            (("server-timing", f"{said.replace(chr(0), '')};dur=1"), ("x-echo-bin", said.encode()))
+        )
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"no {said}, nor {'x' * (280 - len(said) // 2)}{said}")
+
+    async def main() -> list[Exchange]:
+        headers = tuple((f"x-quiet-{i}", canary) for i, canary in enumerate(CANARIES))
+        async with (
+            scripted_server(abort) as (address, _, _),
+            grpc_bench(f"grpc://{address}", 0, transport, headers=headers) as bench,
+        ):
+            return [await bench.call(unary(b"%d" % i)) for i in range(len(spelt))]
+
+    found = uvloop.run(main())
+    assert [str(exchange.error) for exchange in found if "[redacted]" not in str(exchange.error)] == []
+    assert len([text for _, text in rows_of(found)]) > 2
+    assert leaks(rows_of(found)) == []
+
+
+def test_no_echo_of_a_websocket_server_gets_into_a_row() -> None:
+    spelt = [spell(canary).replace("\0", "") for canary in CANARIES for spell in SPELLINGS.values()]
+    script = Script("/", opening=(Message(b"hi", True),), waits=True)
+
+    async def serve(request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        said = spelt[(number - 1) // 2].encode("latin-1", "replace")
+        if number % 2:
+            writer.write(answer(b"no " + said, status=b"403 " + said))
+        else:
+            peer = Peer(reader, writer)
+            await peer.accept(request)
+            peer.protocol.send_close(4001, said[:100].decode("latin-1"))
+            await peer.flush()
+        await writer.drain()
+        writer.close()
+
+    async def main() -> list[Exchange]:
+        headers = tuple((f"x-quiet-{i}", canary) for i, canary in enumerate(CANARIES))
+        found = []
+        async with raw_server(serve) as url:
+            bench = Bench(url, script, headers=headers)
+            await bench.client.open(0)
+            for _ in range(2 * len(spelt)):
+                found.append(await bench.talk())
+                bench.client.settle(found[-1])
+            await bench.client.close()
+            bench.clock.close()
+        return found
+
+    found = uvloop.run(main())
+    assert all("[redacted]" in text.decode() for _, text in rows_of(found))
+    assert leaks(rows_of(found)) == []
