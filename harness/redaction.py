@@ -10,7 +10,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
@@ -36,19 +36,15 @@ class _Spelling(NamedTuple):
     tail: str
     blob: bool = False
 
-    def masked(self, text: str) -> str:
-        """``text`` without it. Called only where ``head`` is in it."""
-        parts, at, head = [], 0, self.head
-        while (found := text.find(head, at)) >= 0:
-            end = found + _alike(text, found, self.text)
-            if self.blob:
-                while found > at and text[found - 1] in _BASE64:
-                    found -= 1
-                while end < len(text) and (text[end] in _BASE64 or text[end] == "="):
-                    end += 1
-            parts += [text[at:found], MASK]
-            at = end
-        return "".join((*parts, text[at:]))
+    def span(self, text: str, at: int) -> tuple[int, int]:
+        """Where what begins with the head at ``at`` lies in the text."""
+        end = at + _alike(text, at, self.text)
+        if self.blob:
+            while at > 0 and text[at - 1] in _BASE64:
+                at -= 1
+            while end < len(text) and (text[end] in _BASE64 or text[end] == "="):
+                end += 1
+        return at, end
 
 
 class Redactor:
@@ -80,9 +76,9 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """``text`` with a mask in the place of every secret, and of the beginning of one from 8 characters up."""
-        for spelling in self._spellings:
-            if spelling.head in text:
-                text = spelling.masked(text)
+        hits = [spelling for spelling in self._spellings if spelling.head in text]
+        if hits:
+            text = _without(text, hits)
         return text if self._alone is None else self._alone.sub(MASK, text)
 
     def cut(self, text: str, limit: int) -> str:
@@ -94,14 +90,14 @@ class Redactor:
 
     def _without_tail(self, text: str) -> str:
         body = text.rstrip(_CLOSING)
+        found = len(body)
         for spelling in self._spellings:
-            size = min(len(spelling.text) - 1, len(body))
-            at = body.find(spelling.tail, len(body) - size) if spelling.tail else -1
-            while at >= 0:
+            at = body.find(spelling.tail, max(0, len(body) - len(spelling.text))) if spelling.tail else -1
+            while 0 <= at < found:
                 if spelling.text.startswith(body[at:]):
-                    return body[:at] + MASK + text[len(body) :]
+                    found = at
                 at = body.find(spelling.tail, at + 1)
-        return text
+        return text if found == len(body) else body[:found] + MASK + text[len(body) :]
 
     def masked(self, value: Any) -> Any:
         """A JSON-like value with every text in it redacted; names of members are left."""
@@ -128,6 +124,25 @@ class Guarded:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _without(text: str, hits: Sequence[_Spelling]) -> str:
+    """``text`` with masks for ``hits``, whose heads are in it: of spellings that begin alike the one that reaches furthest."""
+    parts, at = [], 0
+    while starts := [found for hit in hits if (found := text.find(hit.head, at)) >= 0]:
+        begin = end = min(starts)
+        place = begin
+        while place <= end:  # another one may begin inside it
+            spans = [
+                hit.span(text, place)
+                for hit in hits
+                if text.startswith(hit.head, place) and place < max(end, begin + 1)
+            ]
+            begin, end = min([begin, *(span[0] for span in spans)]), max([end, *(span[1] for span in spans)])
+            place += 1
+        parts += [text[at : max(at, begin)], MASK]
+        at = end
+    return "".join((*parts, text[at:]))
 
 
 def _alike(text: str, at: int, secret: str) -> int:

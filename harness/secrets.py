@@ -177,7 +177,7 @@ def public_command(
     values of ``headers`` (as the scenario writes them).
     """
     for url in urls:
-        learn_target(headers, {}, url)
+        learn_target([(name, value) for name, value in headers if not _REFERENCE.search(value)], {}, url)
     shown = []
     for word in words:
         for url in sorted(filter(None, urls), key=len, reverse=True):

@@ -170,7 +170,7 @@ def needles() -> list[tuple[str, bytes]]:
     """What must be found nowhere: each canary in each spelling, and the first eight characters of each."""
     found = []
     for canary in CANARIES:
-        found.append((f"{canary}, its beginning", canary[:8].encode()))
+        found += [(f"{canary}, its beginning", canary[:8].encode()), (f"{canary}, its end", canary[-8:].encode())]
         for name, spell in SPELLINGS.items():
             piece = spell(canary)
             if name.startswith("base64, "):  # what surrounds it is no secret

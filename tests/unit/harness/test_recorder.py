@@ -286,4 +286,4 @@ def test_an_error_text_is_redacted_before_it_is_cut() -> None:
     for k, text in enumerate(("bad sk-0123456789abcdef", "x" * 1015 + " sk-0123456789abcdef")):
         desk.recorder.finished(finished(k, desk.recorder.t0_ns, error=text))
     desk.clock.run()
-    assert desk.records().errors == ("bad [redacted]", "x" * 1015 + " [redact")
+    assert desk.records().errors == ("bad [redacted]", "x" * 1015 + " [redacte")

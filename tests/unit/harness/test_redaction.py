@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from harness.redaction import MASK, Guarded, Redactor, learn
 
 KEY = "s3cr/Et+Q'7&Zt=Wq~91\"x"
-TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=255), min_size=6, max_size=40)
+TEXTS = st.text(
+    st.characters(min_codepoint=33, max_codepoint=255, blacklist_characters="xyz.:[]"), min_size=6, max_size=40
+)
 
 
 def spelt(secret: str) -> dict[str, str]:
@@ -32,7 +34,7 @@ def spelt(secret: str) -> dict[str, str]:
         "hex": data.hex(),
         "HEX": data.hex().upper(),
         "bytes": "".join(f"\\x{byte:02x}" for byte in data),
-        **{f"base64 {n}": base64.b64encode(b"u" * n + data).decode()[n and 4 :] for n in range(3)},
+        **{f"base64 {n}": base64.b64encode(b"u" * n + data).decode() for n in range(3)},
     }
 
 
@@ -41,20 +43,24 @@ def test_no_spelling_of_any_secret_survives(secret: str, before: str, after: str
     redactor = Redactor([secret])
     for name, spelling in spelt(secret).items():
         shown = redactor.redact(f"{before} {spelling} {after}").replace(MASK, "")
-        assert spelling not in shown or spelling in MASK, name
+        for piece in (spelling, spelling[-6:]):
+            assert piece not in shown, name
 
 
 @pytest.mark.parametrize("name", spelt(KEY))
 def test_a_cut_leaves_no_beginning_of_a_secret(name: str) -> None:
     spelling = spelt(KEY)[name]
     redactor = Redactor([KEY])
+    needle = (
+        spelling[4:8] if name in ("base64 1", "base64 2") else spelling[:4]
+    )  # the first group holds what is before it
     for limit in range(5, 60):
         shown = redactor.cut(f"no {spelling} is known here, " + "x" * 60, limit)
         assert len(shown) <= max(limit, len("no " + MASK))
-        assert spelling[:4] not in shown, limit
+        assert needle not in shown, limit
     for length in range(len(spelling)):  # whoever cut it, before we saw it
         shown = redactor.cut(f"bad key '{spelling[:length]}'", 300)
-        assert len(shown.partition("'")[2].strip("'")) < 12 or MASK in shown, length
+        assert len(shown.partition("'")[2].strip("'")) < 16 or MASK in shown, length
 
 
 def test_a_beginning_that_gives_a_secret_away_is_masked_anywhere_and_a_common_word_is_not() -> None:
