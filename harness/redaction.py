@@ -161,7 +161,10 @@ def _spellings(value: str) -> Iterator[_Spelling]:
         whole = _SCHEME.match(text) is not None
         head = text if whole else text[: _telling(text)]
         for spell in _WAYS:
-            yield _Spelling(spell(text), spell(head), "" if whole else spell(text[:_TAIL]))
+            one = _Spelling(spell(text), spell(head), "" if whole else spell(text[:_TAIL]))
+            yield one
+            if "\\" in one.text:  # and quoted once more
+                yield _Spelling(*(part.replace("\\", "\\\\") for part in one[:3]))
     for data in {value.encode(), value.encode("latin-1", "replace")}:
         for shift in range(3):  # where it begins in a group of three bytes
             code = base64.b64encode(bytes(shift) + data)
@@ -191,6 +194,8 @@ def _json(text: str) -> str:
 #: Ways to spell a text, each character by itself: what begins with another text is spelt with its spelling in front.
 _WAYS: tuple[Callable[[str], str], ...] = (
     str,
+    str.lower,  # as names of media types and codings are compared
+    str.upper,
     lambda text: quote(text, ""),
     lambda text: _lower_hex(quote(text, "")),
     quote,

@@ -193,7 +193,9 @@ def every_byte(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def leaks(texts: Iterator[tuple[str, bytes]]) -> list[str]:
-    return [f"{what} in {name}" for name, data in texts for what, needle in needles() if needle in data]
+    """What was found where, with what stands around it."""
+    hits = [(name, what, data, data.find(needle)) for name, data in texts for what, needle in needles()]
+    return [f"{what} in {name}: {data[max(0, at - 80) : at + 40]!r}" for name, what, data, at in hits if at >= 0]
 
 
 def given(url: str, folder: Path, engine: str, mode: str) -> list[str]:

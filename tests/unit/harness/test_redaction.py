@@ -24,12 +24,15 @@ def spelt(secret: str) -> dict[str, str]:
     data = secret.encode()
     return {
         "raw": secret,
+        "lower": secret.lower(),
+        "upper": secret.upper(),
         "percent": quote(secret, ""),
         "path": quote(secret),
         "plus": quote_plus(secret),
         "twice": quote(quote(secret, ""), ""),
         "every byte": "".join(f"%{byte:02X}" for byte in data),
         "json": json.dumps(secret)[1:-1],
+        "json, quoted": repr(json.dumps(secret)[1:-1].replace("/", "\\/"))[1:-1].replace("\\'", "'"),
         "html": html.escape(secret),
         "hex": data.hex(),
         "HEX": data.hex().upper(),
