@@ -164,7 +164,8 @@ def _spellings(value: str) -> Iterator[_Spelling]:
             one = _Spelling(spell(text), spell(head), "" if whole else spell(text[:_TAIL]))
             yield one
             if "\\" in one.text:  # and quoted once more
-                yield _Spelling(*(part.replace("\\", "\\\\") for part in one[:3]))
+                quoted, its_head, its_tail = (part.replace("\\", "\\\\") for part in one[:3])
+                yield _Spelling(quoted, its_head, its_tail)
     for data in {value.encode(), value.encode("latin-1", "replace")}:
         for shift in range(3):  # where it begins in a group of three bytes
             code = base64.b64encode(bytes(shift) + data)
