@@ -26,7 +26,6 @@ from harness.http.json_stream import (
     timing_text,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -77,7 +76,6 @@ def llamacpp_dialect(target: Target) -> JsonDialect:
             read_event,
             options.stream,
             end="the event with stop never came",
-            secrets=sensitive_values(target.headers),
         )
     )
 

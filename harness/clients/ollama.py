@@ -29,7 +29,6 @@ from harness.http.json_stream import (
     timing_text,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -94,7 +93,6 @@ def ollama_dialect(target: Target, chat: bool) -> JsonDialect:
             options.stream,
             framing="ndjson",
             end="the line with done never came",
-            secrets=sensitive_values(target.headers),
         )
     )
 

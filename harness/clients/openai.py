@@ -22,7 +22,6 @@ from harness.exchange import Exchange
 from harness.http.dialect import HttpRequest, build_head, join_path, split_url
 from harness.http.json_stream import checked_extra
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import fold, sse, tokens
 from scenarios.payload import Payload
 from slo.records import TokensFrom
@@ -92,13 +91,12 @@ def _head(target: Target, route: str, path: str | None, accepted: bytes) -> byte
 class GenerationDialect:
     """Chat or plain completions. ``chat`` picks the route and the field that carries the prompt."""
 
-    __slots__ = ("_chat", "_head", "_model", "_options", "_secrets", "accept")
+    __slots__ = ("_chat", "_head", "_model", "_options", "accept")
 
     def __init__(self, target: Target, chat: bool) -> None:
         self._options = accept(GenerationOptions, target.options)
         self._chat = chat
         self._model = target.model
-        self._secrets = sensitive_values(target.headers)
         self.accept = b"text/event-stream" if self._options.stream else b"application/json"
         route = "/v1/chat/completions" if chat else "/v1/completions"
         base = split_url(target.url)[0]
@@ -138,20 +136,20 @@ class GenerationDialect:
         raise HarnessFault("openai-chat: the payload has neither messages nor a prompt. Use a text source")
 
     def settle(self, exchange: Exchange) -> None:
-        if not outcome.judge_code(exchange, self._secrets):
+        if not outcome.judge_code(exchange):
             return
         media = outcome.media_type(exchange)
         streamed = media == "text/event-stream"
         if not streamed and media != "application/json":  # a proxy may have dropped the header
             streamed = bytes(exchange.body[:6]).startswith((b"data:", b"event:", b":", b"id:"))
         if streamed:
-            settle_stream(exchange, self._secrets)
+            settle_stream(exchange)
         elif exchange.status == outcome.OK:
             self._settle_whole(exchange)
 
     def _settle_whole(self, exchange: Exchange) -> None:
         """A response in one piece, asked for or not: no chunk times, and tokens from usage only."""
-        answer = outcome.load_object(exchange, self._secrets)
+        answer = outcome.load_object(exchange)
         if answer is None:
             return
         fault = tokens.fault_of(answer)
@@ -160,23 +158,23 @@ class GenerationDialect:
         if n_in >= 0:
             exchange.n_in = n_in
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
         elif not isinstance(choices, list) or not choices:
             text = f"the body is not a completion (no choices): {outcome.excerpt(exchange.body)}"
-            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
         elif n_out >= 0:
             exchange.n_out = n_out
             exchange.tokens_from = int(TokensFrom.USAGE)
 
 
-def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> None:
+def settle_stream(exchange: Exchange) -> None:
     """Take an OpenAI-style event stream apart: chunk times, tokens, and whether it was a success.
 
     A stream that failed or was cut keeps the chunk times that it had: they are data. The server's own
     error report comes before everything else, then a broken event, then a cut (neither a finish_reason
     nor ``[DONE]``, or an event without its blank line).
     """
-    if not outcome.readable(exchange, secrets):
+    if not outcome.readable(exchange):
         return
     search = fold.load_fold()
     folded = fold.read(exchange.body, exchange.mark_ns, exchange.mark_end, search) if search is not None else None
@@ -193,16 +191,16 @@ def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> 
     outcome.count_tokens(exchange, scan.n_in, scan.n_out, ended)
     fault = scan.fault
     if fault is not None:
-        outcome.fail_by(exchange, fault, secrets)
+        outcome.fail_by(exchange, fault)
         return
     problem = stream_problem(decoded, scan)
     if problem is None:
         return
     reported = _ERROR_LINE.search(exchange.body)
     if reported is not None:
-        outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]), secrets)
+        outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]))
     else:
-        outcome.fail(exchange, outcome.PROTOCOL, problem, secrets)
+        outcome.fail(exchange, outcome.PROTOCOL, problem)
 
 
 def stream_problem(decoded: sse.Decoded, scan: tokens.TokenScan) -> str | None:
@@ -225,11 +223,10 @@ def stream_problem(decoded: sse.Decoded, scan: tokens.TokenScan) -> str | None:
 class EmbeddingDialect:
     """``/v1/embeddings``: one answer in one piece; the metric is latency."""
 
-    __slots__ = ("_fields", "_head", "_options", "_secrets", "accept")
+    __slots__ = ("_fields", "_head", "_options", "accept")
 
     def __init__(self, target: Target) -> None:
         self._options = accept(EmbeddingOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self.accept = b"application/json"
         self._head = _head(target, "/v1/embeddings", self._options.path, self.accept)
         given = {"model": target.model, **self._options.model_dump(include={"dimensions", "encoding_format"})}
@@ -244,9 +241,9 @@ class EmbeddingDialect:
         return HttpRequest(self._head, body, payload.n_in, payload.media_ns)
 
     def settle(self, exchange: Exchange) -> None:
-        if not outcome.judge_code(exchange, self._secrets) or exchange.status != outcome.OK:
+        if not outcome.judge_code(exchange) or exchange.status != outcome.OK:
             return
-        answer = outcome.load_object(exchange, self._secrets)
+        answer = outcome.load_object(exchange)
         if answer is None:
             return
         fault = tokens.fault_of(answer)
@@ -255,10 +252,10 @@ class EmbeddingDialect:
         if n_in >= 0:
             exchange.n_in = n_in
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
         elif not isinstance(data, list) or not all(isinstance(d, dict) and d.get("embedding") for d in data or [0]):
             text = f"the body holds no embeddings: {outcome.excerpt(exchange.body)}"
-            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
 
 
 def _generation(chat: bool) -> Callable[[Target, Any], Client]:

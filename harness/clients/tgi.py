@@ -28,7 +28,6 @@ from harness.http.json_stream import (
     timing_text,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -70,7 +69,6 @@ def tgi_dialect(target: Target) -> JsonDialect:
             read_event,
             options.stream,
             end="the event with generated_text never came",
-            secrets=sensitive_values(target.headers),
             prelude=_prelude,
         )
     )

@@ -17,7 +17,6 @@ from harness.errors import HarnessFault
 from harness.http.dialect import build_head, join_path
 from harness.http.json_stream import ANSWER, NOTHING, JsonApi, JsonDialect, Told, checked_extra, json_headers, prompt_of
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from scenarios.payload import Payload
 
 
@@ -79,7 +78,6 @@ def triton_dialect(target: Target) -> JsonDialect:
             body,
             read,
             options.stream,
-            secrets=sensitive_values(target.headers),
         )
     )
 
