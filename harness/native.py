@@ -22,7 +22,7 @@ from harness.client import Target
 from harness.endpoint import Endpoint, explain
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.held import budget, too_much
+from harness.held import budget, too_much, waiting
 from harness.http.pool import HttpClient
 from harness.issuer import CANCELLED, Load, too_many_outstanding
 from harness.origin import origin_of
@@ -112,7 +112,7 @@ class NativeRun:
         self._load = load
         self._wire_errors = _engine.WIRE_ERRORS
         target = client.target
-        self._budget = budget()
+        self._budget, self._waiting = budget(), waiting()
         self._engine: Engine = _engine.Engine(
             addresses=endpoint.numeric(),
             run_id=load.run_id.encode(),
@@ -124,6 +124,7 @@ class NativeRun:
             stamping=target.stamps == "kernel",
             spin_ns=spin_of(load.plan) if target.spin_ns is None else target.spin_ns,
             held_limit=self._budget,
+            waiting_limit=self._waiting,
         )
         self._engine.set_requests([r and (r.prefix, r.suffix, r.head) for r in load.requests])
         plain = None if answers else client.plain()
@@ -197,8 +198,8 @@ class NativeRun:
     def aborted(self) -> str | None:
         if self._count("over_memory"):
             return (
-                "this worker ran out of memory for responses (4 GiB were waiting to be taken apart). Lower the rate or the "
-                "concurrency, or add workers"
+                f"this worker ran out of memory for responses (at most {self._waiting >> 20} MiB may wait to be taken apart). "
+                "Lower the rate or the concurrency, or add workers"
             )
         outstanding = self._count("aborted")
         return too_many_outstanding(outstanding, self._load.outstanding_limit) if outstanding else None

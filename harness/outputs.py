@@ -19,6 +19,7 @@ import orjson
 
 from harness import outcome
 from harness.exchange import Exchange
+from harness.held import memory
 from harness.redaction import redact
 from harness.wire import framing, pointer
 from harness.wire.framing import Stream
@@ -30,6 +31,9 @@ from slo.accuracy import Answer
 
 FILE = "outputs.parquet"
 MLPERF_FILE = "mlperf_log_accuracy.json"
+#: Bytes of all answers that a run keeps, as they lie in the workers' files, where there is memory for it; else a share of that:
+#: whoever gathers them holds all of them, three times over.
+MOST_KEPT, SHARE_KEPT = 1 << 30, 8
 #: V2 datatypes with numbers, as numpy has them.
 DATATYPES = {
     "BOOL": "?", "UINT8": "<u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "<i1", "INT16": "<i2",
@@ -55,7 +59,12 @@ class OutputLog:
         self._byte_order: Literal["big", "little"] = "little" if options.get("byte_order") == "little" else "big"
         self._tensor = next(iter(options.get("outputs") or ()), None)
         self._answer: Callable[[Exchange], Answer | None] | None = None
+        self._most = self._left = min(MOST_KEPT, memory() // SHARE_KEPT)
         self.faults: list[str] = []
+
+    def share(self, workers: int) -> None:
+        """One of so many workers: before the first answer."""
+        self._left = self._most // workers
 
     def after(
         self, settle: Callable[[Exchange], None], answer: Callable[[Exchange], Answer | None] | None = None
@@ -95,11 +104,22 @@ class OutputLog:
                 "datatype": answer.numbers.dtype.str,
                 "shape": list(answer.shape),
             }
+        line = orjson.dumps(entry) + b"\n"
+        self._left -= len(line)
+        if self._left < 0:
+            self._fault(
+                f"the answers of this run are larger than {self._most >> 20} MiB together: the rest of them count as missing. "
+                "Ask for shorter ones, or for fewer"
+            )
+            return
         try:
-            self._file.write(orjson.dumps(entry) + b"\n")
+            self._file.write(line)
         except OSError as error:
-            if not self.faults:
-                self.faults.append(f"answers could not be written ({error.strerror}): they count as missing")
+            self._fault(f"answers could not be written ({error.strerror}): they count as missing")
+
+    def _fault(self, text: str) -> None:
+        if not self.faults:
+            self.faults.append(text)
 
 
 def _paths(given: Any) -> tuple[Selector, ...]:

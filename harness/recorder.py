@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from harness.clock import Clock
 from harness.exchange import Exchange, SessionStamps
+from harness.held import WORST, oversized, text_cost, waiting
 from harness.outcome import LONGEST
 from harness.redaction import cut, redact
 from slo.records import COLUMNS, Records, Status
@@ -26,7 +27,7 @@ SEGMENT_NS = 1_000_000_000
 SLICE_NS = 1_000_000
 #: Settling stops this long before the next due time: twice what one exchange took lately, within these bounds.
 MARGIN_NS = (20_000, 2_000_000)
-#: With this many exchanges unsettled, memory comes first.
+#: With this many exchanges unsettled (or more bytes in them than may wait), memory comes first.
 BACKLOG = 20_000
 
 _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))
@@ -34,6 +35,11 @@ _RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name 
 _OK = int(Status.OK)
 #: Of a Server-Timing value are kept so many characters and entries, and of all those of a run together about so many characters.
 TIMING_LENGTH, TIMING_ENTRIES, TIMING_CHARS = 1024, 32, 64 << 20
+#: Of the error texts of a run so many different ones are kept, and so many characters of them; every later one is ``OTHER``.
+ERROR_TEXTS, ERROR_CHARS = 10_000, 4 << 20
+OTHER = f"(other texts): after {ERROR_TEXTS:,} different error texts no further ones were kept"
+#: Texts of a segment that are recognised without being redacted again.
+_RECOGNISED = 2000
 #: What the live display counts as no error: a success, and what was given up on purpose.
 _UNFAILED = (_OK, int(Status.CANCELLED))
 
@@ -98,14 +104,37 @@ class Texts:
         before = len(self.table)
         place = self.table.setdefault(shown, before)
         self.chars += len(shown) if place == before else 0
-        if len(text) <= LONGEST:
+        if len(text) <= LONGEST and len(self._seen) < _RECOGNISED:
             self._seen[text] = place
         return place
 
 
-def shown_error(text: str) -> str:
-    """An error text as a row may hold it."""
-    return cut(text, LONGEST)
+class ErrorTexts:
+    """The error texts of one worker's rows: redacted, of a sane length, and not more different ones than a share of the run's."""
+
+    __slots__ = ("_known", "chars", "full", "left")
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self.left, self.chars = ERROR_TEXTS, ERROR_CHARS
+        self.full = False
+
+    def share(self, workers: int) -> None:
+        """One of so many workers: before the first text."""
+        self.left, self.chars = max(1, ERROR_TEXTS // workers), ERROR_CHARS // workers
+
+    def shown(self, text: str) -> str:
+        """An error text as a row may hold it."""
+        shown = cut(text, LONGEST)
+        if shown in self._known:
+            return shown
+        if self.left <= 0 or self.chars <= 0:
+            self.full = True
+            return OTHER
+        self.left -= 1
+        self.chars -= len(shown)
+        self._known.add(shown)
+        return shown
 
 
 def shown_timing(text: str) -> str:
@@ -125,11 +154,11 @@ class Columns:
 
     __slots__ = ("_timed", "chunk_ends", "chunks", "error", "errors", "session", "timing", "timings", "values")
 
-    def __init__(self, timed: bool = True) -> None:
+    def __init__(self, said: ErrorTexts, timed: bool = True) -> None:
         self.values = {name: array("q") for name in _FIELDS}
         self.error = array("q")
         self.timing = array("q")
-        self.errors = Texts(shown_error)
+        self.errors = Texts(said.shown)
         self.timings = Texts(shown_timing)
         self._timed = timed
         self.chunks = array("q")
@@ -233,8 +262,14 @@ class Recorder:
         self._put = put
         self.worker = worker
         self._pending: deque[Exchange] = deque()
+        self._held = 0  # bytes in them
+        self._waiting = waiting()
+        self._small = self._waiting // WORST
         self._scheduled = False
-        self._columns = Columns()
+        self.said = ErrorTexts()
+        #: What taking an answer apart costs; None: most aren't taken apart, and the client sees to the others.
+        self.cost: Callable[[Exchange], int] | None = text_cost
+        self._columns = Columns(self.said)
         self._begun_ns = 0
         self._cost_ns = 50_000
         self.t0_ns = 0
@@ -250,6 +285,7 @@ class Recorder:
     def finished(self, exchange: Exchange) -> None:
         """Hot: keep a finished exchange; its response is taken apart later."""
         self._pending.append(exchange)
+        self._held += exchange.bytes_in
         if not self._scheduled:
             self._scheduled = True
             self._clock.wake_at(0, self._work)
@@ -261,13 +297,14 @@ class Recorder:
         due = self._next_due_ns()
         while pending:
             margin = min(max(2 * self._cost_ns, MARGIN_NS[0]), MARGIN_NS[1])
-            if now > due - margin and len(pending) < BACKLOG:
+            crowded = self._held > self._waiting
+            if now > due - margin and len(pending) < BACKLOG and not crowded:
                 self._clock.wake_at(due + 1, self._work)
                 return
-            self._keep(pending.popleft())
+            self._next()
             before, now = now, self._clock.now_ns()
             self._cost_ns += (now - before - self._cost_ns) // 8
-            if now > until:
+            if now > until and not crowded:
                 break
         self._cut_if_due(now)
         if pending:
@@ -275,8 +312,15 @@ class Recorder:
         else:
             self._scheduled = False
 
+    def _next(self) -> None:
+        exchange = self._pending.popleft()
+        self._held -= exchange.bytes_in
+        self._keep(exchange)
+
     def _keep(self, exchange: Exchange) -> None:
         try:
+            if len(exchange.body) > self._small and self.cost is not None:
+                oversized(exchange, self._waiting, self.cost)
             self._settle(exchange)
         except Exception:  # noqa: BLE001 - a bug in a client must cost its parsing, not the measured row
             text = traceback.format_exc(limit=3)
@@ -320,7 +364,7 @@ class Recorder:
                 f"worker {self.worker}: the stages of later requests (Server-Timing) were not kept: all of them so far are more than "
                 f"{TIMING_CHARS >> 20} million characters. Have the server say less, or run for a shorter time"
             )
-        self._columns = Columns(timed=self.timing_chars > 0)
+        self._columns = Columns(self.said, timed=self.timing_chars > 0)
 
     def take_fresh(self) -> Fresh:
         """What the measured rows settled since the last call had."""
@@ -330,9 +374,15 @@ class Recorder:
     def flush(self) -> None:
         """Settle and cut everything, however long it takes: the run is over."""
         while self._pending:
-            self._keep(self._pending.popleft())
+            self._next()
         if len(self._columns):
             self._cut()
+        if self.said.full:
+            self.notes.append(
+                f"worker {self.worker}: the error texts of some failed requests were not kept: more different ones came than a run "
+                f"keeps ({ERROR_TEXTS:,}, or {ERROR_CHARS >> 20} million characters). Each row has its status and code; the server's "
+                "log says the rest"
+            )
 
 
 def spread(values: Sequence[int]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from harness import outlet
 from harness.client import Client, Target
 from harness.clock import LoopClock
 from harness.errors import HarnessFault
+from harness.exchange import Exchange
+from harness.held import binary_cost, text_cost
 from harness.issuer import Issuer, Load
 from harness.native import NativeRun, attach
 from harness.outputs import OutputLog
@@ -108,7 +110,16 @@ class Worker:
             return None
         target = self._scenario.target
         answers = protocols()[target.protocol].answers
-        return OutputLog(Path(self._spec["segments"]), self._index, target.options, answers)
+        log = OutputLog(Path(self._spec["segments"]), self._index, target.options, answers)
+        log.share(int(self._spec["shards"]))
+        return log
+
+    def _cost(self, client: Client, outputs: OutputLog | None) -> Callable[[Exchange], int] | None:
+        """How much memory taking an answer apart needs; None where most of them aren't."""
+        if protocols()[self._scenario.target.protocol].grpc:
+            return binary_cost
+        plain = getattr(client, "plain", None)
+        return text_cost if outputs is not None or plain is None or plain() is None else None
 
     def _warms_up(self, warmup: Any, shards: int) -> bool:
         # A closed warm-up with fewer slots than workers is left to the first ones.
@@ -141,6 +152,8 @@ class Worker:
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
         recorder.timing_chars = TIMING_CHARS // int(self._spec["shards"])
+        recorder.said.share(int(self._spec["shards"]))
+        recorder.cost = self._cost(client, outputs)
         issuers.append(Issuer(load, client, clock, recorder.finished))
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
         gc.collect()

@@ -7,6 +7,7 @@ and errors is told by paths into the JSON. It guesses nothing: without ``text_pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from harness.body_template import BodyTemplate
 from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.held import oversized, waiting
 from harness.http.dialect import HttpRequest, PlainSuccess, build_head, split_url
 from harness.http.json_stream import ANSWER, NOTHING, REASONING, Told, scan, settle_scan
 from harness.http.multipart_form import MultipartForm
@@ -32,6 +34,7 @@ from slo.records import TokensFrom
 
 __all__ = ["PROTOCOLS", "HttpDialect", "HttpOptions"]
 
+_OBJECT = re.compile(rb"\s*\{")
 _ACCEPT = {"sse": b"text/event-stream", "ndjson": b"application/x-ndjson"}
 
 
@@ -57,6 +60,7 @@ class HttpDialect:
         "_form",
         "_has_text",
         "_head",
+        "_limit",
         "_leads",
         "_model",
         "_n_in",
@@ -74,6 +78,7 @@ class HttpDialect:
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(HttpOptions, target.options)
+        self._limit = waiting()
         self._model = target.model
         self.accept = _ACCEPT.get(options.framing, b"*/*")
         self._text, self._reasoning = _selectors(options.text_path), _selectors(options.reasoning_path)
@@ -173,9 +178,9 @@ class HttpDialect:
         """JSON is looked into where it is JSON; other bodies (audio, text) are as good as their status
         code.
         """
-        if not self._needs_json and not exchange.body.lstrip().startswith(b"{"):
+        if not self._needs_json and not _OBJECT.match(exchange.body):
             return
-        if not outcome.readable(exchange):
+        if oversized(exchange, self._limit) or not outcome.readable(exchange):
             return
         try:
             answer = orjson.loads(exchange.body)

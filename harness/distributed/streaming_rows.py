@@ -23,7 +23,7 @@ import numpy as np
 from harness import manifest
 from harness.exchange import Exchange
 from harness.promises import Promises, keep
-from harness.recorder import Columns
+from harness.recorder import Columns, ErrorTexts
 from harness.rundir import RunDirectory, Sealed, seal
 from harness.segments import dump_segment, load_segment, write_segment
 from harness.vitals import Vitals
@@ -60,7 +60,8 @@ class Kept:
     def __init__(self, index: int, clock: LaterClock, post: Callable[[dict[str, Any]], None]) -> None:
         self._index = index
         self._post = post
-        self._columns = Columns()
+        self._said = ErrorTexts()
+        self._columns = Columns(self._said)
         self._pieces = 0
         self._rows = 0
         self._last = False
@@ -85,7 +86,7 @@ class Kept:
         if not len(self._columns):
             return
         records = self._columns.to_records(self._t0_ns, self._index)
-        self._columns = Columns()
+        self._columns = Columns(self._said)
         file = io.BytesIO()
         dump_segment(file, records)
         self._rows += len(records)

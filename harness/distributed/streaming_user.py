@@ -23,6 +23,7 @@ from harness.clients.http import HttpDialect, HttpOptions
 from harness.clients.openai import GenerationDialect
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.held import oversized, waiting
 from harness.http.dialect import join_path
 from harness.options import problems
 from slo.records import Stamp, Status, TokensFrom
@@ -31,6 +32,8 @@ from slo.records import Stamp, Status, TokensFrom
 CHAT = "/v1/chat/completions"
 #: Framings of a stream whose messages can be told apart by lines: a reader by lines stamps them rightly.
 FRAMINGS = ("sse", "ndjson", "lines", "none")
+#: Answers up to this size are taken apart without a question.
+_SMALL = 1 << 20
 _CUT = "the user was stopped while it waited for the answer: raise --stop-timeout"
 
 
@@ -185,6 +188,8 @@ def finished(exchange: Exchange, reader: Reader, error: BaseException | None, no
         exchange.status, said = _told(exchange, error)
         exchange.error = outcome.shown(said, outcome.LONGEST)
     if exchange.code >= 0:
+        if len(exchange.body) > _SMALL:
+            oversized(exchange, waiting())
         reader.settle(exchange)
 
 

@@ -32,7 +32,6 @@ typedef int64_t i64;
 #define READ_SIZE 262144
 #define KEEP_HEAD 4096               /* what a free exchange may keep of its buffers */
 #define WEIGH_EVERY (8LL << 20)      /* as harness/held.py */
-#define UNSETTLED_LIMIT (4LL << 30)  /* bytes of responses that wait for Python: beyond it the run is given up */
 
 /* slo.records.Status */
 enum { ST_OK = 0, ST_TIMEOUT = 3, ST_CONNECT = 4, ST_PROTOCOL = 5, ST_CANCELLED = 7, ST_UNFINISHED = 8 };
@@ -161,7 +160,7 @@ typedef struct Engine {
     /* set before the thread starts */
     Address addresses[MAX_ADDRESSES];
     int n_addresses;
-    i64 timeout, connect_timeout, max_connections, outstanding_limit, spin, held_limit, max_duration;
+    i64 timeout, connect_timeout, max_connections, outstanding_limit, spin, held_limit, waiting_limit, max_duration;
     bool send_request_id, stamping, settles_plain;
     char run_id[64];
     size_t run_id_len;
@@ -202,7 +201,7 @@ typedef struct Engine {
     pthread_mutex_t lock;
     Buffer rows;                     /* of those that are settled */
     Exchange *finished, *finished_last; /* the others, as they are: Python takes and frees them */
-    i64 unsettled;                   /* bytes in them */
+    i64 unsettled;                   /* bytes in them: beyond waiting_limit the run is given up */
 } Engine;
 
 /* buffer.c */

@@ -271,7 +271,7 @@ static bool hand_exchange(Engine *e, Exchange *x)
     *(e->finished ? &e->finished_last->next : &e->finished) = x;
     e->finished_last = x;
     e->unsettled += exchange_bytes(x);
-    bool room = e->unsettled <= UNSETTLED_LIMIT;
+    bool room = e->unsettled <= e->waiting_limit;
     pthread_mutex_unlock(&e->lock);
     return room;
 }

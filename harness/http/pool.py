@@ -107,6 +107,7 @@ class Connection:
     def _complete(self, exchange: Exchange, t_ns: int) -> None:
         self.exchange = None
         exchange.context = None
+        self._reader.let_go()
         exchange.done_ns = t_ns
         exchange.status = _OK
         if self._reader.keep_alive and not self._stream.unsent and self._stream.connected:

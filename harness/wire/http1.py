@@ -18,6 +18,8 @@ MAX_HEADERS = 256
 #: All bytes before the body: status line, headers, and interim responses with theirs. Also the most that a server may
 #: send from one byte of body to the next (chunk extensions, trailers), where it is counted in whole reads.
 MAX_HEAD = 64 * 1024
+#: What a reader without an exchange holds; nothing is fed to it then.
+_NOTHING, _NONE = bytearray(), list[tuple[bytes, bytes]]()
 
 
 class WireError(Exception):
@@ -142,12 +144,16 @@ class ResponseReader:
         self.complete = self._final and not self._framed
         return self.complete
 
+    def let_go(self) -> None:
+        """The response is complete: nothing of it is held while the connection waits for its next request."""
+        self._exchange = None
+        self._body = _NOTHING
+        self._headers = _NONE
+
     def close(self) -> None:
         """Let go of the parser (it holds us: a cycle that no collector would find during a run)."""
         self._parser = None
-        self._exchange = None
-        self._body = bytearray()  # a connection's timers outlive it
-        self._headers = []
+        self.let_go()  # a connection's timers outlive it
 
     # -- called by llhttp ---------------------------------------------------------------------------------------
 
