@@ -21,9 +21,9 @@ from slo.records import Status
 #: The budget, in bytes, where there is memory for it. Else a quarter of what this process may have.
 MOST = 1 << 30
 SHARE = 4
-#: Finished answers that wait to be taken apart, and what taking one apart may cost; where there is less memory, this share of it.
+#: The same of finished answers that wait to be taken apart, and of what taking one apart may cost.
 MOST_LATER = 4 << 30
-SHARE_LATER = 8
+SHARE_WAITING, SHARE_READING = 4, 8
 #: What taking an answer apart costs at most, in bytes: for each of its own (a copy, and text of four bytes a character), and for
 #: each of these, with which a value, an event or a line begins or ends (and no other way is shorter).
 _BYTE_COST, _MARKS, _MARK_COST = 5, (b",", b"[", b"{", b"\n"), 100
@@ -54,8 +54,13 @@ def budget() -> int:
 
 
 def waiting() -> int:
-    """What finished answers that wait to be taken apart may hold together, and what taking one apart may cost, in bytes."""
-    return min(MOST_LATER, memory() // SHARE_LATER)
+    """What finished answers that wait to be taken apart may hold together, in bytes."""
+    return min(MOST_LATER, memory() // SHARE_WAITING)
+
+
+def reading() -> int:
+    """What taking one answer apart may cost, in bytes."""
+    return min(MOST_LATER, memory() // SHARE_READING)
 
 
 def text_cost(exchange: Exchange) -> int:
@@ -106,3 +111,5 @@ def relieve(flying: Iterable[Exchange], give_up: Callable[[Exchange, int, str], 
         give_up(biggest, int(Status.PROTOCOL), too_much(limit))
         biggest.body.clear()  # whoever still has it
         del biggest.mark_ns[:], biggest.mark_end[:]
+        if biggest.session is not None:
+            biggest.session.texts.clear()

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from harness.clock import Clock
 from harness.exchange import Exchange, SessionStamps
-from harness.held import WORST, oversized, text_cost, waiting
+from harness.held import WORST, oversized, reading, text_cost, waiting
 from harness.outcome import LONGEST
 from harness.redaction import cut, redact
 from slo.records import COLUMNS, Records, Status
@@ -264,7 +264,8 @@ class Recorder:
         self._pending: deque[Exchange] = deque()
         self._held = 0  # bytes in them
         self._waiting = waiting()
-        self._small = self._waiting // WORST
+        self._reading = reading()
+        self._small = self._reading // WORST
         self._scheduled = False
         self.said = ErrorTexts()
         #: What taking an answer apart costs; None: most aren't taken apart, and the client sees to the others.
@@ -320,7 +321,7 @@ class Recorder:
     def _keep(self, exchange: Exchange) -> None:
         try:
             if len(exchange.body) > self._small and self.cost is not None:
-                oversized(exchange, self._waiting, self.cost)
+                oversized(exchange, self._reading, self.cost)
             self._settle(exchange)
         except Exception:  # noqa: BLE001 - a bug in a client must cost its parsing, not the measured row
             text = traceback.format_exc(limit=3)

@@ -366,10 +366,13 @@ class Stream:
             kernel = True
             readers.kernel_reads += 1
         self._last_ns = stamp
-        if self._tls is None:
-            self._sink.on_data(readers.view[:n], stamp, kernel)
-        else:
-            self._decrypt(readers.view[:n], stamp, kernel)
+        try:
+            if self._tls is None:
+                self._sink.on_data(readers.view[:n], stamp, kernel)
+            else:
+                self._decrypt(readers.view[:n], stamp, kernel)
+        except MemoryError:  # the loop would call again at once, and for ever
+            self._lose("this worker has no memory left for what the server sends")
         readers.unweighed += n
         if readers.unweighed > WEIGH_EVERY:
             readers.unweighed = 0

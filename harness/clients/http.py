@@ -20,7 +20,7 @@ from harness.body_template import BodyTemplate
 from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.held import oversized, waiting
+from harness.held import oversized, reading
 from harness.http.dialect import HttpRequest, PlainSuccess, build_head, split_url
 from harness.http.json_stream import ANSWER, NOTHING, REASONING, Told, scan, settle_scan
 from harness.http.multipart_form import MultipartForm
@@ -78,7 +78,7 @@ class HttpDialect:
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(HttpOptions, target.options)
-        self._limit = waiting()
+        self._limit = reading()
         self._model = target.model
         self.accept = _ACCEPT.get(options.framing, b"*/*")
         self._text, self._reasoning = _selectors(options.text_path), _selectors(options.reasoning_path)

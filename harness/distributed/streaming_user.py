@@ -23,7 +23,7 @@ from harness.clients.http import HttpDialect, HttpOptions
 from harness.clients.openai import GenerationDialect
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.held import oversized, waiting
+from harness.held import oversized, reading
 from harness.http.dialect import join_path
 from harness.options import problems
 from slo.records import Stamp, Status, TokensFrom
@@ -189,7 +189,7 @@ def finished(exchange: Exchange, reader: Reader, error: BaseException | None, no
         exchange.error = outcome.shown(said, outcome.LONGEST)
     if exchange.code >= 0:
         if len(exchange.body) > _SMALL:
-            oversized(exchange, waiting())
+            oversized(exchange, reading())
         reader.settle(exchange)
 
 

@@ -348,6 +348,7 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        self._fragments = bytearray()  # a session's timers outlive it
         if self._player is not None:
             self._player.stop()
             self._player = None  # it holds us

@@ -93,6 +93,8 @@ class ResponseReader:
             self._stamp(exchange, t_ns, before)
             cause = error.__cause__ or error.__context__
             text = str(cause) if isinstance(cause, WireError) else f"not HTTP/1.1: {error}"
+            if isinstance(cause, MemoryError):
+                text = "this worker has no memory left for the response. Lower the concurrency, or give it more memory"
             # The old exception's traceback holds this frame, and with it the whole body: no collector would find it.
             cause = None
             raise WireError(text) from None
