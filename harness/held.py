@@ -24,11 +24,11 @@ SHARE = 4
 #: The same of finished answers that wait to be taken apart, and of what taking one apart may cost.
 MOST_LATER = 4 << 30
 SHARE_WAITING, SHARE_READING = 4, 8
-#: What taking an answer apart costs at most, in bytes: for each of its own (a copy, and text of four bytes a character), and for
-#: each of these, with which a value, an event or a line begins or ends (and no other way is shorter).
-_BYTE_COST, _MARKS, _MARK_COST = 5, (b",", b"[", b"{", b"\n"), 100
-#: The same of binary messages: the smallest value in one takes two bytes.
-_BINARY_COST, _MESSAGE_COST = 16, 150
+#: What taking an answer apart costs at most, in bytes: for each of its own (mostly the JSON parser's working space), and for each
+#: of these, with which a value, an event or a line begins or ends (and no other way is shorter).
+_BYTE_COST, _MARKS, _MARK_COST = 17, (b",", b"[", b"{", b"\n"), 100
+#: The same of binary messages: for each byte, for each zero (the length of an empty message in it, two bytes in all), for each mark.
+_BINARY_COST, _ZERO_COST, _MESSAGE_COST = 24, 60, 150
 #: No answer costs more than so many times its size.
 WORST = _BYTE_COST + _MARK_COST
 #: Of an answer that isn't read so much is kept, for what its beginning says.
@@ -71,7 +71,8 @@ def text_cost(exchange: Exchange) -> int:
 
 def binary_cost(exchange: Exchange) -> int:
     """The same of an answer in binary messages."""
-    return _BINARY_COST * len(exchange.body) + _MESSAGE_COST * len(exchange.mark_end)
+    body = exchange.body
+    return _BINARY_COST * len(body) + _ZERO_COST * body.count(b"\0") + _MESSAGE_COST * len(exchange.mark_end)
 
 
 def oversized(exchange: Exchange, limit: int, cost: Callable[[Exchange], int] = text_cost) -> bool:

@@ -37,7 +37,7 @@ _OK = int(Status.OK)
 TIMING_LENGTH, TIMING_ENTRIES, TIMING_CHARS = 1024, 32, 64 << 20
 #: Of the error texts of a run so many different ones are kept, and so many characters of them; every later one is ``OTHER``.
 ERROR_TEXTS, ERROR_CHARS = 10_000, 4 << 20
-OTHER = f"(other texts): after {ERROR_TEXTS:,} different error texts no further ones were kept"
+OTHER = f"(other texts): a run keeps {ERROR_TEXTS:,} different error texts, of {ERROR_CHARS >> 20} million characters together"
 #: Texts of a segment that are recognised without being redacted again.
 _RECOGNISED = 2000
 #: What the live display counts as no error: a success, and what was given up on purpose.

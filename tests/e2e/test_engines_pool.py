@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import harness.native
 from harness import held
 from slo.records import Phase, Status
 from tests.e2e.both_engines import ENGINES, MS, Way, against, both, closed, opened, saying
@@ -97,6 +98,16 @@ def test_many_connections_at_once_all_find_the_one_address_that_answers() -> Non
             saying(answer()), Way(opened([0] * 12 + [0.3] * 12 + [1] * 12), addresses=one_of_four), ("connect_ns",)
         ):
             assert {row["status"] for row in ran.rows} == {Status.OK}
+
+
+def test_more_bytes_than_may_wait_for_python_end_the_run_of_the_compiled_engine_with_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(harness.native, "waiting", lambda: 1 << 20)
+    way = Way(opened([0]), protocol="openai-chat", options={})
+    ran = against("native", saying(answer(b"data: {}\n\n" * 200_000)), way)
+    assert str(ran.aborted).startswith("this worker ran out of memory for responses (at most 1 MiB may wait")
+    assert len(ran.rows) == 1
 
 
 def stale() -> Script:

@@ -6,6 +6,7 @@ Real sockets, real time; each test is over in well under two seconds.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
@@ -182,6 +183,20 @@ def test_connections_are_kept_alive_and_reused() -> None:
         assert first.connect_ns > 0
         assert {exchange.connect_ns for exchange in rest} == {-1}
         assert set(numbers) == {1}
+
+    play(body, script)
+
+
+def test_an_idle_connection_holds_nothing_of_its_last_answer() -> None:
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(answer(b"a" * 100_000))
+
+    async def body(bench: Bench) -> None:
+        exchange = await bench.get()
+        assert len(exchange.body) == 100_000
+        holders = [thing for thing in gc.get_referrers(exchange.body) if type(thing).__name__ == "ResponseReader"]
+        assert holders == []
+        assert (await bench.get()).connect_ns == -1
 
     play(body, script)
 

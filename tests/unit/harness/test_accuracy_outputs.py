@@ -112,6 +112,22 @@ def test_no_bytes_of_a_server_stop_the_run(tmp_path_factory: pytest.TempPathFact
     log.close()
 
 
+def test_answers_are_kept_up_to_a_number_of_bytes_of_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "MOST_KEPT", 20_000)
+    log = OutputLog(tmp_path, 0, {})
+    log.share(2)
+    keep = log.after(lambda exchange: None)
+    for query in range(30):
+        keep(over(json.dumps({"text": "a" * 950}).encode(), query_id=query))
+    log.close()
+    (path,) = tmp_path.iterdir()
+    assert 9_000 < path.stat().st_size <= 10_000
+    (fault,) = log.faults
+    assert "answers of this run are larger than" in fault
+
+
 def accuracy_run(folder: Path, kept: list[str | None], expected: list[Any] | None) -> RunDirectory:
     """A run directory whose queries were answered so (None: failed)."""
     source = {"kind": "synthetic_text", "count": len(kept)}

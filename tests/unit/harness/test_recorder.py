@@ -287,3 +287,55 @@ def test_an_error_text_is_redacted_before_it_is_cut() -> None:
         desk.recorder.finished(finished(k, desk.recorder.t0_ns, error=text))
     desk.clock.run()
     assert desk.records().errors == ("bad [redacted]", "x" * 1015 + " [redacte")
+
+
+def test_different_error_texts_are_kept_up_to_a_number_and_a_length_of_the_run_and_the_rest_is_one_text() -> None:
+    desk = Desk()
+    desk.recorder.said.share(100)  # a hundredth of the run's: 100 texts
+    for k in range(300):
+        desk.recorder.finished(finished(k, desk.recorder.t0_ns, error=f"hold {k % 150} is full"))
+        desk.clock.run()
+        if k % 70 == 69:
+            desk.recorder.flush()
+    records = desk.records()
+    texts = records.texts("error")
+    assert len(set(texts)) == 101
+    assert [text == recorder.OTHER for text in texts] == [k % 150 >= 100 for k in range(300)]
+    assert sum("error texts of some failed requests were not kept" in note for note in desk.recorder.notes) == 1
+    long = Desk()
+    long.recorder.said.share(1 << 10)  # 4,096 characters
+    for k in range(9):
+        long.recorder.finished(finished(k, long.recorder.t0_ns, error=f"{k}" * 1000))
+    long.clock.run()
+    assert len(set(long.records().texts("error"))) == 6
+
+
+def heavy(query_id: int, t0: int, body: bytes) -> Exchange:
+    exchange = finished(query_id, t0)
+    exchange.body += body
+    exchange.bytes_in = len(body)
+    exchange.mark_ns.append(t0)
+    exchange.mark_end.append(len(body))
+    return exchange
+
+
+def test_answers_that_wait_with_more_bytes_than_they_may_are_settled_whatever_is_due() -> None:
+    desk = Desk()
+    desk.recorder._waiting = 10_000
+    desk.next_due_ns = desk.clock.now_ns() + 1000  # no time for settling before that
+    for k in range(50):
+        desk.recorder.finished(heavy(k, desk.recorder.t0_ns, bytes(1000)))
+    desk.recorder._work()
+    assert len(desk.settled) == 40, "in one go, and no further than that"
+
+
+def test_an_answer_that_could_cost_too_much_is_not_taken_apart_unless_its_client_sees_to_that() -> None:
+    for cost, status in ((recorder.text_cost, Status.PROTOCOL), (None, Status.OK)):
+        desk = Desk()
+        desk.recorder.cost = cost
+        desk.recorder._reading, desk.recorder._small = 20_000, 100
+        for k, body in enumerate((b"a" * 1000, b"{}," * 300)):
+            desk.recorder.finished(heavy(k, desk.recorder.t0_ns, body))
+        desk.clock.run()
+        assert desk.settled == [0, 1]
+        assert desk.records()["status"].tolist() == [Status.OK, status]
