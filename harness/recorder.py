@@ -268,6 +268,7 @@ class Recorder:
         self._small = self._reading // WORST
         self._scheduled = False
         self.said = ErrorTexts()
+        self._full_told = False
         #: What taking an answer apart costs; None: most aren't taken apart, and the client sees to the others.
         self.cost: Callable[[Exchange], int] | None = text_cost
         self._columns = Columns(self.said)
@@ -378,7 +379,8 @@ class Recorder:
             self._next()
         if len(self._columns):
             self._cut()
-        if self.said.full:
+        if self.said.full and not self._full_told:
+            self._full_told = True
             self.notes.append(
                 f"worker {self.worker}: the error texts of some failed requests were not kept: more different ones came than a run "
                 f"keeps ({ERROR_TEXTS:,}, or {ERROR_CHARS >> 20} million characters). Each row has its status and code; the server's "
