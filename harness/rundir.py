@@ -19,20 +19,20 @@ from typing import Any
 import numpy as np
 import yaml
 
-from harness import earlier, plan_file
+from harness import accounts, earlier, plan_file
 from harness.errors import HarnessFault
 from harness.segments import read_segments
 from harness.workforce import Member
 from scenarios.plan import Dealing, Plan
 from slo import cancelled, tables
 from slo import records as rec
+from slo.accounts import DIED, GONE, sums
 from slo.queries import with_deadline
 from slo.records import BoolArray, IntArray, Phase, Records, Status
 from slo.validity import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
 _UNSENT = "not sent before the run ended"
-_LOST = "its worker died before it was recorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,13 @@ def seal(
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
+    names = {path.name for folder in folders for path in folder.glob("w*.seg")}
     parts, unreadable = read_segments(folders)
     parts += [records for member in members for records in member.segments]
     measured = rec.concat(parts)
     missing = _missing(plan, members, measured, int(manifest["t0_monotonic_ns"]), dealing)
     facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
+    facts = accounts.settled(facts, plan, members, measured, missing, names)
     records = rec.concat([measured, missing]) if len(missing) else measured
     records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
     facts = _counted(replace(facts, disk_faults=(*facts.disk_faults, *unreadable)), records, plan)
@@ -153,7 +155,8 @@ def _lost_in_closed_loop(plan: Plan, members: Sequence[Member], measured: Record
 def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: int, dealing: Dealing) -> Records:
     """Rows for planned samples that no worker recorded.
 
-    UNFINISHED where a worker that died had come to their due time, so that it may have sent them; UNSENT otherwise.
+    UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says that it
+    recorded more than came; UNSENT otherwise.
     """
     if plan.cyclic:
         return rec.empty()
@@ -168,14 +171,19 @@ def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: in
     due = np.repeat(plan.due_ns, np.diff(plan.offsets))[left]
     until = np.array([(member.died_ns or t0_ns) - t0_ns for member in members])
     lost = dead[owner] & (due <= until[owner])
-    errors = [_LOST if gone else _UNSENT for gone in lost.tolist()]
+    taken = np.zeros(n, dtype=bool)
+    for member in members:
+        taken[np.flatnonzero(owner == member.index)[: accounts.gone(member, measured)]] = True
+    errors = [
+        DIED if died else GONE if away else _UNSENT for died, away in zip(lost.tolist(), taken.tolist(), strict=True)
+    ]
     return rec.from_columns(
         n,
         query_id=query[left],
         sample_ix=plan.sample_ix[left],
         payload_ix=plan.payload_ix[left],
         due_ns=due,
-        status=np.where(lost, int(Status.UNFINISHED), int(Status.UNSENT)),
+        status=np.where(lost | taken, int(Status.UNFINISHED), int(Status.UNSENT)),
         worker=owner,
         errors=errors,
     )
@@ -204,6 +212,7 @@ def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]
     pq.write_table(chunks, directory.file("chunks.parquet"), compression="zstd")
     plan_file.save(directory.path, plan)
     generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
+    generator["columns"] = sums(sealed.records)
     write_json(directory.file("generator.json"), generator)
     scenario = yaml.safe_dump(dict(sealed.scenario), sort_keys=False, allow_unicode=True)
     directory.file("scenario.yaml").write_text(scenario, encoding="utf-8")
@@ -245,6 +254,7 @@ def open_sealed(path: Path) -> Sealed:
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked["plan_fingerprint"] = manifest.get("plan_fingerprint")
         facts = plan_file.checked(facts, records, path, asked)
+        facts = replace(facts, plan_faults=(*facts.plan_faults, *accounts.faults_of(records, generator.get("columns"))))
         if manifest.get("scenario_sha256", _digest(text)) != _digest(text):
             fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"
             facts = replace(facts, plan_faults=(*facts.plan_faults, fault))

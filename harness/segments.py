@@ -10,14 +10,16 @@ import json
 import os
 import tempfile
 import threading
+import traceback
 import zlib
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from slo.accounts import digests
 from slo.records import Records
 from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
@@ -32,7 +34,10 @@ class SegmentWriter:
         self._worker = worker
         self._queue: SimpleQueue[Records | None] = SimpleQueue()
         self._spill: Path | None = None
-        self._count = 0
+        self.count = 0
+        self.lost: list[int] = []
+        self.faults: list[str] = []
+        self.digest = 0
         self.notes: list[str] = []
         self.unwritten: list[Records] = []
         self.folders = [str(folder)]
@@ -47,14 +52,30 @@ class SegmentWriter:
         self._queue.put(None)
         self._thread.join()
 
+    @property
+    def account(self) -> dict[str, Any]:
+        """What was handed over, once it is closed: the digest of its rows, segments, and the numbers of those that are in no file."""
+        return {"digest": self.digest, "segments": self.count, "unwritten": self.lost}
+
     def _run(self) -> None:
-        while (records := self._queue.get()) is not None:
-            name = f"w{self._worker:03d}-{self._count:06d}.seg"
-            self._count += 1
-            try:
-                write_segment(self._folder / name, records)
-            except OSError as error:
-                self._write_elsewhere(name, records, error)
+        try:
+            while (records := self._queue.get()) is not None:
+                self._take(records)
+        except BaseException as error:  # noqa: BLE001 - nobody sees a thread die: the run is INVALID, and says of what
+            self.faults.append(_died(f"worker {self._worker}: the thread that writes segments ended", error))
+
+    def _take(self, records: Records) -> None:
+        number = self.count
+        name = segment_name(self._worker, number)
+        self.count += 1
+        self.digest = (self.digest + sum(digests(records).values())) % (1 << 64)
+        try:
+            write_segment(self._folder / name, records)
+        except OSError as error:
+            self._write_elsewhere(name, records, error)
+        except Exception as error:  # noqa: BLE001 - a defect costs one segment, the run says so, and the others are written
+            self.lost.append(number)
+            self.faults.append(_died(f"segment {name} with {len(records)} rows could not be written", error))
 
     def _write_elsewhere(self, name: str, records: Records, error: OSError) -> None:
         try:
@@ -67,12 +88,24 @@ class SegmentWriter:
                 )
             write_segment(self._spill / name, records)
         except OSError as second:
+            self.lost.append(self.count - 1)
             self.unwritten.append(records)  # the worker hands these to the coordinator over its pipe
             self.notes.append(
                 f"segment {name} with {len(records)} rows could not be written to {self._folder} "
                 f"({error.strerror or error}) nor to the temporary folder ({second.strerror or second}); they were kept "
                 "in memory"
             )
+
+
+def _died(what: str, error: BaseException) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    at = f", at {Path(where[0].filename).name}:{where[0].lineno}" if where else ""
+    return f"{what}: {type(error).__name__}: {error}{at} (a defect: report it with worker.log)"
+
+
+def segment_name(worker: int, number: int) -> str:
+    """The file of one segment of a worker's."""
+    return f"w{worker:03d}-{number:06d}.seg"
 
 
 def write_segment(path: Path, records: Records) -> None:

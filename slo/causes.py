@@ -37,6 +37,9 @@ _CAUSES = (
         of=("workers", "disk", "not aborted", "within max_duration", "finished"),
         then=("all sent", "min_queries", "min_duration"),
     ),
+    _Cause(
+        "what was sent is not what is recorded", of=("accounting",), then=("all sent", "min_queries", "min_duration")
+    ),
     _Cause("a plug-in takes the generator's time", of=("gc pauses",), then=_LATE),
     _Cause(
         "this host did not give the generator the time that it takes",

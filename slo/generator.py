@@ -36,7 +36,9 @@ class GeneratorFacts:
     (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
     ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced; ``plan_samples``: samples of an
     open loop's plan as its file has them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and
-    sealed; both are found again whenever a run directory is opened.
+    sealed; both are found again whenever a run directory is opened; ``sent`` and ``recorded``: requests, warm-up included, by the
+    workers' own counts (-1: nobody counted); ``lost``: sent, and without a row of any kind; ``account_faults``: what in the rows that
+    came is not as the workers said.
     """
 
     open_loop: bool
@@ -79,6 +81,10 @@ class GeneratorFacts:
     clock_error_ns: int = 0
     plan_samples: int = 0
     plan_faults: tuple[str, ...] = ()
+    sent: int = -1
+    recorded: int = -1
+    lost: int = 0
+    account_faults: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slo import arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, steady, strain
+from slo import accounts, arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, steady, strain
 from slo.generator import Cause, Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
@@ -86,7 +86,7 @@ def assess(
     audio = live_audio.live_audio(rows)
     limits = lag_limits(rows, objectives)
     checks = [
-        *_whole(rows, facts),
+        *_whole(records, rows, facts),
         _all_sent(rows, sent.issued, facts),
         *_enough(sent.issued, facts),
         *_late(records, sent, facts, limits, objectives, judged=judged, strict=strict),
@@ -175,7 +175,7 @@ def _stamp(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], f
     return ("kernel" if share == 1.0 else "user" if share == 0.0 else "mixed"), share
 
 
-def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
+def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check]:
     """The run came to its own end, and its records are whole."""
     found = contradictions.find(rows)
     again = "Correct that and measure again"
@@ -198,6 +198,7 @@ def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
         none("workers", "worker faults", facts.worker_faults, again),
         none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
         _agree(found, facts),
+        accounts.check(records, facts),
         *_clocks(facts),
     ]
 

@@ -286,6 +286,7 @@ from collections.abc import Sequence  # noqa: E402
 from functools import cache  # noqa: E402
 
 from locust.contrib.fasthttp import FastHttpUser  # noqa: E402
+from locust.user.task import LOCUST_STATE_WAITING  # noqa: E402
 
 from harness.distributed import streaming_user as streaming  # noqa: E402
 from harness.distributed.streaming_session import SESSION, Role, Session, add_arguments, prepare  # noqa: E402
@@ -313,6 +314,14 @@ class StreamingUser(FastHttpUser):
         self._session: Session = getattr(environment, SESSION)
         self._chat = streaming.chat_reader(self.client.base_url or "", self.default_headers or {})
         self._readers: dict[str, streaming.Reader] = {}
+        self._called_off = False
+
+    def stop(self, force: bool = False) -> bool:
+        """Locust kills a user that waits between two tasks. One whose wait has just ended would send first and be killed with its
+        request on the wire: it sends nothing any more.
+        """
+        self._called_off = not force and self._state in (None, LOCUST_STATE_WAITING)
+        return bool(super().stop(force))
 
     def chat(
         self,
@@ -342,6 +351,8 @@ class StreamingUser(FastHttpUser):
         return self._ask(url, name or path, streaming.json_body(body), reader, catch_response)
 
     def _ask(self, url: str, name: str, body: bytes, reader: streaming.Reader, catch_response: bool) -> Answer:
+        if self._called_off:
+            raise gevent.GreenletExit
         number, request_id = self._session.next_id()
         headers = {
             "content-type": "application/json",

@@ -131,6 +131,40 @@ def test_two_workers_rows_are_all_judged_on_the_master(scripted: Server, tmp_pat
     assert len(sealed.records) >= int(entries(tmp_path)["", "Aggregated"]["Request Count"])
 
 
+def test_a_user_that_wakes_up_as_it_is_stopped_sends_nothing(tmp_path: Path) -> None:
+    code = """
+import gevent
+from types import SimpleNamespace
+from locust.user.task import LOCUST_STATE_RUNNING, LOCUST_STATE_WAITING
+from harness.distributed.locust_ import StreamingUser
+
+class Reader(StreamingUser):
+    host = "http://127.0.0.1:9"
+
+sent = []
+def begun():
+    sent.append(1)
+    raise SystemError
+environment = SimpleNamespace(host=None, plimsoll=SimpleNamespace(next_id=begun))
+ends = []
+for state in (LOCUST_STATE_WAITING, None, LOCUST_STATE_RUNNING):
+    user = Reader(environment)
+    user._state, user._greenlet = state, None
+    user._group = SimpleNamespace(killone=lambda greenlet: None)  # it comes in a moment
+    user.stop()
+    try:
+        user.chat("hello")
+    except BaseException as error:
+        ends.append(type(error).__name__)
+print(ends, len(sent))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, env=environ(), check=False
+    )  # fmt: skip
+    # A task that is under way goes on to its end, with all of its requests.
+    assert done.stdout.split("\n")[-2] == "['GreenletExit', 'GreenletExit', 'SystemError'] 1", done.stdout + done.stderr
+
+
 def test_errors_in_a_stream_are_failures_in_locust_and_in_the_verdict(tmp_path: Path) -> None:
     with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms", "--fault", "stream_error=at:2") as broken:
         done = locust(
