@@ -135,6 +135,7 @@ def test_a_user_that_wakes_up_as_it_is_stopped_sends_nothing(tmp_path: Path) -> 
     code = """
 import gevent
 from types import SimpleNamespace
+from locust.env import Environment
 from locust.user.task import LOCUST_STATE_RUNNING, LOCUST_STATE_WAITING
 from harness.distributed.locust_ import StreamingUser
 
@@ -145,7 +146,8 @@ sent = []
 def begun():
     sent.append(1)
     raise SystemError
-environment = SimpleNamespace(host=None, plimsoll=SimpleNamespace(next_id=begun))
+environment = Environment()
+environment.plimsoll = SimpleNamespace(next_id=begun)
 ends = []
 for state in (LOCUST_STATE_WAITING, None, LOCUST_STATE_RUNNING):
     user = Reader(environment)
