@@ -269,6 +269,7 @@ class Coordinator:
             no_endpoint=not protocols()[self._job.target.protocol].needs_url,
             disk_notes=tuple(text for report in done for text in report["disk_notes"]),
             n_workers=shards,
+            slots=_slots(plan, shards),
             **_clocks(self._workforce.facts()),
             frame_interval_ns=frame.interval_ns if frame is not None else 0,
             frame_deadline_ns=frame.deadline_ns if frame is not None else 0,
@@ -321,6 +322,13 @@ def _exhausted(members: Sequence[Member], facts: Mapping[str, Any], seconds: flo
             opened = sum(int(report["client"].get("connections_opened", 0)) for report in reports)
             found += limits.exhaustion(failed, opened, seconds, limits.read())
     return found
+
+
+def _slots(plan: Plan, shards: int) -> tuple[int, ...]:
+    """Requests that each worker keeps in flight; empty where nothing waits for another's answer."""
+    if plan.max_in_flight is None or not (plan.cyclic or plan.n_queries == 1):
+        return ()
+    return tuple(len(range(index, plan.max_in_flight, shards)) for index in range(shards))
 
 
 def loopback(url: str) -> bool:

@@ -28,7 +28,7 @@ class _Cause:
 #: What a generator without its time breaks.
 _LATE = (
     *("lag", "lag p99", "lag max", "lag below objective", "rate", "arrival process"),
-    *("loop stalls", "generator CPU", "live audio"),
+    *("loop stalls", "idle slots", "generator CPU", "live audio"),
 )
 #: In this order: what ended a run explains what was not sent, and only then does lateness.
 _CAUSES = (

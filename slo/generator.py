@@ -38,7 +38,7 @@ class GeneratorFacts:
     open loop's plan as its file has them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and
     sealed; both are found again whenever a run directory is opened; ``sent`` and ``recorded``: requests, warm-up included, by the
     workers' own counts (-1: nobody counted); ``lost``: sent, and without a row of any kind; ``account_faults``: what in the rows that
-    came is not as the workers said.
+    came is not as the workers said; ``slots``: of each worker, where a number of requests are kept in flight.
     """
 
     open_loop: bool
@@ -85,6 +85,7 @@ class GeneratorFacts:
     recorded: int = -1
     lost: int = 0
     account_faults: tuple[str, ...] = ()
+    slots: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""

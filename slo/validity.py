@@ -15,7 +15,19 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slo import accounts, arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, steady, strain
+from slo import (
+    accounts,
+    arrivals,
+    bracket,
+    cancelled,
+    causes,
+    contradictions,
+    idle,
+    lateness,
+    live_audio,
+    steady,
+    strain,
+)
 from slo.generator import Cause, Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
@@ -83,7 +95,7 @@ def assess(
     stamp, share = _stamp(rows)
     kept_up = _kept_up(sent.queue)
     together = measure(rows)
-    audio = live_audio.live_audio(rows)
+    audio, slots = live_audio.live_audio(rows), _idle(records, facts)
     limits = lag_limits(rows, objectives)
     checks = [
         *_whole(records, rows, facts),
@@ -93,12 +105,12 @@ def assess(
         lateness.span(sent.first, limits, strain.paced(facts)),
         *_shape(sent.shape, rows, facts),
         *live_audio.checks(audio),
-        *strain.checks(facts, limits, share),
+        *_had_time(facts, limits, share, slots),
     ]
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=causes.reasons(checks),
-        warnings=(*_warnings(facts, sent.left, kept_up, limits), *_merged(together), *live_audio.warnings(audio)),
+        warnings=(*_warnings(facts, sent, kept_up, limits, slots), *_merged(together), *live_audio.warnings(audio)),
         checks=(*checks, kept_up),
         planned=_planned(rows, facts),
         sent=len(sent.issued),
@@ -338,14 +350,24 @@ def _kept_up(queue: steady.Backlog | None) -> Check:
     return Check("steady", not queue.growing, detail, "Lower the rate", "endpoint")
 
 
-def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check, limits: LagLimits) -> tuple[str, ...]:
+def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: idle.Idle | None) -> list[Check]:
+    return [*strain.checks(facts, limits, share), *idle.checks(slots, facts)]
+
+
+def _idle(records: Records, facts: GeneratorFacts) -> idle.Idle | None:
+    return idle.measure(records.without_chunks(), facts) if not strain.paced(facts) else None
+
+
+def _warnings(
+    facts: GeneratorFacts, sent: _Sent, kept_up: Check, limits: LagLimits, slots: idle.Idle | None
+) -> tuple[str, ...]:
     found = [] if kept_up.ok else [kept_up.reason]
     if not facts.open_loop:
         found.append(
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    return (*found, *strain.warnings(facts), *_waits(facts, left, limits))
+    return (*found, *strain.warnings(facts), *idle.warnings(slots, facts), *_waits(facts, sent.left, limits))
 
 
 def _merged(seen: Merged) -> list[str]:
