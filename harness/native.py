@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.client import Target
+from harness.client import OPENING, Target
 from harness.endpoint import Endpoint, explain
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
@@ -150,12 +150,15 @@ class NativeRun:
         self._engine.open_lane(int(phase), *arrays, limit, cancel)
 
     async def open(self, connections: int) -> None:
-        """Open connections ahead of t0; wait for them at most the connect timeout."""
-        self._engine.open(connections)
+        """Open connections ahead of t0, ``OPENING`` at a time; wait for them at most the connect timeout."""
         give_up_ns = time.monotonic_ns() + self._client.target.connect_timeout_ns
-        await asyncio.sleep(0.002)
-        while self._count("connecting") and time.monotonic_ns() < give_up_ns:
+        connecting = 0
+        while (connections or connecting) and time.monotonic_ns() < give_up_ns:
+            more = min(connections, OPENING - connecting)
+            self._engine.open(more)
+            connections -= more
             await asyncio.sleep(0.001)
+            connecting = self._count("connecting")
 
     def start(self, t0_ns: int) -> None:
         limit = self._load.plan.stop.max_duration_ns

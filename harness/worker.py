@@ -38,6 +38,7 @@ from harness.recorder import FRESH, Recorder, spread
 from harness.segments import SegmentWriter, dump_segment
 from harness.vitals import AHEAD_NS, Vitals
 from scenarios import cancellation
+from scenarios.plan import Plan
 from scenarios.spec import ScenarioError, parse
 from slo.records import Status
 
@@ -112,16 +113,6 @@ class Worker:
         # A closed warm-up with fewer slots than workers is left to the first ones.
         return not warmup.cyclic or (warmup.max_in_flight or 1) >= shards or self._index == 0
 
-    def _connections(self, load: Load) -> int:
-        slots = load.plan.max_in_flight
-        if load.plan.open_loop and slots is None:
-            due = load.plan.due_ns
-            span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
-            slots = int(
-                min(256, max(8, len(due) / (span / 1e9)))
-            )  # a second's worth: connecting is not the endpoint's latency
-        return min(slots or 1, max(1, load.plan.n_samples))
-
     # -- the run ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -133,7 +124,7 @@ class Worker:
         load, fingerprint = self._load(client)
         outputs = self._outputs()
         native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), outputs is not None)
-        await (native or client).open(self._connections(load))
+        await (native or client).open(connections_ahead(load.plan))
         writer = SegmentWriter(Path(self._spec["segments"]), self._index)
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
@@ -262,6 +253,23 @@ class Worker:
         text = "".join(traceback.format_exception(error)) if error else str(context.get("message"))
         if len(self._faults) < 5:
             self._faults.append(f"worker {self._index}: an error in the event loop: {text}")
+
+
+def connections_ahead(plan: Plan) -> int:
+    """How many connections a worker opens before its first request: connecting is not the endpoint's latency.
+
+    One for each request that a closed loop's slots send at once; a second's worth of an open loop's, at least 8 and at most 256.
+    """
+    if plan.cyclic:
+        most = plan.stop.max_queries
+        queries = plan.max_in_flight or 1
+        return max(1, min(queries, queries if most is None else most) * int(np.diff(plan.offsets).max()))
+    slots = plan.max_in_flight
+    if slots is None:
+        due = plan.due_ns
+        span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
+        slots = int(min(256, max(8, len(due) / (span / 1e9))))
+    return min(slots, max(1, plan.n_samples))
 
 
 def raise_file_limit() -> None:

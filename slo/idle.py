@@ -22,7 +22,7 @@ from slo.records import BoolArray, IntArray, Phase, Records, Status
 #: As long as a slot may be idle each time: more than any turn-around of a generator that runs (p99 0.1 to 2.5 ms, median below 0.6 ms).
 ORDINARY_NS = 1_000_000
 #: The largest share of slot time that what is beyond it may take.
-SHARE = 0.1
+SHARE = 0.15
 #: With more than this share idle in all, a reader should know.
 WARN_SHARE = 0.1
 #: In a shorter run one hiccup is most of it, and the limits of stalls see that.

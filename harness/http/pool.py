@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.client import Target
+from harness.client import OPENING, Target
 from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
@@ -200,13 +200,15 @@ class HttpClient:
         return self._found
 
     async def open(self, connections: int) -> None:
-        """Resolve the host and open ``connections`` connections; wait for them at most the connect timeout."""
+        """Resolve the host and open ``connections`` connections, ``OPENING`` at a time; wait for them at most the connect timeout."""
         self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel")
         await self.find()
-        for _ in range(min(connections, self._limit)):
-            self._connect(None)
+        left = min(connections, self._limit)
         give_up_ns = self._clock.now_ns() + self.target.connect_timeout_ns
-        while self.connecting and self._clock.now_ns() < give_up_ns:
+        while (left or self.connecting) and self._clock.now_ns() < give_up_ns:
+            for _ in range(more := min(left, OPENING - self.connecting)):
+                self._connect(None)
+            left -= more
             await asyncio.sleep(0.001)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
