@@ -207,6 +207,31 @@ def test_with_no_disk_at_all_rows_stay_in_memory(tmp_path: Path, monkeypatch: py
     assert [len(part) for part in writer.unwritten] == [1]
 
 
+@pytest.mark.parametrize("error", [TypeError("no"), MemoryError(), RecursionError("deep"), SystemExit(3)])
+def test_whatever_ends_the_writing_of_a_segment_is_a_fault_and_nobody_waits_for_ever(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = segments.write_segment
+
+    def broken(path: Path, records: Records) -> None:
+        if path.name == "w000-000001.seg":
+            raise error
+        original(path, records)
+
+    monkeypatch.setattr(segments, "write_segment", broken)
+    writer = SegmentWriter(tmp_path, 0)
+    for _ in range(3):
+        writer.put(one_row())
+    writer.close()
+    parts, _ = read_segments([tmp_path])
+    assert len(parts) == (2 if isinstance(error, Exception) else 1)
+    assert len(writer.faults) == 1
+    assert type(error).__name__ in writer.faults[0]
+    assert (
+        "w000-000001.seg with 1 rows" in writer.faults[0] or "the thread that writes segments ended" in writer.faults[0]
+    )
+
+
 def test_a_damaged_segment_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     write_segment(tmp_path / "w000-000000.seg", one_row())
     write_segment(tmp_path / "w000-000001.seg", one_row())
