@@ -64,7 +64,9 @@ def settled(
         )
         sent, recorded = sent + left, recorded + wrote
         lost += max(0, left - here.rows - here.stand_ins)
-        if told is not None:
+        if member.done is None:
+            faults.append(f"worker {member.index} gave no account: what it sent last is not known")
+        elif told is not None:
             faults += _differences(member.index, told, here, names, _gaps(plan, member, len(members), measured))
     return replace(facts, sent=sent, recorded=recorded, lost=lost, account_faults=(*facts.account_faults, *faults))
 

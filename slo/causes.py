@@ -35,7 +35,7 @@ _CAUSES = (
     _Cause(
         "the run did not come to its own end",
         of=("workers", "disk", "not aborted", "within max_duration", "finished"),
-        then=("all sent", "min_queries", "min_duration"),
+        then=("accounting", "all sent", "min_queries", "min_duration"),
     ),
     _Cause(
         "what was sent is not what is recorded", of=("accounting",), then=("all sent", "min_queries", "min_duration")

@@ -63,9 +63,9 @@ def checks(seen: Idle | None, facts: GeneratorFacts) -> Iterator[Check]:
         return
     detail = (
         f"slots were idle for {seen.share:.1%} of their time between an answer and the next request (median {show(seen.median_ns, 'ns')}), "
-        f"and for {seen.beyond:.1%} of it beyond {show(ORDINARY_NS, 'ns')} a time, limit {SHARE:.0%}: so much throughput is missing"
+        f"and for {seen.beyond:.1%} of it beyond {show(ORDINARY_NS, 'ns')} a time, limit {SHARE:.0%}"
     )
-    fix = "Free the host, or add workers (--workers) on cores of their own"
+    fix = "So much throughput is missing. Free the host, or add workers (--workers) on cores of their own"
     yield Check("idle slots", seen.beyond <= SHARE or seen.span_ns < NEEDS_NS, detail, fix)
 
 

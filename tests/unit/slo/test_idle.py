@@ -60,7 +60,7 @@ def frozen(n: int, slots: int) -> Records:
 def test_a_generator_stopped_for_half_of_each_12_ms_is_invalid_though_nothing_stalled_for_10_ms() -> None:
     seen = found(frozen(4_000, 4))
     assert broken(seen) == ["idle slots"]
-    assert "limit 15%: so much throughput is missing" in seen.reasons[0]
+    assert "limit 15%. So much throughput is missing" in seen.reasons[0]
     assert "Free the host" in seen.reasons[0]
 
 
