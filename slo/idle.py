@@ -57,8 +57,8 @@ def measure(records: Records, facts: GeneratorFacts) -> Idle | None:
     return Idle(float(every.sum()) / slot_time, float(beyond.sum()) / slot_time, int(np.median(every)), longest)
 
 
-def checks(seen: Idle | None, facts: GeneratorFacts) -> Iterator[Check]:
-    """The promise of a closed loop: a slot that comes free is used at once."""
+def checks(seen: Idle | None, facts: GeneratorFacts, full: bool = False) -> Iterator[Check]:
+    """The promise of a closed loop: a slot that comes free is used at once. ``full``: a full core has broken its own already."""
     if seen is None or facts.no_endpoint:
         return
     detail = (
@@ -66,7 +66,7 @@ def checks(seen: Idle | None, facts: GeneratorFacts) -> Iterator[Check]:
         f"and for {seen.beyond:.1%} of it beyond {show(ORDINARY_NS, 'ns')} a time, limit {SHARE:.0%}"
     )
     fix = "So much throughput is missing. Free the host, or add workers (--workers) on cores of their own"
-    yield Check("idle slots", seen.beyond <= SHARE or seen.span_ns < NEEDS_NS, detail, fix)
+    yield Check("idle slots", full or seen.beyond <= SHARE or seen.span_ns < NEEDS_NS, detail, fix)
 
 
 def warnings(seen: Idle | None, facts: GeneratorFacts) -> list[str]:

@@ -351,7 +351,9 @@ def _kept_up(queue: steady.Backlog | None) -> Check:
 
 
 def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: idle.Idle | None) -> list[Check]:
-    return [*strain.checks(facts, limits, share), *idle.checks(slots, facts)]
+    found = strain.checks(facts, limits, share)
+    full = any(check.name == "generator CPU" and not check.ok for check in found)
+    return [*found, *idle.checks(slots, facts, full)]
 
 
 def _idle(records: Records, facts: GeneratorFacts) -> idle.Idle | None:

@@ -73,6 +73,10 @@ def test_an_ordinary_turn_round_is_no_fault_however_fast_the_endpoint_and_it_is_
     assert bool(told) == (60_000 / (60_000 + service_ns) > 0.1)
 
 
+def test_of_a_full_core_idle_slots_follow_and_are_no_second_reason() -> None:
+    assert broken(found(frozen(4_000, 4), dataclasses.replace(FACTS, worker_cpu=(0.99,)))) == ["generator CPU"]
+
+
 def test_what_is_idle_is_what_was_put_in_whatever_the_pairing() -> None:
     gaps = np.random.default_rng(2).integers(0, 3 * MS, 4_000)
     one, two = loop(4, 5 * MS, gaps), loop(3, 5 * MS, gaps, worker=1)
