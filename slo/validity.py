@@ -25,6 +25,7 @@ from slo import (
     idle,
     lateness,
     live_audio,
+    repeats,
     steady,
     strain,
 )
@@ -369,7 +370,8 @@ def _warnings(
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    return (*found, *strain.warnings(facts), *idle.warnings(slots, facts), *_waits(facts, sent.left, limits))
+    told = (*strain.warnings(facts), *repeats.warnings(sent.left, facts), *idle.warnings(slots, facts))
+    return (*found, *told, *_waits(facts, sent.left, limits))
 
 
 def _merged(seen: Merged) -> list[str]:
