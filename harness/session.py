@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -79,7 +80,8 @@ def carry_through(
     while True:
         again = f"attempt {len(earlier) + 1} of {1 + retries}: " if earlier else ""
         noted = {"attempts": as_noted(earlier)} if earlier else {}
-        attempt = replace(prepared, job=replace(prepared.job, foreseen={**prepared.job.foreseen, **noted}))
+        fresh = {"run_id": secrets.token_hex(5)} if earlier else {}
+        attempt = replace(prepared, job=replace(prepared.job, foreseen={**prepared.job.foreseen, **noted}, **fresh))
         try:
             if earlier:
                 _say_again(earlier[-1], directory, len(earlier), retries)

@@ -28,11 +28,12 @@ from locust.exception import RPCError
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, Runner, WorkerRunner
 from locust.stats import RequestStats, StatsEntry, StatsError, bucket_response_time
 
-from harness.distributed import launch
+from harness.distributed import launch, page
 from harness.distributed.feed import REQUESTS, Row
 from harness.distributed.relay import Lines, Office, Relay, patient
 from harness.distributed.start_button import StartButton
 from harness.exit_codes import ExitCode
+from harness.visitors import VARIABLE
 
 #: Locust's name for every message of ours, and the type of our entries in its tables.
 MESSAGE = "plimsoll"
@@ -120,10 +121,15 @@ def attach() -> None:
     def add_arguments(parser: Any) -> None:
         for one in launch.ARGUMENTS:  # not in a group: Locust's page does not show those
             name = f"{launch.PREFIX}{one.name}"
-            parser.add_argument(f"--{name.replace('_', '-')}", default="", env_var=name.upper(), help=one.help)
+            spelt, variable = f"--{name.replace('_', '-')}", name.upper()
+            parser.add_argument(spelt, default="", env_var=variable, include_in_web_ui=one.form, help=one.help)
+        text = "More names of Locust's page, separated by commas: of a proxy or a service in front of it."
+        parser.add_argument("--plimsoll-web-hosts", default="", env_var=VARIABLE, include_in_web_ui=False, help=text)
 
     @events.init.add_listener  # type: ignore[untyped-decorator,unused-ignore]
-    def begin(environment: Environment, runner: Runner, **_: Any) -> None:
+    def begin(environment: Environment, runner: Runner, web_ui: Any = None, **_: Any) -> None:
+        options: Any = environment.parsed_options
+        page.close(web_ui, options.plimsoll_web_hosts, vars(options), environment.host)
         if isinstance(runner, MasterRunner):
             StartButton(environment, runner, office_of(runner), lambda: runner.worker_count)
             return
@@ -183,7 +189,9 @@ def master(bind: str, web: str | None) -> int:
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             return _fault(lines, f"--locust-web: nothing can be served at {web} ({reason}). Give another HOST:PORT")
-        environment.create_web_ui(*place)
+        ui = environment.create_web_ui(*place, delayed_start=True)
+        page.close(ui, "")
+        ui.start()
     environment.events.test_stop.add_listener(
         lambda **_: None if over.is_set() else lines.say({"event": "stop", "reason": "Stop in Locust's page"})
     )
