@@ -17,7 +17,7 @@ _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 #: What a CI system obeys: GitHub's at the start of a line, and the older form of it (Azure's too) anywhere.
-_COMMAND = re.compile(r"^(\s*):(?=:[\w-]+.*::)", re.MULTILINE)
+_COMMAND = re.compile(r"^(\s*):(?=:[A-Za-z][\w-]*.*::)", re.MULTILINE)
 _OLD_COMMAND = re.compile(r"##(?=\[|vso\[)")
 
 

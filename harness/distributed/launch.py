@@ -107,11 +107,7 @@ def chosen(given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises HarnessFault as ``of_form`` does.
     """
-    changed = {
-        name: str(now.get(name) or "")
-        for name in FORM
-        if name.startswith(PREFIX) and name in now
-    }
+    changed = {name: str(now.get(name) or "") for name in FORM if name.startswith(PREFIX) and name in now}
     return {**given, **of_form(changed, given, "")}
 
 

@@ -19,24 +19,25 @@ from typing import Any
 
 import gevent
 import locust.runners
+import zmq.green as zmq
 from gevent.event import AsyncResult, Event
 from gevent.fileobject import FileObject
 from gevent.server import StreamServer
 from locust import User, constant, events, task
 from locust.env import Environment
 from locust.exception import RPCError
+from locust.rpc import Message, rpc
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, Runner, WorkerRunner
 from locust.stats import RequestStats, StatsEntry, StatsError, bucket_response_time
 
 from harness.distributed import launch, page
 from harness.distributed.feed import REQUESTS, Row
-from harness.distributed.relay import Lines, Office, Relay, patient
+from harness.distributed.port import LONGEST, MESSAGE, WAITING, Guard
+from harness.distributed.relay import Lines, Office, Relay
 from harness.distributed.start_button import StartButton
 from harness.exit_codes import ExitCode
 from harness.visitors import VARIABLE
 
-#: Locust's name for every message of ours, and the type of our entries in its tables.
-MESSAGE = "plimsoll"
 #: The master's heartbeat comes once a second; without one for so long the master is gone.
 MASTER_S = 10.0
 #: How often an agent of ours tells Locust's page: Locust's own 3 s would leave a short run without a line.
@@ -44,6 +45,44 @@ SHOWN_S = 1.0
 #: Without an answer for so long the user is told that nobody answers.
 PATIENCE_S = 5.0
 SITE = (sys.executable, "-m", "harness.distributed.site")
+
+
+class Port(rpc.Server):
+    """The port of Locust's master, with a guard: what it does not let in, Locust never sees. Locust makes a new one when it breaks."""
+
+    guard = Guard(Message.unserialize)
+
+    def __init__(self, host: str, port: int) -> None:
+        rpc.BaseSocket.__init__(self, zmq.ROUTER, self.ipv4_only(host, port))
+        self.socket.setsockopt(zmq.MAXMSGSIZE, LONGEST)
+        self.socket.setsockopt(zmq.RCVHWM, WAITING)
+        try:
+            if port:
+                self.socket.bind(f"tcp://{host}:{port}")
+            self.port = port or self.socket.bind_to_random_port(f"tcp://{host}")
+        except zmq.ZMQError as error:
+            self.close(linger=0)
+            raise RPCError(f"Socket bind failure: {error}") from error
+
+    def recv_from_client(self) -> tuple[str, Any]:
+        """The next message of an agent's."""
+        while True:
+            try:
+                found = self.guard.take(self.socket.recv_multipart())
+            except zmq.ZMQError as error:
+                raise RPCError("ZMQ network broken") from error
+            if found is not None:
+                return found
+            gevent.sleep(0)  # a flood must not keep everybody else from their turn
+
+
+def _guarded(environment: Environment, runner: Runner | None, **_: Any) -> None:
+    if isinstance(runner, MasterRunner):
+        Port.guard.runner = runner
+
+
+rpc.Server = Port  # type: ignore[misc]
+events.init.add_listener(_guarded)
 
 
 class PlimsollAgent(User):
@@ -83,8 +122,6 @@ def record(stats: RequestStats, rows: Mapping[str, Row]) -> None:
 
 def office_of(runner: MasterRunner) -> Office:
     """An office on Locust's master."""
-    server: Any = runner.server
-    server.recv_from_client = patient(server.recv_from_client, RPCError)
 
     def misses(agent: str) -> bool:
         return agent not in runner.clients or runner.clients[agent].state == STATE_MISSING
@@ -179,6 +216,7 @@ def master(bind: str, web: str | None) -> int:
     finally:
         logging.disable(logging.NOTSET)
     office = office_of(runner)
+    Port.guard.runner = runner
     if web is not None:
         at, _, number = web.rpartition(":")
         place = ("" if at == "*" else at, int(number))

@@ -179,6 +179,7 @@ def test_two_agents_send_one_valid_schedule_that_locust_shows_and_stay_for_the_n
     assert shown["Aggregated"] == shown["requests"] >= shown["TTFT"]
     assert master.wait(60) == 0, fleet.said("valid")
     assert "speaks no Locust" in fleet.said("valid"), "the stranger was not heard"
+    assert not re.search(r"\x1b\]|(?m:^\s*::)|Traceback", fleet.said("valid")), fleet.said("valid")
     manifest = json.loads((fleet.path / "valid" / "manifest.json").read_text())
     assert {agent["name"]: len(agent["shards"]) for agent in manifest["agents"]} == {"a": 1, "b": 1}
     report = fleet.report("valid")
@@ -264,4 +265,12 @@ def _babble(port: int) -> None:
         for data in (hello, {"type": "piece"}, {}, None, [1], {"type": 7}):
             stranger.send(msgpack.dumps(("plimsoll", data, "stranger")))
         stranger.send(b"\xc1 no msgpack")
+        for kind, data in (("client_ready", 2), ("client_ready", "2"), ("heartbeat", None), ("stats", {}), ("logs", 1)):
+            stranger.send(msgpack.dumps((kind, data, "stranger")))
+        for name in (b"\x1b]0;owned\x07", b"::error::owned"):
+            with context.socket(zmq.DEALER) as one:
+                one.setsockopt(zmq.IDENTITY, name)
+                one.setsockopt(zmq.LINGER, 2_000)
+                one.connect(f"tcp://127.0.0.1:{port}")
+                one.send(msgpack.dumps(("client_ready", "1.0", name.decode())))
         stranger.send(msgpack.dumps({"no": "tuple"}))

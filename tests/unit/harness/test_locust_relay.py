@@ -10,13 +10,15 @@ import pytest
 pytest.importorskip("gevent")
 
 from harness.distributed import relay as relays
-from harness.distributed.relay import Office, Relay, patient
+from harness.distributed.relay import Office, Relay
 
 HELLO = {"type": "hello", "name": "a", "wall_ns": 1}
 
 
 class Said(list[Any]):
     """A coordinator's pipe that remembers."""
+
+    waiting = 0
 
     def say(self, line: dict[str, Any]) -> None:
         self.append({name: value for name, value in line.items() if name != "at_ns"})
@@ -127,16 +129,19 @@ def test_lines_over_pipes_come_whole_and_the_end_is_told() -> None:
     assert [line and line["n"] for line in heard] == [1, 2, None]
 
 
-def test_a_frame_that_is_no_message_is_passed_over_and_the_transports_own_errors_are_not() -> None:
-    frames: list[Exception | str] = [ValueError("no msgpack"), TypeError("no tuple"), "a message", OSError("its own")]
-
-    def receive() -> str:
-        frame = frames.pop(0)
-        if isinstance(frame, Exception):
-            raise frame
-        return frame
-
-    listening = patient(receive, OSError)
-    assert listening() == "a message"
-    with pytest.raises(OSError, match="its own"):
-        listening()
+def test_what_no_agent_says_and_what_nobody_can_take_any_more_reaches_no_coordinator(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, _, said = office(set())
+    post.heard("a", HELLO)
+    told = [*said]
+    wrong: list[Any] = [None, [], {"type": []}, {"type": "go", "t0_ns": 1}, {"type": "ended", "code": "x"}]
+    for message in [*wrong, {"type": "workers", "lines": [[0, [1]]]}, {"type": "leaving"}]:
+        post.heard("a", message)
+    assert said == told
+    said.waiting = relays.BACKLOG + 1
+    post.heard("a", {"type": "alive"})
+    assert said == told
+    said.waiting = 0
+    post.heard("a", {"type": "leaving", "reason": "\x1b[2J::error::gone"})
+    assert said[-1]["reason"] == "\ufffd[2J::error::gone"
