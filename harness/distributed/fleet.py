@@ -361,7 +361,9 @@ class Fleet:
         after = f" {(time.monotonic_ns() - self._t0_ns) / 1e9:.1f} s after t0" if self._t0_ns else ""
         first, colon, rest = reason.partition(":")
         agent.lost = f"{first}{after}{colon}{rest}"
-        self._say(agent, {"type": "orphaned"})  # it may only have been away: it must not go on
+        self._say(
+            agent, {"type": "orphaned", "reason": "the master gave this agent up"}
+        )  # it may only have been away: it must not go on
         if self._t0_ns:
             kept = f"; rows that it had not handed over are in {agent.ready['folder']} there" if agent.ready else ""
             self._notice(f"warning: agent {agent} {agent.lost}{kept}. The others go on; the run will be INVALID")

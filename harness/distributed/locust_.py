@@ -275,7 +275,7 @@ class Stay:
         relay.on_ended = lambda code: self._ended(code, relay.greeted)
         gevent.spawn(runner.greenlet.join).link(lambda _: self._gone("the master ended"))
         last = self.result.get()
-        relay.close("it was told to leave" if last["event"] == "left" else "its part is over")
+        relay.close(last["reason"] if last["event"] == "left" else "its part is over")
         runner.quit()
 
     def _of_master(self, message: Mapping[str, Any]) -> None:
@@ -291,13 +291,15 @@ class Stay:
         if "refused" in self._heard:
             self.result.set({"event": "refused", "late": self._heard["refused"]["late"]})
         else:
-            self.result.set({"event": "ended", "code": code, "whole": "bye" in self._heard, "greeted": greeted})
+            whole, ran = "bye" in self._heard, "go" in self._heard
+            self.result.set({"event": "ended", "code": code, "whole": whole, "greeted": greeted, "ran": ran})
 
 
 def agent(at: str, site: list[str]) -> int:
     """A stay, until it ends or our stdin is closed; what happens is said on stdout, for ``agent.py``."""
     locust.runners.WORKER_REPORT_INTERVAL = SHOWN_S
-    lines = _stdio(lambda line: stay.result.set({"event": "left"}) if line is None else None)
+    killed = "the process that began it is gone (was it killed?)"
+    lines = _stdio(lambda line: stay.result.set({"event": "left", "reason": str((line or {}).get("reason", killed))}))
     stay = Stay(at, site, lines.say)
     staying = gevent.spawn(stay.run)
     staying.link_exception(lambda _: stay.result.set({"event": "broken"}))  # gevent has printed why

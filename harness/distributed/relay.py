@@ -99,7 +99,8 @@ class Office:
         if lines is not None:
             lines.say({"event": "listening", **listening})
         for agent in list(self._agents):
-            self._send(agent, {"type": "who" if lines is not None else "orphaned"})
+            gone = {"type": "orphaned", "reason": "the run's coordinator is gone"}
+            self._send(agent, {"type": "who"} if lines is not None else gone)
 
     def told(self, line: Mapping[str, Any]) -> None:
         """A line of the coordinator's: to one agent or to all."""
@@ -145,7 +146,7 @@ class Office:
             self._agents[agent] = (since or now) if missed else 0.0
             if missed and since and now - since > LOST_S:
                 self._lose(agent, f"nothing was heard of it for {LOST_S + 3:g} s or more")
-                self._send(agent, {"type": "orphaned"})
+                self._send(agent, {"type": "orphaned", "reason": "the master heard nothing of this agent"})
 
 
 class Relay:
@@ -189,7 +190,7 @@ class Relay:
             self._wanted = True
             self._greet()
         elif kind == "orphaned":
-            self.end_site()
+            self.end_site(one_line(message.get("reason") or "the master has no use for this agent any more"))
         elif self._lines is not None:
             self._lines.say(message)
 
@@ -198,9 +199,10 @@ class Relay:
         """Whether the site of now has said its hello."""
         return self._hello is not None
 
-    def end_site(self) -> None:
-        """The master is gone: the site stops its workers and keeps their rows."""
+    def end_site(self, reason: str = "the master is gone") -> None:
+        """Nobody is there for whom it could go on: the site says why, stops its workers and keeps their rows."""
         if self._lines is not None:
+            self._lines.say({"type": "orphaned", "reason": reason})
             self._lines.close()
 
     def close(self, reason: str) -> None:
@@ -208,7 +210,7 @@ class Relay:
         self.closed = True
         with contextlib.suppress(Exception):
             self._send({"type": "leaving", "reason": reason})
-        self.end_site()
+        self.end_site(reason)
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._process is not None:
                 self._process.wait(ENDED_S)

@@ -225,8 +225,9 @@ def test_nothing_outlives_a_killed_coordinator_and_an_agent_told_to_leave(host: 
     until(lambda: "the run begins" in host.said("a") and host.left("harness.worker"), 60, "the run's begin")
     master.kill()
     until(lambda: "waiting for the next one" in host.said("a"), 30, "the agent's word")
-    agent.send_signal(signal.SIGINT)
+    agent.send_signal(signal.SIGTERM)
     assert agent.wait(30) == 130
+    assert "the run's coordinator is gone: stopping" not in host.said("a").partition("SIGTERM: leaving")[2]
     until(lambda: not host.left(), 15, "the end of every process")
 
 

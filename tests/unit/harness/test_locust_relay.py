@@ -76,7 +76,7 @@ def test_an_agent_that_the_transport_misses_for_a_while_comes_back_and_for_longe
     clock[0] += 0.1
     post.look()
     assert said[-1]["event"] == "lost"
-    assert sent[-1] == ("a", {"type": "orphaned"})
+    assert sent[-1] == ("a", {"type": "orphaned", "reason": "the master heard nothing of this agent"})
     post.heard("a", {"type": "alive"})
     assert said[-1]["event"] == "lost"
 
@@ -88,7 +88,7 @@ def test_one_that_leaves_says_so_and_the_next_coordinator_asks_who_is_there(cloc
     post.heard("a", {"type": "leaving", "reason": "Locust ended"})
     assert said[-1] == {"event": "lost", "agent": "a", "reason": "Locust ended"}
     post.attach(None)
-    assert sent == [("b", {"type": "orphaned"})]
+    assert sent == [("b", {"type": "orphaned", "reason": "the run's coordinator is gone"})]
     post.attach(Said())  # type: ignore[arg-type]
     assert sent[-1] == ("b", {"type": "who"})
 
@@ -107,6 +107,15 @@ def test_a_ping_is_answered_here_and_anything_else_is_the_sites() -> None:
     assert [(sent[0]["type"], sent[0]["number"], sent[0]["sent_ns"])] == [("pong", 3, 9)]
     assert sent[0]["got_ns"] > 0
     assert site == [{"type": "go", "t0_ns": 1}]
+
+
+def test_a_site_is_told_why_it_stops() -> None:
+    found, sent, site = relay()
+    site.close = lambda: None  # type: ignore[attr-defined]
+    found.heard({"type": "orphaned", "reason": "the master gave this agent up"})
+    found.close("it was told to leave (SIGTERM)")
+    assert [line["reason"] for line in site] == ["the master gave this agent up", "it was told to leave (SIGTERM)"]
+    assert sent == [{"type": "leaving", "reason": "it was told to leave (SIGTERM)"}]
 
 
 def test_hello_goes_out_once_and_again_when_it_is_asked_for() -> None:
