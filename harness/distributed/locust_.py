@@ -298,8 +298,13 @@ class Stay:
 def agent(at: str, site: list[str]) -> int:
     """A stay, until it ends or our stdin is closed; what happens is said on stdout, for ``agent.py``."""
     locust.runners.WORKER_REPORT_INTERVAL = SHOWN_S
-    killed = "the process that began it is gone (was it killed?)"
-    lines = _stdio(lambda line: stay.result.set({"event": "left", "reason": str((line or {}).get("reason", killed))}))
+
+    def told(line: dict[str, Any] | None) -> None:
+        if not stay.result.ready():  # it says why, and then closes our stdin
+            reason = "the process that began it is gone (was it killed?)" if line is None else str(line["reason"])
+            stay.result.set({"event": "left", "reason": reason})
+
+    lines = _stdio(told)
     stay = Stay(at, site, lines.say)
     staying = gevent.spawn(stay.run)
     staying.link_exception(lambda _: stay.result.set({"event": "broken"}))  # gevent has printed why

@@ -21,7 +21,7 @@ The relay's duties, all of them:
    ``hello``; send that when the master can be reached.
 2. Answer ``ping`` itself, at once, with ``harness.distributed.clocks.pong``. Pings never reach the site.
 3. Pass every other message to the site's stdin, in order.
-4. Close the site's stdin when the master is gone: the site stops its workers and keeps their rows on its disk. ``orphaned``, from a
+4. Close the site's stdin when the master is gone: the site stops its workers and keeps their rows on its disk. ``orphaned`` (with a ``reason``), from a
    master that has given the agent up, means the same; the relay may pass it on or close stdin.
 5. Say ``ended`` when the site has ended, whatever the reason.
 

@@ -195,7 +195,7 @@ def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_la
     """a loses its site and waits for the next run; of b its two upper processes die, and those below them end by themselves."""
     fleet.both()
     shutil.rmtree(fleet.path / "killed", ignore_errors=True)
-    master = fleet.master(2, "killed", "--protocol", "null", "--duration", "4s")
+    master = fleet.master(2, "killed", "--protocol", "null", "--duration", "6s")
     segments = fleet.path / "killed" / "segments"
     until(lambda: len({path.name[:4] for path in segments.glob("w*.seg")}) == 2, 60, "a sealed segment of each")
     late = fleet.agent("late", "--once")
@@ -225,10 +225,21 @@ def test_nothing_outlives_a_killed_coordinator_and_an_agent_told_to_leave(host: 
     until(lambda: "the run begins" in host.said("a") and host.left("harness.worker"), 60, "the run's begin")
     master.kill()
     until(lambda: "waiting for the next one" in host.said("a"), 30, "the agent's word")
+    agent.send_signal(signal.SIGINT)
+    assert agent.wait(30) == 130
+    until(lambda: not host.left(), 15, "the end of every process")
+
+
+def test_an_agent_that_is_told_to_leave_says_so_to_both_sides(host: Host) -> None:
+    agent, master = host.agent("a"), host.master(1, "out", "--protocol", "null", "--duration", "60s")
+    until(lambda: "the run begins" in host.said("a") and host.left("harness.worker"), 60, "the run's begin")
     agent.send_signal(signal.SIGTERM)
     assert agent.wait(30) == 130
-    assert "the run's coordinator is gone: stopping" not in host.said("a").partition("SIGTERM: leaving")[2]
-    until(lambda: not host.left(), 15, "the end of every process")
+    assert "it was told to leave (SIGTERM): stopping" in host.said("a"), host.said("a")
+    assert "the master is gone" not in host.said("a")
+    assert master.wait(60) == 4
+    assert "was lost" in host.said("out")
+    assert "it was told to leave (SIGTERM)" in host.said("out"), host.said("out")
 
 
 def test_plain_locust_runs_the_scenario_and_ends_with_the_verdicts_exit_code(plain: Callable[[], Host]) -> None:
