@@ -127,7 +127,7 @@ def test_a_start_takes_from_the_form_what_is_the_forms_and_the_rest_from_the_com
     options.plimsoll_rate, options.plimsoll_flags, options.plimsoll_out = "80", "--format html=/etc/x", "/etc/y"
     bench.environment.host = "http://evil.example"
     bench.button.start()
-    words = bench.process.command[3:]
+    words = bench.process.command[bench.process.command.index("run") :]
     assert words[:5] == ["run", "smoke", "--rate=80", "--seed", "7"]
     assert not [word for word in words if "etc" in word or "evil" in word]
     bench.end(0)
