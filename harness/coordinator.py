@@ -61,6 +61,7 @@ class Job:
     command: Sequence[str]
     bundled: Sequence[str] | None = None
     foreseen: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: see harness/foresight.py
+    run_id: str = field(default_factory=lambda: secrets.token_hex(5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class Coordinator:
         shards = await workforce.gather(plan, scenario.workers, self._notice)
         await self._look_around(target)
         target, tuning = await timer.tuned(target, plan, shards) if not workforce.facts() else (target, {})
-        run_id = secrets.token_hex(5)
+        run_id = job.run_id
         folder = job.directory.segments
         share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)
         specs = [share(index) for index in range(shards)]

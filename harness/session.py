@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -79,7 +80,9 @@ def carry_through(
     while True:
         again = f"attempt {len(earlier) + 1} of {1 + retries}: " if earlier else ""
         noted = {"attempts": as_noted(earlier)} if earlier else {}
-        attempt = replace(prepared, job=replace(prepared.job, foreseen={**prepared.job.foreseen, **noted}))
+        run_id = secrets.token_hex(5) if earlier else prepared.job.run_id
+        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **noted}, run_id=run_id)
+        attempt = replace(prepared, job=job)
         try:
             if earlier:
                 _say_again(earlier[-1], directory, len(earlier), retries)

@@ -7,25 +7,16 @@ infinity; the ``failed`` or ``n`` beside it says why. This module computes nothi
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
 from reports.bracket import Bracket
 from reports.timer import Timer
+from slo.foreign import printable as printable
 
 #: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
 Number = int | float | None
-
-#: Control characters and direction overrides: they would speak to the reader's terminal, not to the reader.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """``text`` with every character that could steer a terminal replaced by U+FFFD; tabs and line ends stay."""
-    return _UNPRINTABLE.sub("\ufffd", text)
-
 
 #: Text from outside: a scenario, a server, a command line.
 Text = Annotated[str, AfterValidator(printable)]

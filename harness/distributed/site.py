@@ -43,6 +43,7 @@ from harness.segments import dump_segment, load_segment
 from harness.worker import Voice
 from harness.workforce import Member
 from scenarios.spec import Scenario, ScenarioError, parse
+from slo.foreign import one_line
 from slo.records import Records, Status
 
 #: How often the folder of segments is looked at.
@@ -68,6 +69,7 @@ class Site:
         self._status_ns = 0
         self._t0_ns = 0
         self._cpu_s = 0.0
+        self._orphaned = False
         self._chosen: Callable[[Records], Records] = lambda records: records
         self._tasks: list[asyncio.Task[None]] = []
         self.over = asyncio.Event()
@@ -81,7 +83,7 @@ class Site:
         if kind == "accepted":
             self._tell("the master has taken this agent in")
         elif kind == "refused":
-            self._tell(f"the master refused this agent: {message['reason']}")
+            self._tell(f"the master refused this agent: {one_line(message['reason'])}")
             self._end(int(ExitCode.USAGE))
         elif kind == "plan":
             self._begin(self._prepare(message))
@@ -97,7 +99,7 @@ class Site:
         elif kind == "kill":
             self._crew.kill_unfinished()
         elif kind == "orphaned":
-            self._begin(self.orphaned())
+            self._begin(self.orphaned(one_line(message.get("reason") or "the master is gone")))
         elif kind == "bye":
             self._begin(self._leave())
 
@@ -113,13 +115,16 @@ class Site:
             self._keep_folder()
             self._end(1)
 
-    async def orphaned(self) -> None:
-        """The master is gone, or has given us up: stop sending, keep what there is, and say where."""
+    async def orphaned(self, reason: str) -> None:
+        """The master is gone or has given us up, or this agent is to leave: stop sending, keep what there is, and say where. Once."""
+        if self._orphaned:
+            return
+        self._orphaned = True
         if self._folder is None or self.over.is_set():
             self._end(0)
             return
-        self._tell("the master is gone: stopping")
-        self._crew.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "the master was gone"})
+        self._tell(f"{reason}: stopping")
+        self._crew.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": f"the agent stopped: {reason}"})
         if self._t0_ns:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._crew.finished(), ORPHAN_S)
@@ -296,7 +301,7 @@ async def _main(say: Callable[[Mapping[str, Any]], None], hello: Mapping[str, An
     async def listen() -> None:
         while line := await reader.readline():
             site.told(json.loads(line))
-        await site.orphaned()
+        await site.orphaned("the master is gone")
 
     tasks = [asyncio.create_task(listen()), asyncio.create_task(site.alive())]
     over = asyncio.create_task(site.over.wait())

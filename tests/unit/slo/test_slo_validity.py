@@ -252,6 +252,18 @@ def test_each_broken_promise_alone_makes_the_run_invalid(changes: dict[str, obje
     assert says in only_reason(assess(run(poisson()), facts(**changes), []))
 
 
+def test_no_rate_is_low_enough_for_a_worker_that_died() -> None:
+    due = poisson()
+    lost = (np.arange(N) % 2 == 1) & (due > due[N // 3])
+    whole = run(due)
+    stamps = {name: np.where(lost, -1, whole[name]) for name in ("ready_ns", "sent_ns", "first_byte_ns")}
+    some = run(due, **stamps, status=np.where(lost, int(Status.UNSENT), whole["status"]))
+    dead = only_reason(assess(some, facts(worker_faults=("worker 1 ended with agent b",)), []))
+    assert "worker 1 ended with agent b; " in dead
+    assert "ower the rate" not in dead
+    assert "Lower the rate" in only_reason(assess(some, facts(), []))
+
+
 @pytest.mark.parametrize("stamp", [0, 1])
 def test_a_clock_jump_is_said_and_spoils_nothing_because_stamps_are_mapped_around_it(stamp: int) -> None:
     found = assess(run(poisson(), stamp=stamp), facts(clock_steps=2), [])
