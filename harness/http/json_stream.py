@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import orjson
@@ -171,7 +171,10 @@ class JsonDialect:
         if self._streamed(exchange):
             if outcome.readable(exchange, api.secrets):
                 stream = framing.take_apart(exchange.body, exchange.mark_ns, exchange.mark_end, api.framing)
-                settle_scan(exchange, stream, scan(stream, self._read, told), api.end, api.secrets)
+                scanned = scan(stream, self._read, told)
+                if api.end and not (told.done or told.finished):  # a gateway's [DONE] is no end of this API's
+                    scanned = replace(scanned, finished=False)
+                settle_scan(exchange, stream, scanned, api.end, api.secrets)
                 self._explain(exchange)
         elif exchange.status == outcome.OK:
             self._settle_whole(exchange, told)
@@ -290,10 +293,8 @@ def prompt_of(payload: Payload, protocol: str, instead: str = "") -> str:
         and isinstance(payload.messages[0].get("content"), str)
     ):
         return str(payload.messages[0]["content"])
-    has = f"only data ({', '.join(map(str, list(payload.data)[:3]))})" if payload.data else "no prompt"
-    raise HarnessFault(
-        f"{protocol}: the payload has {has}, and this protocol sends a prompt. Use a text source{instead}"
-    )
+    data = f" but data ({', '.join(map(str, list(payload.data)[:3]))})" if payload.data else ""
+    raise HarnessFault(f"{protocol}: the payload has no prompt{data}. Use a text source{instead}")
 
 
 def messages_of(payload: Payload, protocol: str) -> list[dict[str, Any]]:
