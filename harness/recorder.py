@@ -105,7 +105,7 @@ class Columns:
 
     def to_records(self, t0_ns: int, worker: int) -> Records:
         n = len(self)
-        columns: dict[str, npt.NDArray[np.generic]] = {}
+        columns: dict[str, npt.NDArray[Any]] = {}
         for name, column in self.values.items():
             values = np.frombuffer(column, dtype=np.int64).copy() if n else np.empty(0, np.int64)
             if name in _RELATIVE:

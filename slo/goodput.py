@@ -151,9 +151,9 @@ def throughput(records: Records) -> Throughput:
     counted = records.ok & records.in_measure
     planned = records["n_in_from"] == TokensFrom.PLAN
     out, given = _sum(records["n_out"], counted), _sum(records["n_in"], counted & ~planned)
-    rate = [None if total is None else per_second(total, span) for total in (out, given)]
+    out_rate, in_rate = (None if total is None else per_second(total, span) for total in (out, given))
     requests = per_second(int(np.count_nonzero(counted)), span)
-    return Throughput(requests, *rate, out, given, span, _sum(records["n_in"], counted & planned))
+    return Throughput(requests, out_rate, in_rate, out, given, span, _sum(records["n_in"], counted & planned))
 
 
 def _sum(values: IntArray, rows: BoolArray) -> int | None:

@@ -15,6 +15,7 @@ from harness.clients.openai import EmbeddingDialect, GenerationDialect, Generati
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.options import problems
+from harness.plugins import protocols
 from scenarios.payload import Payload
 from slo.records import Status, TokensFrom
 from tests.finished import MS, finished
@@ -175,6 +176,16 @@ def test_bad_options_are_refused_with_the_place_and_the_way_out(options: dict[st
 
 def test_all_option_errors_are_reported_at_once() -> None:
     assert len(problems(GenerationOptions, {"a": 1, "b": 2, "stream": 3})) == 3
+
+
+@pytest.mark.parametrize("protocol", ["openai-chat", "openai-completions", "openai-responses", "llamacpp-completion"])
+def test_a_row_keeps_how_many_tokens_were_asked_for_exactly(protocol: str) -> None:
+    for options, asked in (({"exact_output": True}, 9), ({}, -1)):
+        client = protocols()[protocol].build(Target("http://h:1", protocol, "m", options=options), None)
+        x = finished([b"{}"], 500)
+        x.request = client.encode(Payload(prompt="hi", max_output_tokens=9))
+        client.settle(x)
+        assert x.n_asked == asked
 
 
 # -- a stream that succeeded -----------------------------------------------------------------------------
