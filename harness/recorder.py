@@ -113,6 +113,7 @@ class Columns:
             columns[name] = values.astype(COLUMNS[name], copy=False)
         # What no server counted is the plan's: said here once for all rows, not on each.
         columns["n_in_from"][(columns["n_in"] >= 0) & (columns["n_in_from"] == _NOBODY)] = _PLAN
+        columns["attempts"][columns["sent_ns"] == -1] = 0
         columns["worker"] = np.full(n, worker, dtype=COLUMNS["worker"])
         columns["error"] = np.array(self.error, dtype=COLUMNS["error"])
         columns["server_timing"] = np.array(self.timing, dtype=COLUMNS["server_timing"])

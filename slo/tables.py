@@ -29,6 +29,7 @@ from slo.records import (
     TokensFrom,
     from_arrays,
     offsets_of,
+    once,
 )
 from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
@@ -190,9 +191,11 @@ def from_tables(requests: Any, chunks: Any) -> Records:
     columns: dict[str, npt.NDArray[Any]] = {}
     texts: dict[str, tuple[str, ...]] = {}
     for name in COLUMNS:
-        if name not in requests.column_names:
+        if name == "attempts" and name not in requests.column_names:
+            columns[name] = once(columns["sent_ns"])  # an older run: it may have repeated some, and didn't say which
+        elif name not in requests.column_names:
             continue
-        if name in _ENUMS or name in ("error", "server_timing"):
+        elif name in _ENUMS or name in ("error", "server_timing"):
             columns[name], found = _decode(requests.column(name), _ENUMS.get(name))
             texts[name] = found
         else:
