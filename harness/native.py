@@ -134,6 +134,8 @@ class NativeRun:
         if load.warmup is not None and load.warmup.n_queries:
             self._add(load.warmup, Phase.WARMUP)
         self._n_in = np.array([r.n_in if r else -1 for r in load.requests], dtype=np.int64)
+        # What is kept without a look into it was counted by nobody.
+        self._n_in_from = np.where(self._n_in >= 0, rec.TokensFrom.PLAN, rec.TokensFrom.NONE).astype(np.int8)
         self._media = np.array([r.media_ns if r else -1 for r in load.requests], dtype=np.int64)
         self._given_up = ""
         self._unsettled: Iterator[Exchange] = iter(())
@@ -266,6 +268,7 @@ class NativeRun:
             np.subtract(columns[name], t0_ns, out=columns[name], where=columns[name] >= 0)
         payload = matrix[:, _PAYLOAD]
         columns |= {"n_in": self._n_in[payload], "media_ns": self._media[payload], "worker": worker}
+        columns["n_in_from"] = self._n_in_from[payload]
         return rec.from_columns(len(matrix), **columns)
 
     def _exchanges(self, matrix: Matrix, blob: bytes) -> Iterator[Exchange]:

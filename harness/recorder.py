@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from harness.clock import Clock
 from harness.exchange import Exchange, SessionStamps
-from slo.records import COLUMNS, Records, Status
+from slo.records import COLUMNS, Records, Status, TokensFrom
 from slo.session_columns import PACE_CAPTURE, PACE_EAGER, RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze
 
 SEGMENT_ROWS = 20_000
@@ -30,6 +30,7 @@ BACKLOG = 20_000
 _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))
 _RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name not in ("connect_ns", "media_ns"))
 _OK = int(Status.OK)
+_NOBODY, _PLAN = int(TokensFrom.NONE), int(TokensFrom.PLAN)
 #: What the live display counts as no error: a success, and what was given up on purpose.
 _UNFAILED = (_OK, int(Status.CANCELLED))
 
@@ -104,12 +105,14 @@ class Columns:
 
     def to_records(self, t0_ns: int, worker: int) -> Records:
         n = len(self)
-        columns: dict[str, npt.NDArray[np.generic]] = {}
+        columns: dict[str, npt.NDArray[Any]] = {}
         for name, column in self.values.items():
             values = np.frombuffer(column, dtype=np.int64).copy() if n else np.empty(0, np.int64)
             if name in _RELATIVE:
                 values[values >= 0] -= t0_ns
             columns[name] = values.astype(COLUMNS[name], copy=False)
+        # What no server counted is the plan's: said here once for all rows, not on each.
+        columns["n_in_from"][(columns["n_in"] >= 0) & (columns["n_in_from"] == _NOBODY)] = _PLAN
         columns["attempts"][columns["sent_ns"] == -1] = 0
         columns["worker"] = np.full(n, worker, dtype=COLUMNS["worker"])
         columns["error"] = np.array(self.error, dtype=COLUMNS["error"])

@@ -282,7 +282,10 @@ class Throughput(BaseModel, frozen=True, extra="forbid"):
     good_fraction: float | None = None
     input_tokens_per_s: float | None = None
     output_tokens: int | None = None
-    input_tokens: int | None = None
+    input_tokens: int | None = Field(default=None, description="of requests whose server counted them")
+    input_tokens_planned: int | None = Field(
+        default=None, description="of requests whose server counted none: the plan's lengths, in no rate"
+    )
     span_ns: int = 0
 
 
@@ -303,3 +306,8 @@ class Counts(BaseModel, frozen=True, extra="forbid"):
     errors: list[ErrorCount] = Field(default_factory=list)
     other_errors: int = Field(default=0, description="failures whose text is not among errors")
     warmup: int = 0
+    asked_exactly: int = Field(
+        default=0,
+        description="successes of which an exact number of output tokens was asked and whose server counted them",
+    )
+    short_of_asked: int = Field(default=0, description="those of them that had fewer")

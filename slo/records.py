@@ -60,12 +60,13 @@ class Phase(IntEnum):
 
 
 class TokensFrom(IntEnum):
-    """What ``n_out`` was counted from."""
+    """What a number of tokens was counted from: ``tokens_from`` says it of ``n_out``, ``n_in_from`` of ``n_in``."""
 
     NONE = 0
     USAGE = 1  # the server's usage block
     CHUNKS = 2  # number of non-empty content chunks: an estimate
     TOKENIZER = 3
+    PLAN = 4  # nobody counted: the length that the payload was made with
 
 
 #: name -> numpy dtype of every fixed-width column, in file order.
@@ -99,8 +100,12 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "worker": "i2",
         "error": "i4",  # index into errors, -1 none
         "server_timing": "i4",  # index into timings, -1 none
+        "n_in_from": "i1",  # a TokensFrom; never CHUNKS
+        "n_asked": "i8",  # output tokens asked for exactly, -1: no such wish
     }
 )
+#: Columns that older run directories lack.
+LATER = ("attempts", "n_in_from", "n_asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +228,18 @@ def from_arrays(
 
 
 _ZERO = frozenset(
-    {"sample_ix", "n_chunks", "bytes_out", "bytes_in", "status", "stamp", "phase", "tokens_from", "worker"}
+    {
+        "sample_ix",
+        "n_chunks",
+        "bytes_out",
+        "bytes_in",
+        "status",
+        "stamp",
+        "phase",
+        "tokens_from",
+        "n_in_from",
+        "worker",
+    }
 )
 
 

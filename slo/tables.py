@@ -19,6 +19,7 @@ from slo.cancelled import PHASES
 from slo.merged import marks
 from slo.records import (
     COLUMNS,
+    LATER,
     SCHEMA_VERSION,
     BoolArray,
     Records,
@@ -39,6 +40,7 @@ _ENUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "stamp": tuple(m.name.lower() for m in Stamp),
         "phase": PHASES,
         "tokens_from": tuple(m.name.lower() for m in TokensFrom),
+        "n_in_from": tuple(m.name.lower() for m in TokensFrom),
     }
 )
 
@@ -172,7 +174,7 @@ def load(run_dir: Path) -> Records:
 def from_tables(requests: Any, chunks: Any) -> Records:
     """The inverse of ``to_tables`` (request ids are not part of Records). Raises ``RecordsError``."""
     for name, table, needed in (
-        ("requests", requests, {*COLUMNS} - {"attempts"}),
+        ("requests", requests, {*COLUMNS} - {*LATER}),
         ("chunks", chunks, {"query_id", "sample_ix", "phase", "chunk_ns"}),
     ):
         version = (table.schema.metadata or {}).get(_SCHEMA_KEY)
@@ -189,13 +191,16 @@ def from_tables(requests: Any, chunks: Any) -> Records:
     columns: dict[str, npt.NDArray[Any]] = {}
     texts: dict[str, tuple[str, ...]] = {}
     for name in COLUMNS:
-        if name not in requests.column_names:  # an older run: it may have repeated some, and didn't say which
-            columns[name] = once(columns["sent_ns"])
+        if name == "attempts" and name not in requests.column_names:
+            columns[name] = once(columns["sent_ns"])  # an older run: it may have repeated some, and didn't say which
+        elif name not in requests.column_names:
+            continue
         elif name in _ENUMS or name in ("error", "server_timing"):
             columns[name], found = _decode(requests.column(name), _ENUMS.get(name))
             texts[name] = found
         else:
             columns[name] = _numbers(requests.column(name))
+    _add_later(columns)
     lists = chunks.column("chunk_ns").combine_chunks()
     keys = ("query_id", "sample_ix")
     if len(lists) != requests.num_rows or any(not np.array_equal(columns[k], _numbers(chunks.column(k))) for k in keys):
@@ -204,6 +209,14 @@ def from_tables(requests: Any, chunks: Any) -> Records:
     times = _numbers(lists.flatten())
     session = _session_of(requests, chunks)
     return from_arrays(columns, times, offsets_of(lengths), texts["error"], texts["server_timing"], session)
+
+
+def _add_later(columns: dict[str, npt.NDArray[Any]]) -> None:
+    """Fill the columns that an older run directory lacks. Its server counted both ends of a request or neither."""
+    if "n_in_from" not in columns:
+        told = np.where(columns["tokens_from"] == TokensFrom.USAGE, int(TokensFrom.USAGE), int(TokensFrom.PLAN))
+        columns["n_in_from"] = np.where(columns["n_in"] >= 0, told, int(TokensFrom.NONE))
+    columns.setdefault("n_asked", np.full(len(columns["n_in"]), -1, np.int64))
 
 
 def _decode(column: Any, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any], tuple[str, ...]]:

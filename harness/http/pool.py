@@ -42,6 +42,7 @@ class Prepared:
     media_ns: int
     head: bool
     clip: Clip | None = field(default=None, repr=False, compare=False)
+    n_asked: int = -1
 
 
 class Connection:
@@ -191,7 +192,8 @@ class HttpClient:
             suffix = b"\r\n\r\n" + request.body
         else:
             suffix = b"\r\n" + request.body
-        return Prepared(prefix, suffix, request.n_in, request.media_ns, method == b"HEAD", request.clip)
+        is_head = method == b"HEAD"
+        return Prepared(prefix, suffix, request.n_in, request.media_ns, is_head, request.clip, request.n_asked)
 
     async def find(self) -> Endpoint:
         """Resolve the host and load its TLS settings, once. Raises HarnessFault."""
@@ -231,6 +233,7 @@ class HttpClient:
             self._waiting.append(exchange)
 
     def settle(self, exchange: Exchange) -> None:
+        exchange.n_asked = exchange.request.n_asked
         self._dialect.settle(exchange)
         if exchange.error and self._secrets:
             exchange.error = redact(exchange.error, self._secrets)

@@ -14,6 +14,7 @@ from harness import outcome
 from harness.exchange import Exchange
 from harness.rpc.call import code_name
 from harness.wire.http2_frames import error_name
+from harness.wire.tokens import sheds_load
 from slo.records import Status
 
 OK, GRPC, TIMEOUT = int(Status.OK), int(Status.GRPC), int(Status.TIMEOUT)
@@ -23,6 +24,8 @@ RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE = 8, 13, 14
 _RESETS = {7: UNAVAILABLE, 8: CANCELLED, 11: RESOURCE_EXHAUSTED, 12: PERMISSION_DENIED}
 #: gRPC codes that are not just GRPC.
 _STATUSES = {0: OK, DEADLINE_EXCEEDED: TIMEOUT, RESOURCE_EXHAUSTED: int(Status.REFUSED)}
+#: gRPC codes under which servers also shed load: their words tell.
+_VAGUE = frozenset({UNKNOWN, INTERNAL, UNAVAILABLE})
 Headers = Iterable[tuple[bytes, bytes]]
 
 
@@ -66,11 +69,14 @@ def judge(exchange: Exchange, http_status: int, many: bool, secrets: Iterable[st
 
 
 def fail_code(exchange: Exchange, code: int, message: str, secrets: Iterable[str] = ()) -> None:
-    """Record a gRPC error status with the server's message."""
+    """Record a gRPC error status with the server's message: REFUSED where code or words say that it shed the load."""
     text = " ".join(message[: 8 * outcome.EXCERPT].split())[: outcome.EXCERPT]
     text = "".join(char if char.isprintable() else "?" for char in text)
     name = f"gRPC {code_name(code)}"
-    outcome.fail(exchange, _STATUSES.get(code, GRPC), f"{name}: {text}" if text else name, secrets)
+    status = _STATUSES.get(code, GRPC)
+    if status == GRPC and code in _VAGUE and sheds_load(message):
+        status = int(Status.REFUSED)
+    outcome.fail(exchange, status, f"{name}: {text}" if text else name, secrets)
 
 
 def _judge_http(exchange: Exchange, http_status: int, secrets: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from harness.exchange import Exchange, SessionStamps
 from harness.recorder import FRESH, Fresh, Recorder, spread, spread_quantile
 from harness.segments import SegmentWriter, read_segment, read_segments, write_segment
 from slo.contradictions import find
-from slo.records import Records, Status, concat
+from slo.records import Records, Status, TokensFrom, concat
 from slo.session_columns import PACE_CAPTURE, PACE_FILE
 from tests.virtual_time import VirtualClock
 
@@ -70,6 +70,16 @@ def test_each_finished_exchange_is_one_row_with_times_relative_to_t0() -> None:
     assert set(records["worker"].tolist()) == {3}
     assert np.diff(records.chunk_offsets).tolist() == [0, 1, 2, 3, 4]
     assert find(records) == []
+
+
+def test_a_prompt_that_no_server_counted_has_the_plans_length_and_says_so() -> None:
+    columns = recorder.Columns()
+    for query_id, (n_in, n_in_from) in enumerate([(480, 0), (791, int(TokensFrom.USAGE)), (-1, 0)]):
+        exchange = finished(query_id, 1000)
+        exchange.n_in, exchange.n_in_from = n_in, n_in_from
+        columns.append(exchange)
+    rows = columns.to_records(1000, 0)
+    assert rows["n_in_from"].tolist() == [TokensFrom.PLAN, TokensFrom.USAGE, TokensFrom.NONE]
 
 
 def test_what_did_not_happen_stays_minus_one_and_warm_up_times_are_negative() -> None:
