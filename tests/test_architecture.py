@@ -189,8 +189,8 @@ HARNESS_ROOMS = {
     "wire": {"wire", "exchange"},
     "speech": {"speech", "http", "errors", "exchange", "live", "options", "outcome", "wire"},
     "live": {
-        "live", "client", "clock", "http", "endpoint", "errors", "exchange", "options", "origin", "outcome", "redaction",
-        "speech", "stream", "wire",
+        "live", "client", "clock", "http", "endpoint", "errors", "exchange", "held", "options", "origin", "outcome",
+        "redaction", "speech", "stream", "wire",
     },
     "protos": {"protos", "body_template", "client", "errors", "exchange", "exit_codes", "redaction", "rpc", "wire"},
     "rpc": {
