@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
+from harness.redaction import Guarded
 from harness.verbs import (
     agent,
     bakeoff,
@@ -112,6 +113,7 @@ def main() -> None:
     """Entry point of the ``plimsoll`` command: errors become one clear message each and an exit code."""
     from scenarios.errors import ScenarioError
 
+    sys.stderr = Guarded(sys.stderr)
     try:
         app()
     except ScenarioError as error:

@@ -32,6 +32,7 @@ from harness.model_name import first_model
 from harness.origin import CLEARTEXT, locate
 from harness.outputs import gather
 from harness.plugins import protocols
+from harness.redaction import redact
 from harness.rundir import RunDirectory, Sealed, seal
 from harness.speech.options import stated_normaliser
 from harness.watcher import Beginning, Watcher
@@ -264,7 +265,7 @@ class Coordinator:
             min_duration_ns=stop.min_duration_ns,
             **_vitals(done),
             aborted=self._enough or next((report["aborted"] for report in done if report["aborted"]), None),
-            worker_faults=tuple(faults),
+            worker_faults=tuple(map(redact, faults)),
             interrupted=bool(self._interrupts),
             max_duration_hit=any(report["max_duration_hit"] for report in done),
             no_endpoint=not protocols()[self._job.target.protocol].needs_url,

@@ -10,7 +10,6 @@ from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from harness import accuracy, bundled, rundir, writing
 from harness.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
@@ -21,7 +20,17 @@ from harness.native import why_not
 from harness.origin import origin_of
 from harness.plugins import protocols
 from harness.promises import Asked, Promises, read_promises
-from harness.secrets import Headers, redact, resolve, sensitive_values
+from harness.redaction import Redactor, learn
+from harness.secrets import (
+    Headers,
+    option_headers,
+    public_command,
+    public_value,
+    query_values,
+    resolve,
+    sensitive_values,
+    url_secrets,
+)
 from reports.format import Format, formats
 from scenarios.document import read_document
 from scenarios.durations import parse_duration
@@ -158,10 +167,12 @@ def prepare(
     if errors or scenario is None or target is None or headers is None:
         raise HarnessFault(errors)
     directory = rundir.create(out or _default_out(scenario.name))
-    hidden = _hidden(scenario, headers)
-    shown = [redact(word, hidden) for word in (command or sys.argv)]
+    section = scenario.target
+    literal = [*section.headers.items(), *option_headers(section.options)]
+    shown = public_command(command or sys.argv, literal, [section.url or ""])
     server = _bundled(scenario, protocols()[target.protocol])
-    return Prepared(Job(scenario, _public(scenario, hidden), target, directory, shown, server), promises, outputs)
+    public = _public(scenario, Redactor(_hidden(scenario, headers)))
+    return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
 
 
 def _errors_beyond(scenario_name: str, slo_given: bool) -> list[str]:
@@ -185,27 +196,22 @@ def _errors_beyond(scenario_name: str, slo_given: bool) -> list[str]:
 
 
 def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
-    """Every text that may be a credential: of the target's headers, the protocol's own, and the URL's query."""
-    own = [scenario.target.options.get(name) for name in ("headers", "metadata")]
-    literal = [pair for given in own if isinstance(given, dict) for pair in given.items()]
-    query = [value for _, value in parse_qsl(urlsplit(scenario.target.url or "").query)]
-    return headers.secret_values | sensitive_values((str(name), str(text)) for name, text in literal) | set(query)
+    """Every text that is a credential: of the target's headers, the protocol's own, and what the URL's query holds."""
+    url = scenario.target.url or ""
+    own = sensitive_values(option_headers(scenario.target.options))
+    return headers.secret_values | own | query_values(url) | url_secrets(url)
 
 
-def _public(scenario: Scenario, hidden: frozenset[str]) -> dict[str, Any]:
-    """The scenario as it may be written down: a credential that stands in it in the clear is masked."""
-    mapping: dict[str, Any] = _masked(scenario.to_mapping(), hidden)
-    if mapping["target"].get("url"):
-        mapping["target"]["url"] = public_url(mapping["target"]["url"])
+def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
+    """The scenario as it may be written down: credentials in it are masked, and of headers every value that is not known to be harmless."""
+    mapping: dict[str, Any] = hidden.masked(scenario.to_mapping())
+    target, options = mapping["target"], mapping["target"].get("options") or {}
+    if target.get("url"):
+        target["url"] = public_url(target["url"])
+    for place, name in ((target, "headers"), (options, "headers"), (options, "metadata")):
+        if isinstance(place.get(name), dict):
+            place[name] = {key: public_value(str(key), str(value)) for key, value in place[name].items()}
     return mapping
-
-
-def _masked(value: Any, secrets: frozenset[str]) -> Any:
-    if isinstance(value, dict):
-        return {name: _masked(item, secrets) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked(item, secrets) for item in value]
-    return redact(value, secrets) if isinstance(value, str) else value
 
 
 def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -280,6 +286,7 @@ def target_of(scenario: Scenario) -> Target:
 
 def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
     section = scenario.target
+    learn(url_secrets(section.url or ""))  # before an error names the URL
     common, errors = _options(scenario.name, section.protocol, section.options)
     errors += _unspoken(scenario)
     if section.url is not None:
@@ -309,6 +316,7 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
         engine=common.get("engine", "auto"),
         stamps=common.get("stamps", "kernel"),
         spin_ns=common["spin"],
+        secrets=tuple(sorted(headers.secret_values)),
     )
     reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None
     return target, headers, [f"{scenario.name}:{reason}"] if reason else []

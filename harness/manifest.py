@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from harness.redaction import redact
+
 SCHEMA = "plimsoll.manifest/1"
 _LIBRARIES = ("numpy", "uvloop", "httptools", "orjson", "pydantic", "pyarrow", "hdrhistogram", "scipy")
 
@@ -90,8 +92,8 @@ def build(
         "command": list(command) or list(sys.argv),
         "scenario_name": scenario.get("name", ""),
         "target": {
-            "url": public_url(target_url) if target_url else "",
-            "model": model,
+            "url": redact(public_url(target_url)) if target_url else "",
+            "model": redact(model),  # a server may name a model after the key that asked for it
             "bundled": dict(bundled) if bundled else None,
         },
         "seed": scenario.get("seed"),

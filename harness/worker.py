@@ -34,7 +34,8 @@ from harness.issuer import Issuer, Load
 from harness.native import NativeRun, attach
 from harness.outputs import OutputLog
 from harness.plugins import protocols
-from harness.recorder import FRESH, Recorder, spread
+from harness.recorder import FRESH, TIMING_CHARS, Recorder, spread
+from harness.redaction import Guarded, masked
 from harness.segments import SegmentWriter, dump_segment
 from harness.vitals import AHEAD_NS, Vitals
 from scenarios import cancellation
@@ -55,6 +56,8 @@ class Voice:
         os.dup2(2, 1)  # a stray print, ours or a plug-in's, goes to the log and breaks no message
 
     def __call__(self, message: Mapping[str, Any]) -> None:
+        if message["type"] in ("fault", "done"):  # the others hold no words of anybody's
+            message = masked(message)
         self._pipe.write(json.dumps(message) + "\n")
         self._pipe.flush()
 
@@ -76,7 +79,9 @@ class Worker:
     # -- set-up -------------------------------------------------------------------------------------------------
 
     def _client(self, clock: LoopClock) -> Client:
-        target = Target(**{**self._spec["target"], "headers": tuple(map(tuple, self._spec["target"]["headers"]))})
+        given = self._spec["target"]
+        pairs = {"headers": tuple(map(tuple, given["headers"])), "secrets": tuple(given["secrets"])}
+        target = Target(**{**given, **pairs})
         return protocols()[target.protocol].build(target, clock)
 
     def _load(self, client: Client) -> tuple[Load, str]:
@@ -126,6 +131,7 @@ class Worker:
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
+        recorder.timing_chars = TIMING_CHARS // int(self._spec["shards"])
         issuers.append(Issuer(load, client, clock, recorder.finished))
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
         gc.collect()
@@ -171,7 +177,7 @@ class Worker:
                 "max_duration_hit": issuer.max_duration_hit,
                 "faults": self._faults + recorder.faults + writer.faults,
                 "account": {"sent": issuer.sent, "rows": recorder.rows, **writer.account},
-                "disk_notes": writer.notes,
+                "disk_notes": writer.notes + recorder.notes,
                 "folders": writer.folders,
                 "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
                 **measured,
@@ -285,6 +291,7 @@ def main() -> int:
     # The segment thread must not keep the interpreter lock from the sending loop for the default 5 ms.
     sys.setswitchinterval(0.0001)
     say = Voice()
+    sys.stdout, sys.stderr = Guarded(sys.stdout), Guarded(sys.stderr)
     spec = json.loads(sys.stdin.readline())
     try:
         worker = Worker(spec, say)

@@ -190,12 +190,12 @@ HARNESS_ROOMS = {
     "speech": {"speech", "http", "errors", "exchange", "live", "options", "outcome", "wire"},
     "live": {
         "live", "client", "clock", "http", "endpoint", "errors", "exchange", "held", "options", "origin", "outcome",
-        "secrets", "speech", "stream", "wire",
+        "redaction", "speech", "stream", "wire",
     },
-    "protos": {"protos", "body_template", "client", "errors", "exchange", "exit_codes", "rpc", "wire"},
+    "protos": {"protos", "body_template", "client", "errors", "exchange", "exit_codes", "redaction", "rpc", "wire"},
     "rpc": {
         "rpc", "client", "clock", "endpoint", "errors", "exchange", "live", "options", "origin", "outcome", "protos",
-        "secrets", "speech", "stream", "vitals", "wire",
+        "speech", "stream", "vitals", "wire",
     },
 }  # fmt: skip
 #: transport -> who may import it: a protocol asks for a client, and listing protocols loads no transport.

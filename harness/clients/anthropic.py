@@ -14,7 +14,8 @@ from pydantic import BaseModel, Field, field_validator
 
 from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
-from harness.http.dialect import build_head, header_error, join_path
+from harness.http.dialect import build_head, join_path
+from harness.http.headers import header_error
 from harness.http.json_stream import (
     ANSWER,
     NOTHING,
@@ -28,7 +29,6 @@ from harness.http.json_stream import (
     messages_of,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -111,7 +111,6 @@ def messages_dialect(target: Target) -> JsonDialect:
             options.stream,
             end="neither a stop_reason nor message_stop came",
             reason="stop_reason" if options.finish_reason == "required" else "",
-            secrets=sensitive_values(target.headers),
             shed=_SHED,
         )
     )

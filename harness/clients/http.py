@@ -24,7 +24,6 @@ from harness.http.json_stream import ANSWER, NOTHING, REASONING, Told, scan, set
 from harness.http.multipart_form import MultipartForm
 from harness.http.options import HttpOptions
 from harness.options import accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import framing, pointer, tokens
 from harness.wire.framing import PLAIN_TEXT, Stream
 from harness.wire.pointer import MISSING, Selector
@@ -64,7 +63,6 @@ class HttpDialect:
         "_needs_json",
         "_options",
         "_reasoning",
-        "_secrets",
         "_success",
         "_success_if",
         "_template",
@@ -76,7 +74,6 @@ class HttpDialect:
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(HttpOptions, target.options)
-        self._secrets = sensitive_values((*options.headers.items(), *target.headers))
         self._model = target.model
         self.accept = _ACCEPT.get(options.framing, b"*/*")
         self._text, self._reasoning = _selectors(options.text_path), _selectors(options.reasoning_path)
@@ -162,13 +159,13 @@ class HttpDialect:
         return body
 
     def settle(self, exchange: Exchange) -> None:
-        if not outcome.judge_code(exchange, self._secrets, self._success):
+        if not outcome.judge_code(exchange, self._success):
             return
         options = self._options
         if options.framing == "none":
             if exchange.status == outcome.OK:
                 self._settle_whole(exchange)
-        elif outcome.readable(exchange, self._secrets):
+        elif outcome.readable(exchange):
             stream = framing.take_apart(
                 exchange.body, exchange.mark_ns, exchange.mark_end, options.framing, options.byte_order
             )
@@ -183,14 +180,14 @@ class HttpDialect:
         """
         if not self._needs_json and not exchange.body.lstrip().startswith(b"{"):
             return
-        if not outcome.readable(exchange, self._secrets):
+        if not outcome.readable(exchange):
             return
         try:
             answer = orjson.loads(exchange.body)
         except orjson.JSONDecodeError:
             if self._needs_json:
                 text = f"the body is not JSON: {outcome.excerpt(exchange.body)}"
-                outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+                outcome.fail(exchange, outcome.PROTOCOL, text)
             return
         told = Told()
         self._read(told, answer, b"")
@@ -198,13 +195,11 @@ class HttpDialect:
         if fault is None and self._success_if and not self._meets(answer, b""):
             fault = tokens.Fault(f"success_if does not hold: {outcome.excerpt(exchange.body)}")
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
             return
         outcome.count_usage(exchange, told.n_in, told.n_out)
         if self._wants_reason and not told.finished:
-            outcome.fail(
-                exchange, outcome.PROTOCOL, tokens.unreasoned(f"finish_path {self._options.finish_path}"), self._secrets
-            )
+            outcome.fail(exchange, outcome.PROTOCOL, tokens.unreasoned(f"finish_path {self._options.finish_path}"))
 
     def _settle_text(self, exchange: Exchange, stream: Stream) -> None:
         """Messages that are text: each is output. A body that is one JSON object may yet be an error in one piece."""
@@ -221,7 +216,7 @@ class HttpDialect:
                 fault = None
         first = output[0] if output else -1
         scanned = tokens.TokenScan(output, first, -1, -1, done, done, fault, None, len(stream.payloads))
-        settle_scan(exchange, stream, scanned, self._end, self._secrets)
+        settle_scan(exchange, stream, scanned, self._end)
 
     def _settle_events(self, exchange: Exchange, stream: Stream) -> None:
         """Where no path asks for JSON, data that is none is output as it is."""
@@ -240,9 +235,9 @@ class HttpDialect:
         if not self._has_text:
             output = [i for i in scanned.output if stream.payloads[i].strip()]
             scanned = replace(scanned, output=output, first_answer=output[0] if output else -1)
-        settle_scan(exchange, stream, scanned, self._end, self._secrets)
+        settle_scan(exchange, stream, scanned, self._end)
         if not met and exchange.status == outcome.OK:
-            outcome.fail_by(exchange, tokens.Fault("success_if holds for no event"), self._secrets)
+            outcome.fail_by(exchange, tokens.Fault("success_if holds for no event"))
 
     def _read(self, told: Told, event: Any, name: bytes) -> int:
         """Fill ``told`` from one event or a whole answer, and say what it carries."""

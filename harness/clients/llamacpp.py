@@ -28,7 +28,6 @@ from harness.http.json_stream import (
     timing_text,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -88,7 +87,6 @@ def llamacpp_dialect(target: Target) -> JsonDialect:
             end="the event with stop never came",
             reason="stop_type" if options.finish_reason == "required" else "",
             exact=options.exact_output,
-            secrets=sensitive_values(target.headers),
         )
     )
 

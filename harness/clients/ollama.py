@@ -30,7 +30,6 @@ from harness.http.json_stream import (
     timing_text,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -98,7 +97,6 @@ def ollama_dialect(target: Target, chat: bool) -> JsonDialect:
             framing="ndjson",
             end="the line with done never came",
             reason="done_reason" if options.finish_reason == "required" else "",
-            secrets=sensitive_values(target.headers),
         )
     )
 

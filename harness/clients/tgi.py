@@ -30,7 +30,6 @@ from harness.http.json_stream import (
     timing_text,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -81,7 +80,6 @@ def tgi_dialect(target: Target) -> JsonDialect:
             options.stream,
             end="the event with generated_text never came",
             reason="details.finish_reason" if must_say else "",
-            secrets=sensitive_values(target.headers),
             prelude=_prelude,
         )
     )

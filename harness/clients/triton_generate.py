@@ -27,7 +27,6 @@ from harness.http.json_stream import (
     prompt_of,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from scenarios.payload import Payload
 
 
@@ -96,7 +95,6 @@ def triton_dialect(target: Target) -> JsonDialect:
             body,
             read,
             options.stream,
-            secrets=sensitive_values(target.headers),
         )
     )
 

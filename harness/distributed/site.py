@@ -39,6 +39,7 @@ from harness.foresight import needed
 from harness.job import target_of
 from harness.manifest import host_facts, package_version
 from harness.plugins import protocols
+from harness.redaction import Guarded
 from harness.segments import dump_segment, load_segment
 from harness.worker import Voice
 from harness.workforce import Member
@@ -319,6 +320,7 @@ def main() -> int:
     given = parser.parse_args()
     outlet.install()
     say, host = Voice(), host_facts()
+    sys.stderr = Guarded(sys.stderr)
     hello = {
         "type": "hello",
         "name": given.name or f"{host['hostname']}-{os.getpid()}",

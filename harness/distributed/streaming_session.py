@@ -28,6 +28,7 @@ from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.exit_codes import ExitCode
 from harness.promises import Asked, Promises, read_promises
+from harness.redaction import redact
 from harness.session import judge, publish
 
 Role = Literal["local", "master", "worker"]
@@ -241,7 +242,7 @@ class Session:
             url=host,
             model=next((kind.model for kind in kinds if getattr(kind, "model", "")), ""),
             users=users,
-            command=sys.argv,
+            command=list(map(redact, sys.argv)),
         )
         try:
             sealed = gathered.seal(about, self._promises)

@@ -96,9 +96,7 @@ def _load_mixed(payloads: list[bytes], done: bytes | None) -> tuple[list[Any], b
     return events, False, None
 
 
-def settle_scan(
-    exchange: Exchange, stream: Stream, scanned: tokens.TokenScan, end: str, secrets: frozenset[str]
-) -> None:
+def settle_scan(exchange: Exchange, stream: Stream, scanned: tokens.TokenScan, end: str) -> None:
     """Write down what a stream said. ``end``: how it should have ended ("": the API marks no end), in words for the error.
 
     A stream that failed or was cut keeps the chunk times that it had: they are data. The server's own report comes before
@@ -114,9 +112,9 @@ def settle_scan(
     if problem is None and not scanned.output and not scanned.finished:
         problem = "empty stream: no output"
     if scanned.fault is not None:
-        outcome.fail_by(exchange, scanned.fault, secrets)
+        outcome.fail_by(exchange, scanned.fault)
     elif problem is not None:
-        outcome.fail(exchange, outcome.PROTOCOL, problem, secrets)
+        outcome.fail(exchange, outcome.PROTOCOL, problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +161,18 @@ class JsonDialect:
 
     def settle(self, exchange: Exchange) -> None:
         api = self._api
-        if not outcome.judge_code(exchange, api.secrets, shed=api.shed):
+        if not outcome.judge_code(exchange, shed=api.shed):
             return
         told = Told()
         if api.prelude is not None:
             api.prelude(exchange, told)
         if self._streamed(exchange):
-            if outcome.readable(exchange, api.secrets):
+            if outcome.readable(exchange):
                 stream = framing.take_apart(exchange.body, exchange.mark_ns, exchange.mark_end, api.framing)
                 scanned = scan(stream, self._read, told)
                 if api.end and not (told.done or told.finished):  # a gateway's [DONE] is no end of this API's
                     scanned = replace(scanned, finished=False)
-                settle_scan(exchange, stream, scanned, api.end, api.secrets)
+                settle_scan(exchange, stream, scanned, api.end)
                 self._explain(exchange)
         elif exchange.status == outcome.OK:
             self._settle_whole(exchange, told)
@@ -215,22 +213,22 @@ class JsonDialect:
         if exchange.status == outcome.PROTOCOL and self._api.framing == "sse":
             reported = ERROR_LINE.search(exchange.body)
             if reported is not None:
-                outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]), self._api.secrets)
+                outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]))
 
     def _settle_whole(self, exchange: Exchange, told: Told) -> None:
         """An answer in one piece: no chunk times, and tokens only where the server counts them."""
         api = self._api
-        answer = outcome.load_object(exchange, api.secrets)
+        answer = outcome.load_object(exchange)
         if answer is None:
             return
         kind = self._read(told, answer)
         outcome.count_usage(exchange, told.n_in, -1)
         exchange.server_timing = tokens.timing_of(answer.get("server_timing")) or told.timing or exchange.server_timing
         if told.fault is not None:
-            outcome.fail_by(exchange, told.fault, api.secrets)
+            outcome.fail_by(exchange, told.fault)
         elif told.bad is not None or not (kind or told.finished or told.done):
             text = told.bad or f"the body is not an answer of {api.name}: {outcome.excerpt(exchange.body)}"
-            outcome.fail(exchange, outcome.PROTOCOL, text, api.secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
         else:
             outcome.count_usage(exchange, -1, told.n_out)
 

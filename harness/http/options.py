@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness.body_template import BodyTemplate
-from harness.http.dialect import checked_headers, header_error
+from harness.http.headers import checked_headers, header_error
 from harness.http.multipart_form import MultipartForm
 from harness.options import STRICT
 from harness.wire import pointer

@@ -20,7 +20,6 @@ from harness.exchange import Exchange
 from harness.held import relieve
 from harness.http.dialect import Dialect, PlainSuccess
 from harness.origin import locate, origin_of
-from harness.secrets import redact, url_secrets
 from harness.stream import Readers, Stream
 from harness.vitals import Durations
 from harness.wire.http1 import ResponseReader, WireError
@@ -166,7 +165,6 @@ class HttpClient:
         self._clock = clock
         self._dialect = dialect
         self._authority = origin_of(target.url).authority.encode()
-        self._secrets = url_secrets(target.url)  # those of the headers are the dialect's business
         self._idle: dict[Connection, None] = {}  # in order of becoming idle; the last one is used first
         self._all: set[Connection] = set()
         self._waiting: deque[Exchange] = deque()
@@ -235,8 +233,6 @@ class HttpClient:
     def settle(self, exchange: Exchange) -> None:
         exchange.n_asked = exchange.request.n_asked
         self._dialect.settle(exchange)
-        if exchange.error and self._secrets:
-            exchange.error = redact(exchange.error, self._secrets)
 
     def plain(self) -> PlainSuccess | None:
         """Which answers ``settle`` has nothing to add to, if the dialect can say so."""

@@ -23,7 +23,6 @@ from harness.rpc.encoding import Encoder
 from harness.rpc.outcome import judge, put_headers, reset_status
 from harness.rpc.settings import GrpcOptions
 from harness.rpc.stream import Prepared
-from harness.secrets import sensitive_values
 from harness.stream import Readers
 from harness.vitals import Durations
 from harness.wire.hpack_blocks import BlockDecoder, BlockError, Headers
@@ -49,7 +48,6 @@ class GrpcClient:
         self._own = options.own_connection
         self._encoder = Encoder(target, options)
         self._decoder = BlockDecoder()
-        self._secrets = sensitive_values(target.headers)
         limit = target.max_connections or (1 << 30)
         self._limit = limit if self._own else min(limit, options.channels)
         self._channels: deque[Channel] = deque()  # those that take calls, or will; the next one's turn is first
@@ -139,7 +137,7 @@ class GrpcClient:
         except BlockError as error:
             if exchange.status == _OK:
                 exchange.status, exchange.error = _PROTOCOL, str(error)
-        judge(exchange, http_status, many, self._secrets)
+        judge(exchange, http_status, many)
         self._dialect.settle(exchange)
 
     def is_page(self, exchange: Exchange) -> bool:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from harness import recorder, segments
 from harness.exchange import Exchange, SessionStamps
-from harness.recorder import FRESH, Fresh, Recorder, spread, spread_quantile
+from harness.recorder import FRESH, Fresh, Recorder, shown_timing, spread, spread_quantile
+from harness.redaction import learn
 from harness.segments import SegmentWriter, read_segment, read_segments, write_segment
 from slo.contradictions import find
 from slo.records import Records, Status, TokensFrom, concat
@@ -282,3 +283,42 @@ def test_of_speech_that_nobody_speaks_live_the_display_gets_the_first_audio_and_
     fresh.add(spoken(PACE_FILE))
     assert (list(fresh.first_audio), list(fresh.latency)) == ([8 * MS], [9 * MS])
     assert not len(fresh.first_partial)
+
+
+def test_server_timings_are_redacted_and_cut_to_whole_entries_of_1_kib_at_most() -> None:
+    learn(["sk-0123456789abcdef"])
+    assert shown_timing('a;dur=1;desc="sk-0123456789abcdef"') == 'a;dur=1;desc="[redacted]"'
+    long = ", ".join(f"stage{i};dur={i * 1111}" for i in range(2000))
+    shown = shown_timing(long)
+    assert long.startswith(shown + ",")
+    assert (len(shown) <= 1024, shown.count(",")) == (True, 31)
+    assert shown_timing("x" * 5000 + ";dur=1") == ""
+    assert shown_timing('q;desc="' + "d" * 2000 + '";dur=7') == "q"
+    across = "a;dur=1," + "b" * 1005 + ";d=sk-0123456789abcdef;dur=1"
+    assert shown_timing(across) == "a;dur=1"
+
+
+def test_huge_server_timings_cost_a_bounded_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    desk.recorder.timing_chars = 100_000
+    for k in range(400):
+        exchange = finished(k, desk.recorder.t0_ns)
+        exchange.server_timing = ", ".join(f"s{k}x{i};dur={i}" for i in range(4000))  # 48 KB, each another
+        desk.recorder.finished(exchange)
+        desk.clock.run()
+        if k % 50 == 49:
+            desk.recorder.flush()
+    records = desk.records()
+    assert len(records) == 400
+    assert 90_000 < sum(map(len, records.timings)) < 200_000
+    (note,) = desk.recorder.notes
+    assert "Server-Timing" in note
+
+
+def test_an_error_text_is_redacted_before_it_is_cut() -> None:
+    learn(["sk-0123456789abcdef"])
+    desk = Desk()
+    for k, text in enumerate(("bad sk-0123456789abcdef", "x" * 1015 + " sk-0123456789abcdef")):
+        desk.recorder.finished(finished(k, desk.recorder.t0_ns, error=text))
+    desk.clock.run()
+    assert desk.records().errors == ("bad [redacted]", "x" * 1015 + " [redacte")
