@@ -136,7 +136,6 @@ class JsonApi:
     end: str = ""
     reason: str = ""
     exact: bool = False
-    secrets: frozenset[str] = field(default=frozenset(), repr=False)
     shed: frozenset[int] = outcome.SHED
     prelude: Callable[[Exchange, Told], None] | None = None
 
