@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from scenarios.arrival import MAX_QUERIES
 from scenarios.discovery import kinds, sources
+from scenarios.document import Document
 from scenarios.errors import ScenarioError
 from scenarios.kind import Kind
 from scenarios.problems import Loc, Place, problems, unknown
@@ -34,12 +35,12 @@ def parse(
     labels: Mapping[str, str] | None = None,
 ) -> Scenario:
     """The scenario in ``mapping``. Raises ``ScenarioError`` with every problem, each ``where:key.path: what.
-    next step.``
+    next step.``, or ``where:line: key.path: ...`` where it was read from a file.
 
     Relative file names start at ``folder`` (default: stay as they are). ``labels`` renames key paths in
     messages.
     """
-    place = Place(where, labels or {})
+    place = Place(where, labels or {}, mapping.lines if isinstance(mapping, Document) else {})
     if not isinstance(mapping, Mapping):
         raise ScenarioError([place.say((), "not a mapping. Give key: value pairs, starting with name and kind")])
     raw = {key: {} if value is None and key in _SECTIONS else value for key, value in mapping.items()}

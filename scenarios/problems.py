@@ -34,18 +34,25 @@ _OUT_OF_RANGE = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a mapping came from. ``labels`` renames some key paths (``params.rate`` is ``--rate``)."""
+    """Where a mapping came from. ``labels`` renames some key paths (``params.rate`` is ``--rate``); ``lines`` of a file that was read."""
 
     where: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[Loc, int] = field(default_factory=dict)
 
     def at(self, loc: Loc) -> str:
         path = ""
-        for part in loc:
+        keys = tuple(
+            part for part in loc if isinstance(part, int) or not part.startswith("<")
+        )  # that is a union's branch
+        for part in keys:
             if isinstance(part, int):
                 path += f"[{part}]"
-            elif not part.startswith("<"):  # the name of a union's branch, not a key
+            else:
                 path += f".{part}" if path else part
+        if self.lines and path not in self.labels:
+            line = next((self.lines[keys[:i]] for i in range(len(keys), -1, -1) if keys[:i] in self.lines), 1)
+            return f"{self.where}:{line}: {path}" if path else f"{self.where}:{line}"
         return self.labels.get(path) or (f"{self.where}:{path}" if path else self.where)
 
     def say(self, loc: Loc, what: str) -> str:

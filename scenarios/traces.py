@@ -14,12 +14,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
 
+from documents import files
 from scenarios.errors import ScenarioError
 from scenarios.paths import missing
 from scenarios.payload_list import cap
@@ -110,7 +112,7 @@ def _in_order(made: list[tuple[int, int, int, tuple[int, ...] | None]]) -> Trace
 
 def _format(path: Path) -> str:
     """By the first line, which every format begins in its own way."""
-    with path.open("rb") as file:
+    with files.opened(path) as file:
         line = file.readline(1_000_000).decode("utf-8-sig", errors="replace").strip()
     if not line.startswith("{"):
         return "azure" if set(_AZURE) <= {part.strip() for part in line.split(",")} else "csv"
@@ -123,7 +125,7 @@ def _format(path: Path) -> str:
 
 def _check_head(path: Path, needed: Sequence[str]) -> None:
     """One error for a column that is nowhere, not one for each line."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _text(path) as file:
         try:
             head = [name.strip() for name in next(csv.reader(file), [])]
         except csv.Error:
@@ -140,8 +142,12 @@ def _check_head(path: Path, needed: Sequence[str]) -> None:
         )
 
 
+def _text(path: Path) -> TextIOWrapper:
+    return TextIOWrapper(files.opened(path), encoding="utf-8-sig", errors="replace", newline="")
+
+
 def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    with path.open("rb") as lines:
+    with files.opened(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -154,7 +160,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _text(path) as file:
         rows = csv.DictReader(file, skipinitialspace=True)
         while True:
             try:

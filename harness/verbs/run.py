@@ -182,7 +182,7 @@ def pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
 
 def yaml_values(given: dict[str, str]) -> dict[str, Any]:
     """Options by name; ``audio.frame=20ms`` is ``frame`` inside ``audio``. Raises HarnessFault."""
-    import yaml
+    from documents.text import plain
 
     found: dict[str, Any] = {}
     try:
@@ -194,9 +194,9 @@ def yaml_values(given: dict[str, str]) -> dict[str, Any]:
                 if not isinstance(inner, dict):
                     raise HarnessFault(f"--option {name}: {room} is given a value too. Keep one of the two")
                 place = inner
-            place[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise HarnessFault(f"--option: a value is not YAML ({error}). Quote it") from None
+            place[last] = plain(text)
+    except ValueError as error:
+        raise HarnessFault(f"--option: a value is {error}. Quote it") from None
     return found
 
 

@@ -34,14 +34,14 @@ def scenarios_list(json_: Json = False) -> None:
 @scenarios_app.command("show")
 def scenarios_show(name: Annotated[str, typer.Argument(help="A library scenario.")], json_: Json = False) -> None:
     """Print a ready-made scenario, to be saved and changed."""
+    from documents import files
     from scenarios.spec import library, load
 
     scenario = load(name)  # says what is wrong, and what names there are
     if json_:
         typer.echo(json.dumps(scenario.to_mapping(), indent=1))
     else:
-        path = library().get(name, Path(name))
-        typer.echo(path.read_text(encoding="utf-8"), nl=False)
+        typer.echo(files.read_text(library().get(name, Path(name))), nl=False)
 
 
 @scenarios_app.command("schema")
