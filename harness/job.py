@@ -215,6 +215,8 @@ def _masked(value: Any, secrets: frozenset[str]) -> Any:
 def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The options that are everybody's, and every error in all of them."""
     known = protocols()
+    if not isinstance(protocol, str):
+        return {}, []  # said already: it is no text
     if protocol not in known:
         near = get_close_matches(str(protocol), known, n=3)
         hint = f"Did you mean {' or '.join(near)}? " if near else ""

@@ -23,6 +23,7 @@ from documents import files
 from documents.text import plain
 from harness import earlier, plan_file
 from harness.errors import HarnessFault
+from harness.manifest import checked
 from harness.segments import read_segments
 from harness.workforce import Member
 from scenarios.plan import Dealing, Plan
@@ -239,8 +240,7 @@ def open_sealed(path: Path) -> Sealed:
         text = files.read_text(directory.file("scenario.yaml"))
         scenario = plain(text)
         for name, held in (("manifest.json", manifest), ("generator.json", generator), ("scenario.yaml", scenario)):
-            if not isinstance(held, dict):
-                raise ValueError(f"{name} holds no mapping")
+            checked(name, held)
         manifest = earlier.noted(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         records = tables.load(path)
