@@ -18,7 +18,7 @@ from scenarios.document import Document
 from scenarios.errors import ScenarioError
 from scenarios.kind import Kind
 from scenarios.problems import Loc, Place, problems, unknown
-from scenarios.scenario import Scenario, StopSection
+from scenarios.scenario import Scenario, StopSection, TargetSection
 
 M = TypeVar("M", bound=BaseModel)
 Found = list[tuple[Loc, str]]
@@ -71,8 +71,42 @@ def _validated(
     try:
         return model.model_validate(raw, context=dict(context))
     except ValidationError as error:
-        found += problems(error, model, place, below)
+        found += problems(error, model, place, below, _belongs)
         return None
+
+
+#: What people call it at the top of a file, and what it is.
+_MEANT = {
+    "duration": "stop.min_duration: it sends for at least this long (stop.max_duration ends it, whatever else)",
+    "queries": "stop.min_queries: it sends at least so many (stop.max_queries ends it at so many)",
+    "requests": "stop.min_queries: it sends at least so many (stop.max_queries ends it at so many)",
+    "slo": "objectives, a list such as ['p99(ttft) <= 200ms']",
+    "slos": "objectives, a list such as ['p99(ttft) <= 200ms']",
+}
+
+
+def _belongs(loc: Loc) -> str:
+    """Where a key that is unknown at ``loc`` belongs; "" for one that is known nowhere."""
+    key = loc[-1] if loc else None
+    if not isinstance(key, str):
+        return ""
+    if len(loc) == 1:
+        if key in _MEANT:
+            return f"Write it as {_MEANT[key]}"
+        for name, model in (("stop", StopSection), ("target", TargetSection)):
+            if key in {item.alias or field for field, item in model.model_fields.items()}:
+                return f"It belongs under {name}, as {name}.{key}"
+    of_kinds = [kind.name for kind in kinds().values() if key in kind.params.model_fields]
+    of_sources = [source.name for source in sources().values() if key in source.params.model_fields and key != "kind"]
+    if loc[0] == "params" and len(loc) == 2 and of_kinds:
+        return f"It belongs to kind {' or '.join(of_kinds)}. Change kind, or take it out"
+    if loc[0] == "source" and len(loc) == 2 and of_sources:
+        return f"It belongs to source {' or '.join(of_sources)}. Change source.kind, or take it out"
+    if len(loc) == 1 and of_kinds:
+        return f"It belongs under params, of kind {' or '.join(of_kinds)}"
+    if len(loc) == 1 and of_sources:
+        return f"It belongs under source, of kind {' or '.join(of_sources)}"
+    return ""
 
 
 def _params(

@@ -327,6 +327,20 @@ def read_text(path: Path) -> str:
         raise ObjectiveError(f"{path}: is not UTF-8 ({error.reason}). Save it as plain UTF-8 text") from error
 
 
+def other_than_objectives(value: object) -> str:
+    """What a file is instead, where it is plainly a scenario or a bake-off; "" for anything else."""
+    if not isinstance(value, dict) or {"apiVersion", "metadata", "spec"} & value.keys():
+        return ""
+    if "arms" in value:
+        return "is a bake-off file, not one of objectives. Check it with: plimsoll bakeoff FILE --check"
+    if {"params", "source", "stop", "target", "warmup"} & value.keys():
+        return (
+            "is a scenario, not a file of objectives. Check it with: plimsoll scenarios check FILE. It brings its own objectives along "
+            "when it is run; for another run copy that list into a file of its own"
+        )
+    return ""
+
+
 def load_file(path: Path) -> tuple[Objective, ...]:
     """Objectives of a YAML file: a mapping with the one key ``objectives``, a list of texts. Read by the strict rules of
     ``documents.text``: a key given twice or an alias that multiplies is an error.
@@ -340,6 +354,8 @@ def load_file(path: Path) -> tuple[Objective, ...]:
     if errors:
         raise ObjectiveError(errors)
     document = documents[0].value if len(documents) == 1 else None
+    if other := other_than_objectives(document):
+        raise ObjectiveError(f"{path}: {other}")
     if not isinstance(document, dict) or not isinstance(document.get("objectives"), list):
         raise ObjectiveError(f"{path}: no list under the key objectives. Write objectives: ['p99(ttft) <= 200ms']")
     line = documents[0].line

@@ -117,6 +117,10 @@ def load(path: Path) -> Bakeoff:
         mapping = read_file(path, str(path), "Give a YAML file; `plimsoll bakeoff --init` writes one")
     except ScenarioError as error:
         raise HarnessFault(error.errors) from None
+    if "arms" not in mapping and {"kind", "params"} & mapping.keys():
+        raise HarnessFault(
+            f"{path}: is a scenario, not a bake-off. Name it under scenario: in a bake-off file; `plimsoll bakeoff --init` writes one"
+        )
     return parse(mapping, str(path), path.resolve().parent)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from harness.errors import HarnessFault
 from harness.verbs import flags as shared
@@ -143,7 +142,7 @@ def fleet(
     return Fleet(bridge, expected or 1, patience_s), [bridge]
 
 
-class Command(TyperCommand):
+class Command(shared.Verb):
     """``--live``, ``--locust-master`` and ``--locust-web`` with or without their address, which the parser itself does not know.
 
     Without ``=``, the next word is the address only if it ends in a port: no scenario's name does.

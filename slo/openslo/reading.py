@@ -17,7 +17,7 @@ from typing import Any
 from documents import files
 from documents.text import written
 from slo.budgets.ledger import AlertRule
-from slo.objective import ObjectiveError, read_text
+from slo.objective import ObjectiveError, other_than_objectives, read_text
 from slo.openslo import objects
 from slo.openslo.binding import Bound, Foreign, Threshold, bind, values
 from slo.openslo.counting import Component, Requests, Terms, Values
@@ -90,6 +90,8 @@ def parse(text: str, file: str = "openslo") -> Loaded:
     findings = Findings(file)
     found = _Objects(findings)
     for one in written(text):
+        if other := other_than_objectives(one.value):
+            raise ObjectiveError(f"{file}: {other}")
         place = Place(one.value, (), one, findings)
         for mistake in one.errors:
             place.error(mistake.what, mistake.line)

@@ -78,7 +78,7 @@ def _parsed(data: bytes) -> list[Any]:
 def _scenario(folder: Path) -> object:
     from harness.job import check_file
 
-    return check_file(str(folder / "input.yaml"))
+    return check_file(str(folder / "input.yaml"), encode=False)
 
 
 def _slo(folder: Path) -> object:
@@ -102,7 +102,10 @@ def _bakeoff(folder: Path) -> object:
 
 
 def _objectives() -> list[bytes]:
-    lists = [b"objectives:\n  - p99(ttft) <= 200ms\n  - ratio(error) <= 0.1% over 28d\n", b"objectives: [ttft <= 1s, ratio(good) >= 99%]\n"]
+    lists = [
+        b"objectives:\n  - p99(ttft) <= 200ms\n  - ratio(error) <= 0.1% over 28d\n",
+        b"objectives: [ttft <= 1s, ratio(good) >= 99%]\n",
+    ]
     return [*lists, *_of("docs/examples/openslo*.yaml", "slo/openslo/starter.yaml")]
 
 
@@ -194,7 +197,9 @@ def _segment(rng: random.Random, data: bytes) -> bytes:
     end = magic + 8 + int.from_bytes(data[magic : magic + 8], "little")
     header, body = data[magic + 8 : end], data[end:-4]
     if rng.random() < 0.7:
-        header = mutations.text(rng, header, [header]) if rng.random() < 0.2 else mutations.values(rng, json.loads(header))
+        header = (
+            mutations.text(rng, header, [header]) if rng.random() < 0.2 else mutations.values(rng, json.loads(header))
+        )
     else:
         body = mutations.raw(rng, body)
     size = len(header) if rng.random() < 0.98 else rng.choice((0, 2**63, 2**64 - 1))

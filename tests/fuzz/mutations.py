@@ -29,7 +29,9 @@ TOKENS = (
 def text(rng: random.Random, base: bytes, others: list[bytes]) -> bytes:
     """One to four changes of a text file."""
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        base = rng.choice((_bytes, _bytes, _token, _token, _token, _lines, _lines, _indent, _splice, _deep))(rng, base, others)
+        base = rng.choice((_bytes, _bytes, _token, _token, _token, _lines, _lines, _indent, _splice, _deep))(
+            rng, base, others
+        )
     return base
 
 
@@ -174,7 +176,9 @@ def _column(rng: random.Random, table: pa.Table) -> pa.Table:
     else:
         made = [rng.choice(("", "OK", "measure", None, "x" * 100, "é")) for _ in range(n)]
     try:
-        column = pa.array(made, type=rng.choice((None, None, table.schema.field(at).type, pa.float64(), pa.uint64(), pa.bool_())))
+        column = pa.array(
+            made, type=rng.choice((None, None, table.schema.field(at).type, pa.float64(), pa.uint64(), pa.bool_()))
+        )
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         column = pa.nulls(n)
     return table.set_column(at, name, column)
