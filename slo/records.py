@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze, join
+from slo.session_columns import RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze, join
 
 #: The second version holds the columns of live sessions; runs without them are written as the first.
 SCHEMA_VERSION = 2
@@ -188,12 +188,24 @@ class RecordsError(ValueError):
     """Files that are not records, or that a newer Plimsoll wrote. The message ends with a next step."""
 
 
+#: No run lasts so long, and sums of fewer of them overflow.
+_CENTURY_NS = 1 << 61
+
+
 def contradiction(records: Records) -> str | None:
     """What no records of ours can hold: a code that means nothing, an index without its text, lists that don't fit. None: nothing."""
     n = len(records)
     for name, codes in (("status", Status), ("stamp", Stamp), ("phase", Phase), ("tokens_from", TokensFrom)):
         if _outside(records[name], 0, len(codes)):
             return f"{name} has a value that means nothing"
+    timed = [name for name in COLUMNS if name.endswith("_ns")] + (
+        [*SESSION_TIMES] if records.session is not None else []
+    )
+    for name in timed:
+        if _outside(records[name], -_CENTURY_NS, _CENTURY_NS):
+            return f"{name} holds a time a century away"
+    if _outside(records.chunk_ns, -_CENTURY_NS, _CENTURY_NS):
+        return "chunk_ns holds a time a century away"
     for name in ("error", "server_timing", "slice"):
         if _outside(records[name], -1, len(records.table(name))):
             return f"{name} points at a text that is not there"
