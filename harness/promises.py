@@ -178,7 +178,7 @@ def kept(sealed: Sealed) -> Promises:
     """
     path = sealed.directory.file(FILE)
     if not path.is_file():
-        made, errors = read_promises(Asked(slo=list(sealed.scenario.get("objectives", ()))))
+        made, errors = read_promises(Asked(slo=list(sealed.scenario.get("objectives") or ())))
     else:
         try:
             made, errors = _from_json(files.read_text(path, files.DATA)), []

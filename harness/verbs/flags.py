@@ -106,30 +106,38 @@ class Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As typer does. Raises HarnessFault with every error."""
         errors: list[str] = []
+        missing: list[BadParameter] = []
         read: list[Any] = self.get_params(ctx)
         for param in read:
             # The parser's loop ends at the first that fails; this is its only hook for each.
-            setattr(param, "handle_parse_result", _kept(type(param).handle_parse_result.__get__(param), param, errors))  # noqa: B010
+            kept = _kept(type(param).handle_parse_result.__get__(param), param, errors, missing)
+            setattr(param, "handle_parse_result", kept)  # noqa: B010
         left = super().parse_args(ctx, args)
+        if missing and not errors:
+            raise missing[0]
         if errors:
-            raise HarnessFault([*errors, *_in_files(ctx.params)])
+            lacking = [f"{one.format_message().rstrip('.')}. Add it" for one in missing]
+            raise HarnessFault([*errors, *lacking, *_in_files(ctx.params)])
         return left
 
 
-def _kept(parse: Any, param: Any, errors: list[str]) -> Any:
+def _kept(parse: Any, param: Any, errors: list[str], missing: list[BadParameter]) -> Any:
     def parsed(ctx: Any, options: dict[str, Any], args: list[str]) -> tuple[Any, list[str]]:
         try:
             found: tuple[Any, list[str]] = parse(ctx, options, args)
         except BadParameter as error:
+            ctx.params[param.name] = None
+            if type(error).__name__ == "MissingParameter":  # a kind of BadParameter that typer does not export
+                missing.append(error)
+                return None, args
             name = next((opt for opt in param.opts if opt.startswith("--")), (param.metavar or param.name).upper())
             given = options.get(param.name)
             wanted = next((words for said, words in _NUMBERS.items() if said in error.message), None)
             if not isinstance(given, str):
-                what = "is missing. Add it" if given is None else f"{error.message}. Correct it"
+                what = f"{error.message}. Correct it"
             else:
                 what = f"{given!r:.60} is not {wanted}" if wanted else f"{given!r:.60}: {error.message}. Correct it"
             errors.append(f"{name}: {what}")
-            ctx.params[param.name] = None
             return None, args
         return found
 

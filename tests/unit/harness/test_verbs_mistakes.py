@@ -28,13 +28,6 @@ def test_flags_that_cannot_be_read_hide_no_other_mistake(tmp_path: Path) -> None
     assert slo.startswith("--slo 'p99(nope) <= 1s': indicator nope")
 
 
-@pytest.mark.parametrize("verb", ["gate", "report", "bakeoff"])
-def test_a_missing_argument_is_named(verb: str) -> None:
-    result = CliRunner().invoke(app, [verb])
-    assert isinstance(result.exception, HarnessFault)
-    assert "is missing. Add it" in result.exception.errors[0]
-
-
 @pytest.mark.parametrize("words", [["scenarios", "check"], ["slo", "check"], ["bakeoff", "--check"], ["plan"]])
 def test_checks_answer_mistakes_in_json_too(words: list[str], tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
