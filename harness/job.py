@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+<<<<<<< HEAD
 from documents import files
 from harness import accuracy, bundled, rundir
+=======
+from harness import accuracy, bundled, rundir, writing
+>>>>>>> main
 from harness.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
@@ -25,8 +29,13 @@ from harness.promises import Asked, Promises, read_promises
 from harness.secrets import Headers, redact, resolve, sensitive_values
 from reports.format import Format, formats
 from scenarios.durations import parse_duration
+<<<<<<< HEAD
 from scenarios.flags import Flags
 from scenarios.spec import Scenario, ScenarioError, document, load, with_flags
+=======
+from scenarios.flags import COMMAND_LINE, Flags
+from scenarios.spec import Scenario, ScenarioError, library, load, with_flags
+>>>>>>> main
 from slo import objective
 from slo.objective import Objective
 
@@ -52,9 +61,8 @@ _SPOKEN_BY = {
 #: Protocols without a route of their own.
 _ANY_ROUTE = ("http", "websocket")
 
-#: The file name that means standard output.
-STDOUT = Path("-")
-_ON_STDOUT = ("-", "/dev/stdout")
+#: The file names that mean standard output.
+_ON_STDOUT = (str(writing.STDOUT), "/dev/stdout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +113,11 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[s
             errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
             continue
         if path in _ON_STDOUT:  # opening it by name would truncate a file that stdout was sent to
-            targets.append(FormatTarget(known[name], STDOUT))
+            targets.append(FormatTarget(known[name], writing.STDOUT))
             continue
         try:
-            is_new = not Path(path).exists()
-            with Path(path).open("ab"):
-                targets.append(FormatTarget(known[name], Path(path)))
-            if is_new:
-                Path(path).unlink()  # it can be written; other errors may still stop us from having anything to write
+            writing.check(Path(path))
+            targets.append(FormatTarget(known[name], Path(path)))
         except OSError as error:
             errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
     return tuple(targets), errors
@@ -161,9 +166,9 @@ def prepare(
     except ScenarioError as error:
         errors += error.errors
         if scenario_name is None:
-            errors += _options(
-                "command-line", flags.get("protocol") or "openai-chat", dict(flags.get("options") or {})
-            )[1]
+            errors += _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", dict(flags.get("options") or {}))[
+                1
+            ]
         else:
             errors += _errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)

@@ -16,7 +16,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+<<<<<<< HEAD
 from documents import files
+=======
+from harness.writing import whole
+>>>>>>> main
 from scenarios.plan import IntArray, Plan, Stop
 from slo import cancelled
 from slo.generator import GeneratorFacts
@@ -36,7 +40,8 @@ def save(folder: Path, plan: Plan) -> None:
     """Write the whole plan. Raises OSError."""
     scalars = {name: getattr(plan, name) for name in _SCALARS} | {"stop": asdict(plan.stop)}
     arrays: dict[str, Any] = {name: getattr(plan, name) for name in _ARRAYS}
-    np.savez_compressed(folder / NAME, **arrays, scalars=np.array(json.dumps(scalars)))
+    arrays["scalars"] = np.array(json.dumps(scalars))
+    whole(folder / NAME, lambda file: np.savez_compressed(file, **arrays))
 
 
 def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[str, Any]) -> GeneratorFacts:

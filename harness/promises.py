@@ -16,7 +16,8 @@ from pydantic import BaseModel, Field
 
 from documents import files
 from harness.errors import HarnessFault
-from harness.rundir import RunDirectory, Sealed, write_json
+from harness.rundir import RunDirectory, Sealed
+from harness.writing import write_json
 from slo import objective, openslo
 from slo.distribution import exact
 from slo.objective import Objective, ObjectiveError

@@ -7,7 +7,6 @@ says so, and rows that no disk takes stay in memory. The coordinator's side is `
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import threading
 import zlib
@@ -18,8 +17,13 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+<<<<<<< HEAD
 from documents import files
 from slo.records import COLUMNS, Records, contradiction
+=======
+from harness.writing import whole
+from slo.records import Records
+>>>>>>> main
 from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
 _MAGIC = b"plimsoll-segment/2\n"
@@ -79,17 +83,8 @@ class SegmentWriter:
 
 
 def write_segment(path: Path, records: Records) -> None:
-    """Write one segment beside its name, then rename: a segment exists whole or not at all. Raises OSError."""
-    partial = path.with_suffix(".partial")
-    try:
-        with partial.open("wb") as file:
-            dump_segment(file, records)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    """Write one segment, on disk when this returns: it exists whole or not at all. Raises OSError."""
+    whole(path, lambda file: dump_segment(file, records), sync=True)
 
 
 def dump_segment(file: IO[bytes], records: Records) -> None:

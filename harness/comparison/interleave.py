@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from documents import files
 from harness.errors import HarnessFault
-from harness.rundir import write_json
+from harness.writing import write_json
 from scenarios.seeds import child
 
 SCHEMA = "plimsoll.interleave/1"

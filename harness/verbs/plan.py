@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+<<<<<<< HEAD
 from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, errors_too
+=======
+from harness import outlet
+from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
+>>>>>>> main
 
 
 def plan(
@@ -71,7 +74,7 @@ def plan(
         return
     from harness.outlook.view import tables
 
-    console = Console() if sys.stdout.isatty() else Console(width=100)
+    console = outlet.console()
     for part in tables(found):
         console.print(part, highlight=False)
         console.print()
