@@ -12,12 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-<<<<<<< HEAD
 from documents import files
-from harness import accuracy, bundled, rundir
-=======
 from harness import accuracy, bundled, rundir, writing
->>>>>>> main
 from harness.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
@@ -29,13 +25,8 @@ from harness.promises import Asked, Promises, read_promises
 from harness.secrets import Headers, redact, resolve, sensitive_values
 from reports.format import Format, formats
 from scenarios.durations import parse_duration
-<<<<<<< HEAD
-from scenarios.flags import Flags
-from scenarios.spec import Scenario, ScenarioError, document, load, with_flags
-=======
 from scenarios.flags import COMMAND_LINE, Flags
-from scenarios.spec import Scenario, ScenarioError, library, load, with_flags
->>>>>>> main
+from scenarios.spec import Scenario, ScenarioError, document, load, with_flags
 from slo import objective
 from slo.objective import Objective
 

@@ -16,11 +16,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-<<<<<<< HEAD
 from documents import files
-=======
 from harness.writing import whole
->>>>>>> main
 from scenarios.plan import IntArray, Plan, Stop
 from slo import cancelled
 from slo.generator import GeneratorFacts

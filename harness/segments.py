@@ -17,13 +17,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-<<<<<<< HEAD
 from documents import files
-from slo.records import COLUMNS, Records, contradiction
-=======
 from harness.writing import whole
-from slo.records import Records
->>>>>>> main
+from slo.records import COLUMNS, Records, contradiction
 from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
 _MAGIC = b"plimsoll-segment/2\n"

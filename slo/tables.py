@@ -195,15 +195,10 @@ def from_tables(requests: Any, chunks: Any) -> Records:
     columns: dict[str, npt.NDArray[Any]] = {}
     texts: dict[str, tuple[str, ...]] = {}
     for name in COLUMNS:
-<<<<<<< HEAD
-        if name in _ENUMS or name in ("error", "server_timing"):
-            columns[name], found = _decode(requests.column(name), name, _ENUMS.get(name))
-=======
         if name not in requests.column_names:  # an older run: it may have repeated some, and didn't say which
             columns[name] = once(columns["sent_ns"])
         elif name in _ENUMS or name in ("error", "server_timing"):
-            columns[name], found = _decode(requests.column(name), _ENUMS.get(name))
->>>>>>> main
+            columns[name], found = _decode(requests.column(name), name, _ENUMS.get(name))
             texts[name] = found
         else:
             columns[name] = _numbers(requests.column(name), name)

@@ -7,12 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-<<<<<<< HEAD
-from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, errors_too
-=======
 from harness import outlet
-from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
->>>>>>> main
+from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, errors_too
 
 
 def plan(

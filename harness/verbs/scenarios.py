@@ -9,12 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-<<<<<<< HEAD
-from harness.verbs.flags import Json, errors_too
-=======
 from harness import outlet
-from harness.verbs.flags import Json
->>>>>>> main
+from harness.verbs.flags import Json, errors_too
 
 scenarios_app = typer.Typer(help="Ready-made scenarios and the scenario file format.", no_args_is_help=True)
 
