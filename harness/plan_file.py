@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from documents import files
 from harness.writing import whole
 from scenarios.plan import IntArray, Plan, Stop
 from slo import cancelled
@@ -110,7 +111,7 @@ def differences(records: Records, plan: Plan) -> list[str]:
 def _read(path: Path) -> tuple[dict[str, IntArray], dict[str, Any] | None]:
     """The arrays of a plan's file, each a list of whole numbers, and its scalars. Raises ValueError."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with files.opened(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: np.asarray(archive[name]) for name in _ARRAYS}
             text = str(archive["scalars"]) if "scalars" in archive.files else None
         scalars = None if text is None else json.loads(text)

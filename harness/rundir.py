@@ -22,8 +22,11 @@ from typing import Any
 import numpy as np
 import yaml
 
+from documents import files
+from documents.text import plain
 from harness import accounts, earlier, plan_file
 from harness.errors import HarnessFault
+from harness.manifest import checked
 from harness.segments import read_segments
 from harness.workforce import Member
 from harness.writing import whole, write_json
@@ -279,13 +282,12 @@ def open_sealed(path: Path) -> Sealed:
             f"{path}: not a run directory (no manifest.json). Give the folder that `plimsoll run` printed"
         )
     try:
-        manifest = json.loads(directory.file("manifest.json").read_text(encoding="utf-8"))
-        generator = json.loads(directory.file("generator.json").read_text(encoding="utf-8"))
-        text = directory.file("scenario.yaml").read_text(encoding="utf-8")
-        scenario = yaml.safe_load(text)
+        manifest = json.loads(files.read_bytes(directory.file("manifest.json")))
+        generator = json.loads(files.read_bytes(directory.file("generator.json")))
+        text = files.read_text(directory.file("scenario.yaml"))
+        scenario = plain(text)
         for name, held in (("manifest.json", manifest), ("generator.json", generator), ("scenario.yaml", scenario)):
-            if not isinstance(held, dict):
-                raise ValueError(f"{name} holds no mapping")
+            checked(name, held)
         manifest = earlier.noted(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         records = tables.load(path)
@@ -297,6 +299,6 @@ def open_sealed(path: Path) -> Sealed:
             fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"
             facts = replace(facts, plan_faults=(*facts.plan_faults, fault))
         records = with_deadline(records, facts.frame_deadline_ns)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
     return Sealed(directory, manifest, scenario, records, facts)

@@ -18,12 +18,15 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from documents import files
 from harness.writing import whole
 from slo.accounts import digests
-from slo.records import Records
+from slo.records import COLUMNS, Records, contradiction
 from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
 _MAGIC = b"plimsoll-segment/2\n"
+#: A column of one value may stand for so many rows: far more than a segment has.
+_MOST_ALIKE = 1 << 22
 
 
 class SegmentWriter:
@@ -146,11 +149,10 @@ def _session_arrays(session: SessionTable) -> dict[str, npt.NDArray[np.generic]]
 
 
 def _session_table(arrays: dict[str, npt.NDArray[np.generic]], slices: list[str]) -> SessionTable:
-    """Take the arrays that ``_session_arrays`` made out of the others."""
-    columns = {name: arrays.pop(f"session.{name}").astype(np.int64) for name in SESSION_COLUMNS}
+    """The session table of what ``_session_arrays`` made."""
+    columns = {name: arrays[f"session.{name}"].astype(np.int64) for name in SESSION_COLUMNS}
     ragged = {
-        name: (arrays.pop(f"values.{name}").astype(np.int64), arrays.pop(f"offsets.{name}").astype(np.int64))
-        for name in RAGGED
+        name: (arrays[f"values.{name}"].astype(np.int64), arrays[f"offsets.{name}"].astype(np.int64)) for name in RAGGED
     }
     return freeze(columns, ragged, slices)
 
@@ -161,25 +163,69 @@ def _is_constant(array: npt.NDArray[np.generic]) -> bool:
 
 def read_segment(path: Path) -> Records:
     """Read one segment back. Raises OSError, or ValueError if it is damaged."""
-    return load_segment(path.read_bytes())
+    return load_segment(files.read_bytes(path))
 
 
 def load_segment(data: bytes) -> Records:
-    """Read what ``dump_segment`` wrote. Raises ValueError if it is damaged."""
+    """Read what ``dump_segment`` wrote. Raises ValueError if it is damaged, or holds anything else than rows of ours."""
     body, check = memoryview(data)[:-4], data[-4:]
     if not data.startswith(_MAGIC) or zlib.crc32(body).to_bytes(4, "little") != check:
         raise ValueError("not a whole segment")
     at = len(_MAGIC) + 8
     end = at + int.from_bytes(body[len(_MAGIC) : at], "little")
-    header = json.loads(bytes(body[at:end]))
+    try:
+        header = json.loads(bytes(body[at:end]))
+    except RecursionError:
+        raise ValueError("its header is nested too deep") from None
+    if not isinstance(header, dict):
+        raise ValueError("its header is no mapping")
+    texts = {name: _texts(header, name) for name in ("errors", "timings", *(["slices"] if "slices" in header else []))}
+    arrays = _arrays(header.get("arrays"), body[end:], "slices" in texts)
+    session = _session_table(arrays, list(texts["slices"])) if "slices" in texts else None
+    columns = {name: arrays[name] for name in COLUMNS}
+    chunk_ns, offsets = arrays["chunk_ns"].astype(np.int64), arrays["chunk_offsets"].astype(np.int64)
+    records = Records(columns, chunk_ns, offsets, texts["errors"], texts["timings"], session)
+    if problem := contradiction(records):
+        raise ValueError(problem)
+    return records
+
+
+def _texts(header: dict[str, Any], name: str) -> tuple[str, ...]:
+    found = header.get(name)
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise ValueError(f"{name} is no list of texts")
+    return tuple(found)
+
+
+def _arrays(layout: object, body: memoryview, has_session: bool) -> dict[str, npt.NDArray[np.generic]]:
+    """The arrays of a segment by name: exactly ours, of our types, as long as one another and as the bytes. Raises ValueError."""
+    wanted = {**COLUMNS, "chunk_ns": "i8", "chunk_offsets": "i8"}
+    if has_session:
+        names = [f"session.{name}" for name in SESSION_COLUMNS]
+        names += [f"{kind}.{name}" for name in RAGGED for kind in ("values", "offsets")]
+        wanted |= dict.fromkeys(names, "i8")
+    if not isinstance(layout, list) or [one[0] if isinstance(one, list) and one else None for one in layout] != [
+        *wanted
+    ]:
+        raise ValueError("its columns are not those of this version")
     arrays: dict[str, npt.NDArray[np.generic]] = {}
-    for name, dtype, count, length in header["arrays"]:
-        array = np.frombuffer(body, dtype=dtype, count=count, offset=end)
-        end += array.nbytes
-        arrays[name] = array if count == length else np.full(length, array[0], dtype=dtype)
-    chunk_ns, offsets = arrays.pop("chunk_ns").astype(np.int64), arrays.pop("chunk_offsets").astype(np.int64)
-    session = _session_table(arrays, header["slices"]) if "slices" in header else None
-    return Records(arrays, chunk_ns, offsets, tuple(header["errors"]), tuple(header["timings"]), session)
+    at = 0
+    for entry, dtype in zip(layout, wanted.values(), strict=True):
+        if len(entry) != 4 or entry[1] != np.dtype(dtype).str or not all(type(n) is int and n >= 0 for n in entry[2:]):
+            raise ValueError(f"{entry[0]} is not laid out as this version does")
+        name, _, count, length = entry
+        if count != length and not (count == 1 < length <= _MOST_ALIKE):
+            raise ValueError(f"{name} has {count} values for {length} rows")
+        if count * np.dtype(dtype).itemsize > len(body) - at:
+            raise ValueError(f"{name} goes on after the end")
+        array = np.frombuffer(body, dtype=dtype, count=count, offset=at)
+        at += array.nbytes
+        arrays[name] = array if count == length else np.broadcast_to(array, (length,))
+    if at != len(body):
+        raise ValueError("there is more in it than its columns")
+    if len({len(array) for name, array in arrays.items() if name in COLUMNS or name.startswith("session.")}) != 1:
+        raise ValueError("its columns are of different lengths")
+    return arrays
 
 
 def read_segments(folders: list[Path]) -> tuple[list[Records], list[str]]:
@@ -189,6 +235,6 @@ def read_segments(folders: list[Path]) -> tuple[list[Records], list[str]]:
     for path in sorted(paths, key=lambda path: path.name):
         try:
             parts.append(read_segment(path))
-        except (OSError, ValueError, KeyError) as error:
-            faults.append(f"segment {path} is unreadable ({error}): its rows are missing")
+        except (OSError, ValueError, MemoryError) as error:
+            faults.append(f"segment {path} is unreadable ({error or 'no memory for it'}): its rows are missing")
     return parts, faults

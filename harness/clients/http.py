@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from documents import files
 from harness import outcome
 from harness.body_template import BodyTemplate
 from harness.client import Client, ProtocolSpec, Target
@@ -105,10 +106,10 @@ class HttpDialect:
         if options.body_file is None:
             return (options.body_text or "").encode()
         try:
-            return Path(options.body_file).read_bytes()
+            return files.read_bytes(Path(options.body_file))
         except OSError as error:
             raise HarnessFault(
-                f"target.options.body_file: can't read {options.body_file}: {error.strerror}. Check the path"
+                f"target.options.body_file: can't read {options.body_file}: {files.why(error)}. Check the path"
             ) from None
 
     def _build_head(self, target: Target) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from documents import files
 from harness.comparison import baseline, interleave, likeness
 from harness.comparison.likeness import Likeness
 from harness.errors import HarnessFault
@@ -150,8 +151,8 @@ def _globbed(pattern: str) -> list[Path]:
 def _by_start(folders: object) -> list[Path]:
     def started(folder: Path) -> tuple[int, str]:
         try:
-            return int(json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["t0_wall_ns"]), str(folder)
-        except (OSError, ValueError, KeyError, TypeError):
+            return int(json.loads(files.read_bytes(folder / "manifest.json"))["t0_wall_ns"]), str(folder)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return 0, str(folder)  # it is read again, and complained about, when it is opened
 
     return sorted(folders, key=started)  # type: ignore[call-overload,no-any-return]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -322,3 +326,85 @@ def test_an_error_text_is_redacted_before_it_is_cut() -> None:
         desk.recorder.finished(finished(k, desk.recorder.t0_ns, error=text))
     desk.clock.run()
     assert desk.records().errors == ("bad [redacted]", "x" * 1015 + " [redacte")
+
+
+def crafted(path: Path, change: Callable[[dict[str, Any]], Any], *, body: bytes | None = None) -> Path:
+    """A segment with another header, and the right checksum of it."""
+    write_segment(path, one_row())
+    data = path.read_bytes()
+    magic = data.index(b"\n") + 1
+    end = magic + 8 + int.from_bytes(data[magic : magic + 8], "little")
+    header = json.loads(data[magic + 8 : end])
+    changed = change(header)
+    text = changed if isinstance(changed, bytes) else json.dumps(header if changed is None else changed).encode()
+    made = data[:magic] + len(text).to_bytes(8, "little") + text + (data[end:-4] if body is None else body)
+    path.write_bytes(made + zlib.crc32(made).to_bytes(4, "little"))
+    return path
+
+
+def laid_out(column: str, **changes: Any) -> Callable[[dict[str, Any]], None]:
+    """The layout of one column, with other parts: name, dtype, count, length."""
+
+    def change(header: dict[str, Any]) -> None:
+        (entry,) = (one for one in header["arrays"] if one[0] == column)
+        for place, name in enumerate(("name", "dtype", "count", "length")):
+            entry[place] = changes.get(name, entry[place])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (laid_out("due_ns", count=1, length=10**15), "has 1 values for 1000000000000000 rows"),
+        (laid_out("due_ns", count=0, length=5), "has 0 values for 5 rows"),
+        (laid_out("due_ns", count=10**9, length=10**9), "goes on after the end"),
+        (laid_out("due_ns", count=1, length=3), "of different lengths"),
+        (laid_out("due_ns", count=-1, length=-1), "is not laid out"),
+        (laid_out("due_ns", count=[1]), "is not laid out"),
+        (laid_out("due_ns", dtype="|O"), "is not laid out"),
+        (laid_out("due_ns", dtype=["<i8"]), "is not laid out"),
+        (laid_out("due_ns", name="dew_ns"), "its columns are not those"),
+        (lambda header: header | {"arrays": header["arrays"][:-1]}, "its columns are not those"),
+        (lambda header: {**header, "arrays": None}, "its columns are not those"),
+        (lambda header: {"arrays": header["arrays"], "timings": []}, "errors is no list of texts"),
+        (lambda header: header | {"errors": [1]}, "errors is no list of texts"),
+        (lambda header: header | {"slices": []}, "its columns are not those"),
+        (lambda header: [], "its header is no mapping"),
+        (lambda header: b"[" * 100_000, "its header is nested too deep"),
+        (lambda header: b"{", "Expecting"),
+    ],
+)  # fmt: skip
+def test_a_segment_of_other_content_with_a_right_checksum_is_unreadable_and_the_rest_is_read(
+    change: Callable[[dict[str, Any]], Any], says: str, tmp_path: Path
+) -> None:
+    crafted(tmp_path / "w000-000000.seg", change)
+    write_segment(tmp_path / "w000-000001.seg", one_row())
+    parts, faults = read_segments([tmp_path])
+    assert len(concat(parts)) == 1
+    (fault,) = faults
+    assert "w000-000000.seg is unreadable" in fault
+    assert says in fault
+    assert fault.endswith("its rows are missing")
+
+
+def test_codes_and_indices_that_mean_nothing_make_a_segment_unreadable(tmp_path: Path) -> None:
+    row = one_row()
+    for name, value in (("status", 99), ("phase", -1), ("error", 7), ("done_ns", 2**62)):
+        column = np.full(1, value, row.columns[name].dtype)
+        write_segment(
+            tmp_path / f"w000-{name}.seg", Records({**row.columns, name: column}, row.chunk_ns, row.chunk_offsets)
+        )
+    offsets = np.array([0, 99])
+    write_segment(tmp_path / "w000-lists.seg", Records(row.columns, row.chunk_ns, offsets))
+    write_segment(tmp_path / "w001-000001.seg", row)
+    parts, faults = read_segments([tmp_path])
+    assert (len(concat(parts)), len(faults)) == (1, 5)
+
+
+def test_columns_of_one_value_stand_for_their_rows(tmp_path: Path) -> None:
+    many = concat([one_row()] * 500)
+    write_segment(tmp_path / "w000-000000.seg", many)
+    assert (tmp_path / "w000-000000.seg").stat().st_size < 40_000
+    found = read_segment(tmp_path / "w000-000000.seg")
+    assert all((found[name] == many[name]).all() for name in many.columns)
