@@ -1,12 +1,14 @@
 """The run directory: where a run's files are, how it is sealed, how it is opened again.
 
 Sealing turns the workers' segments into ``requests.parquet`` and ``chunks.parquet``, adds a row for every planned sample
-that no worker accounts for, and writes what makes the run repeatable. Verdicts and reports can be recomputed from a sealed
-directory for ever.
+that no worker accounts for, and writes what makes the run repeatable. Each file appears whole or not at all, ``manifest.json`` last, and
+only then do the segments go: killed between any two of them, the directory can be sealed again (``harness/salvage.py``). Verdicts and
+reports can be recomputed from a sealed directory for ever.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -31,6 +33,8 @@ from slo.records import BoolArray, IntArray, Phase, Records, Status
 from slo.validity import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
+#: What a run has on disk before its first query, for whoever has to seal it (``harness/ahead.py``).
+BEGUN = "begun.json"
 _UNSENT = "not sent before the run ended"
 _LOST = "its worker died before it was recorded"
 
@@ -119,12 +123,20 @@ def seal(
         facts = replace(facts, disk_notes=(*facts.disk_notes, note))
         sealed = replace(sealed, directory=second, facts=facts, notes=(note,))
         _write(sealed, plan, client_stats)
+    if sealed.directory != directory:  # with no manifest there it would seem to be unsealed
+        _forget(directory)
     for folder in folders if not unreadable else []:
         shutil.rmtree(folder, ignore_errors=True)
+    _forget(directory)
     for log in (directory.worker_log, directory.server_log):
         if log.is_file() and not log.stat().st_size:
             log.unlink()
     return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
+
+
+def _forget(directory: RunDirectory) -> None:
+    with contextlib.suppress(OSError):
+        directory.file(BEGUN).unlink(missing_ok=True)
 
 
 def _counted(facts: GeneratorFacts, records: Records, plan: Plan) -> GeneratorFacts:
@@ -200,15 +212,23 @@ def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]
     directory = sealed.directory
     ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
     requests, chunks = tables.to_tables(sealed.records, ids)
-    pq.write_table(requests, directory.file("requests.parquet"), compression="zstd")
-    pq.write_table(chunks, directory.file("chunks.parquet"), compression="zstd")
+    for name, table in (("requests.parquet", requests), ("chunks.parquet", chunks)):
+        partial = directory.file(f"{name}.partial")
+        pq.write_table(table, partial, compression="zstd")
+        partial.rename(directory.file(name))
     plan_file.save(directory.path, plan)
     generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
     write_json(directory.file("generator.json"), generator)
-    scenario = yaml.safe_dump(dict(sealed.scenario), sort_keys=False, allow_unicode=True)
-    directory.file("scenario.yaml").write_text(scenario, encoding="utf-8")
+    scenario = write_scenario(directory, sealed.scenario)
     manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}
     write_json(directory.file("manifest.json"), manifest)  # last: a directory with a manifest is whole
+
+
+def write_scenario(directory: RunDirectory, scenario: Mapping[str, Any]) -> str:
+    """Write scenario.yaml, whole or not at all, and return its text. Raises OSError."""
+    text = yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True)
+    _put(directory.file("scenario.yaml"), text)
+    return text
 
 
 def _digest(text: str) -> str:
@@ -217,8 +237,12 @@ def _digest(text: str) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """JSON on disk, whole or not at all. Raises OSError."""
+    _put(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def _put(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     partial.rename(path)
 
 

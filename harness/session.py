@@ -25,7 +25,8 @@ from harness.progress import LiveDisplay, Progress
 from harness.promises import FILE as PROMISES
 from harness.promises import Promises, keep
 from harness.remains import attempt_folder, keep_attempt, last_is_back
-from harness.rundir import RunDirectory, Sealed, open_sealed
+from harness.rundir import BEGUN, RunDirectory, Sealed, open_sealed
+from harness.segments import segment_files
 from harness.watcher import Watcher
 from harness.workforce import Workforce
 from reports import report as reporting
@@ -315,8 +316,9 @@ def _tidy(directory: RunDirectory) -> None:
     for log in (directory.worker_log, directory.server_log):
         if log.exists() and not log.stat().st_size:
             log.unlink()
-    if not any(directory.segments.glob("*")):
-        directory.file(PROMISES).unlink(missing_ok=True)
+    if not segment_files(directory.segments):
+        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml"):
+            directory.file(name).unlink(missing_ok=True)
     try:
         directory.segments.rmdir()
         directory.path.rmdir()

@@ -35,7 +35,7 @@ from harness.native import NativeRun, attach
 from harness.outputs import OutputLog
 from harness.plugins import protocols
 from harness.recorder import FRESH, Recorder, spread
-from harness.segments import SegmentWriter, dump_segment
+from harness.segments import SegmentWriter, dump_segment, hold, keep_done
 from harness.vitals import AHEAD_NS, Vitals
 from scenarios import cancellation
 from scenarios.spec import ScenarioError, parse
@@ -74,6 +74,8 @@ class Worker:
         self._t0_ns = 0
         self._drop: tuple[int, str] | None = None
         self._stopping = False
+        self._orphaned = False
+        hold(Path(spec["segments"]))  # to the end of this process, which may outlive its coordinator
 
     # -- set-up -------------------------------------------------------------------------------------------------
 
@@ -176,18 +178,21 @@ class Worker:
             buffer = io.BytesIO()
             dump_segment(buffer, records)
             self._say({"type": "segment", "data": base64.b64encode(buffer.getvalue()).decode()})
-        self._say(
-            {
-                "type": "done",
-                "aborted": issuer.aborted,
-                "max_duration_hit": issuer.max_duration_hit,
-                "faults": self._faults + recorder.faults,
-                "disk_notes": writer.notes,
-                "folders": writer.folders,
-                "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-                **measured,
-            }
-        )
+        done = {
+            "type": "done",
+            "aborted": issuer.aborted,
+            "max_duration_hit": issuer.max_duration_hit,
+            "faults": self._faults + recorder.faults,
+            "disk_notes": writer.notes,
+            "folders": writer.folders,
+            "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "orphaned": self._orphaned,
+            **measured,
+        }
+        if not writer.unwritten:  # of a killed coordinator this file is what says that no row is missing
+            with contextlib.suppress(OSError):
+                keep_done(Path(self._spec["segments"]), self._index, done)
+        self._say(done)
 
     async def _until_over(self, issuer: Issuer | NativeRun, recorder: Recorder, clock: LoopClock) -> None:
         said_ns = 0
@@ -212,6 +217,7 @@ class Worker:
                         f"still in flight {drain_ns / 1e9:g} s after the last query (drain)",
                     )
                     return
+            recorder.tick()
             if isinstance(issuer, NativeRun) and issuer.work(recorder):
                 await asyncio.sleep(0)  # there is more: but messages first
                 continue
@@ -253,7 +259,7 @@ class Worker:
         elif kind == "orphaned":
             if not self._t0.is_set():
                 os._exit(1)
-            self._stopping = True
+            self._stopping = self._orphaned = True
             self._drop = (int(Status.UNFINISHED), "the coordinator was gone")
 
     def _loop_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

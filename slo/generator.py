@@ -36,7 +36,8 @@ class GeneratorFacts:
     (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
     ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced; ``plan_samples``: samples of an
     open loop's plan as its file has them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and
-    sealed; both are found again whenever a run directory is opened.
+    sealed; both are found again whenever a run directory is opened; ``cut_off``: who was killed before it sealed the run, when, and which
+    rows that cost (None: nobody was).
     """
 
     open_loop: bool
@@ -64,6 +65,7 @@ class GeneratorFacts:
     aborted: str | None = None
     worker_faults: tuple[str, ...] = ()
     interrupted: bool = False
+    cut_off: str | None = None
     max_duration_hit: bool = False
     clock_steps: int = 0
     stamps_refused: int = 0
