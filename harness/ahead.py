@@ -119,9 +119,11 @@ class Ahead:
         except OSError as error:
             self._warn(error)
 
-    def announce(self, manifest: Mapping[str, Any], facts: GeneratorFacts) -> None:
-        """t0 is in the manifest: from now on something may be sent."""
-        self._document |= {"announced": True, "manifest": dict(manifest), "facts": facts.to_json()}
+    def announce(self, known: Mapping[str, Any], facts: GeneratorFacts | None = None) -> None:
+        """t0 is ``known``, with whatever else belongs into the manifest: from now on something may be sent."""
+        self._document |= {"announced": True, "manifest": {**self._document["manifest"], **known}}
+        if facts is not None:
+            self._document["facts"] = facts.to_json()
         try:
             write_json(self.directory.file(BEGUN), self._document)
         except OSError as error:

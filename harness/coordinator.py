@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -169,15 +170,16 @@ class Coordinator:
         run_id = secrets.token_hex(5)
         manifest = self._manifest(run_id, target, server, plan, shards)
         manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
-        self._ahead.prepare(manifest, job.public, plan, self._planned(plan, shards), workforce.dealing)
+        self._ahead.prepare(manifest, job.public, plan, planned(scenario, plan, shards), workforce.dealing)
         folder = job.directory.segments
         share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)
         specs = [share(index) for index in range(shards)]
         with job.directory.worker_log.open("wb") as log:
             await workforce.start(specs, log, self._on_status)
             self._t0_ns = time.monotonic_ns() + workforce.lead_ns + scenario.warmup_ns
-            manifest |= {**_start(self._t0_ns), **workforce.facts()}
-            self._ahead.announce(manifest, self._planned(plan, shards))
+            known = {**start(self._t0_ns), **workforce.facts()}
+            self._ahead.announce(known, planned(scenario, plan, shards, workforce.facts()))
+            manifest |= known
             workforce.go(self._t0_ns)
             for watcher in self._watchers:
                 watcher.begin(Beginning(run_id, scenario, plan, self._t0_ns))
@@ -261,26 +263,9 @@ class Coordinator:
     def _drop(self) -> None:
         self._workforce.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "interrupted by the user"})
 
-    def _planned(self, plan: Plan, shards: int) -> GeneratorFacts:
-        """What is known before the first query."""
-        stop, frame = plan.stop, self._job.scenario.frame
-        return GeneratorFacts(
-            open_loop=plan.open_loop,
-            process=_arrival_process(self._job.scenario),
-            planned=0 if plan.cyclic else plan.n_samples,
-            planned_queries=0 if plan.cyclic else plan.n_queries,
-            min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
-            min_duration_ns=stop.min_duration_ns,
-            no_endpoint=not protocols()[self._job.target.protocol].needs_url,
-            n_workers=shards,
-            **_clocks(self._workforce.facts()),
-            frame_interval_ns=frame.interval_ns if frame is not None else 0,
-            frame_deadline_ns=frame.deadline_ns if frame is not None else 0,
-        )
-
     def _facts(self, plan: Plan, shards: int) -> GeneratorFacts:
         members = self._workforce.members
-        facts = ended(self._planned(plan, shards), members)
+        facts = ended(planned(self._job.scenario, plan, shards, self._workforce.facts()), members)
         faults = [*_deaths(members), *self._workforce.faults(), *facts.worker_faults]
         faults += _exhausted(members, self._workforce.facts(), (time.monotonic_ns() - self._t0_ns) / 1e9)
         return replace(
@@ -291,11 +276,31 @@ class Coordinator:
         )
 
 
-def ended(planned: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
+def planned(
+    scenario: Scenario, plan: Plan, shards: int, force: Mapping[str, Any] = MappingProxyType({})
+) -> GeneratorFacts:
+    """What is known before the first query. ``force``: the facts of the workforce."""
+    stop, frame = plan.stop, scenario.frame
+    return GeneratorFacts(
+        open_loop=plan.open_loop,
+        process=_arrival_process(scenario),
+        planned=0 if plan.cyclic else plan.n_samples,
+        planned_queries=0 if plan.cyclic else plan.n_queries,
+        min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
+        min_duration_ns=stop.min_duration_ns,
+        no_endpoint=not protocols()[scenario.target.protocol].needs_url,
+        n_workers=shards,
+        **_clocks(force),
+        frame_interval_ns=frame.interval_ns if frame is not None else 0,
+        frame_deadline_ns=frame.deadline_ns if frame is not None else 0,
+    )
+
+
+def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
     """The facts with what the workers that came to their end say of it."""
     done = [member.done for member in members if member.done is not None]
     return replace(
-        planned,
+        known,
         **_vitals(done),
         aborted=next((report["aborted"] for report in done if report["aborted"]), None),
         worker_faults=tuple(text for report in done for text in report["faults"]),
@@ -304,7 +309,7 @@ def ended(planned: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
     )
 
 
-def _start(t0_ns: int) -> dict[str, Any]:
+def start(t0_ns: int) -> dict[str, Any]:
     """t0 as the manifest has it, from this host's monotonic clock."""
     t0_wall_ns = time.time_ns() + t0_ns - time.monotonic_ns()
     started = datetime.fromtimestamp(t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")

@@ -204,6 +204,12 @@ def _public(scenario: Scenario, hidden: frozenset[str]) -> dict[str, Any]:
     return mapping
 
 
+def public_scenario(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as it may be written down on this host, whose environment and files its references name."""
+    headers, _ = resolve(scenario.target.model_dump())
+    return _public(scenario, _hidden(scenario, headers))
+
+
 def _masked(value: Any, secrets: frozenset[str]) -> Any:
     if isinstance(value, dict):
         return {name: _masked(item, secrets) for name, item in value.items()}

@@ -37,6 +37,8 @@ GENERATOR_SCHEMA = "plimsoll.generator/1"
 BEGUN = "begun.json"
 _UNSENT = "not sent before the run ended"
 _LOST = "its worker died before it was recorded"
+#: Errors of rows that stand for what nobody recorded.
+NOT_RECORDED = (_UNSENT, _LOST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from harness import ahead, plan_file
@@ -26,14 +28,16 @@ from harness.ahead import Begun
 from harness.coordinator import ended
 from harness.errors import HarnessFault
 from harness.outputs import gather
-from harness.rundir import BEGUN, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
-from harness.segments import claim, read_done, read_segment, segment_files
+from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
+from harness.segments import claim, read_done, read_segment, read_segments, segment_files
 from harness.workforce import Member
 from scenarios import cancellation
 from scenarios.plan import Plan
 from scenarios.reference import references
 from scenarios.spec import ScenarioError, parse
+from slo import records as rec
 from slo.loadgen import QUANTILES
+from slo.records import BoolArray, IntArray, Phase, Records
 
 #: Workers whose coordinator was killed have so long to write what they have.
 PATIENCE_S = 15.0
@@ -103,17 +107,22 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     manifest = dict(begun.manifest)
     if not begun.announced:
         manifest |= {"t0_wall_ns": begun.seen_ns, "t0_monotonic_ns": 0, "started_at": _iso(begun.seen_ns)}
-    members = _members(directory, begun)
+    of_locust = scenario.get("kind") == "locust"  # streaming users: no worker of ours
+    members = [] if of_locust else _members(directory, begun)
     facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan, members))
     notes: tuple[str, ...] = ()
     if scenario.get("mode") == "accuracy":
         notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
-    chosen = None
-    if scenario.get("cancel"):
-        section = cancellation.CancelSection.model_validate(scenario["cancel"])
-        chosen = partial(cancellation.chosen, section, int(scenario["seed"]), plan)
-    sealed = seal(directory, manifest, scenario, plan, members, facts, chosen, begun.dealing)
+    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing)
     return replace(sealed, notes=(*sealed.notes, *notes))
+
+
+def _chosen(scenario: Mapping[str, Any], plan: Plan) -> Callable[[IntArray], BoolArray] | None:
+    """Which queries the scenario cancels on purpose, as ``seal`` wants to know it."""
+    if not scenario.get("cancel"):
+        return None
+    section = cancellation.CancelSection.model_validate(scenario["cancel"])
+    return partial(cancellation.chosen, section, int(scenario["seed"]), plan)
 
 
 def _iso(wall_ns: int) -> str:
@@ -159,7 +168,9 @@ def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequenc
 
 def _cost(directory: RunDirectory, begun: Begun, members: Sequence[Member]) -> str:
     cut = [member.index for member in members if member.done is None]
-    if not cut and (not members or any((member.done or {}).get("orphaned") for member in members)):
+    if not members:
+        return "what its workers had not sent it is missing: at most the last second of their rows"
+    if not cut and any((member.done or {}).get("orphaned") for member in members):
         return "its workers stopped then and wrote every row that they had"
     if not cut:
         return "its workers had come to their end, and no row is missing"
@@ -210,29 +221,63 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
     ]
     agents = {folder: begun for folder, begun in found.items() if begun is not None}
     own = ahead.read(run) if run is not None else None
-    if run is not None and own is None:
-        sealed = (run / "manifest.json").is_file()
-        errors.append(
-            f"{run}: "
-            + (
-                "it is sealed already. Leave it out, and give --out for a new directory"
-                if sealed
-                else "no run directory"
-            )
-        )
+    sealed = open_sealed(run) if run is not None and own is None else None  # its coordinator outlived the agents
     runs = {str(begun.manifest["run_id"]) for begun in (*agents.values(), *([own] if own is not None else []))}
+    if sealed is not None:
+        runs.add(str(sealed.manifest.get("run_id")))
     if len(runs) > 1:
         errors.append(f"these are of different runs: {', '.join(sorted(runs))}. Give the folders of one")
     if errors:
         raise HarnessFault(errors)
     for folder, begun in agents.items():
         os.close(_claimed(folder / "segments", begun))
-    first = next(iter(agents))
+    if sealed is not None:
+        return _with_more(
+            sealed, list(agents), out or sealed.directory.path.with_name(f"{sealed.directory.path.name}-with-agents")
+        )
     if run is None:
+        first = next(iter(agents))
         run = _master_of(first, agents[first], out or Path("runs") / f"agents-{runs.pop()}")
     for folder in agents:
         _bring(folder / "segments", run / "segments")
     return run
+
+
+def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
+    """The same run in a new directory, with the rows that agents have and it lacks. Raises HarnessFault."""
+    rows = sealed.records
+    plan = plan_file.load(sealed.directory.path, sealed.manifest.get("plan_fingerprint"))
+    parts, unreadable = read_segments([folder / "segments" for folder in folders])
+    if unreadable:
+        print(*(f"warning: {text}" for text in unreadable), sep="\n", file=sys.stderr)
+    width = int(max([rows["sample_ix"].max(initial=0), *(part["sample_ix"].max(initial=0) for part in parts)])) + 1
+    warm = rows["phase"] == Phase.WARMUP
+    keys = _keys(rows, width)
+    never = np.isin(rows["error"], [at for at, text in enumerate(rows.errors) if text in NOT_RECORDED]) & ~warm
+    parts = [part.select(~np.isin(_keys(part, width), keys[~never])) for part in parts]
+    brought = np.concatenate([_keys(part, width) for part in parts]) if parts else keys[:0]
+    more = rec.concat([_unmarked(rows.select(~(never & np.isin(keys, brought)))), *parts])
+    said = f"{len(brought)} rows were brought from the folders of agents afterwards"
+    facts = replace(sealed.facts, worker_faults=(*sealed.facts.worker_faults, said))
+    members = [Member(0, done={}, segments=[more])]
+    scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
+    made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan))
+    if (promises := sealed.directory.file("promises.json")).is_file():
+        shutil.copyfile(promises, made.directory.file("promises.json"))
+    return made.directory.path
+
+
+def _keys(rows: Records, width: int) -> IntArray:
+    """A number for each row that no other row of its run has: rows of the warm-up are numbered below zero."""
+    keys = rows["query_id"] * width + rows["sample_ix"]
+    return np.where(rows["phase"] == Phase.WARMUP, -1 - keys, keys)
+
+
+def _unmarked(rows: Records) -> Records:
+    """As they were recorded, before those that were cancelled on purpose were set apart."""
+    phase = rows["phase"].copy()
+    phase[phase == Phase.CANCEL] = 0
+    return replace(rows, columns={**rows.columns, "phase": phase})
 
 
 def _master_of(folder: Path, begun: Begun, out: Path) -> Path:
