@@ -115,6 +115,7 @@ class Coordinator:
         self._enough: str | None = None
         self._interrupts = 0
         self._t0_ns = 0
+        self._over = False
         self._ahead = Ahead(job.directory, "the coordinator", notice)
         self._task: asyncio.Task[Any] | None = None
 
@@ -184,6 +185,7 @@ class Coordinator:
             for watcher in self._watchers:
                 watcher.begin(Beginning(run_id, scenario, plan, self._t0_ns))
             await workforce.finished()
+        self._over = True
         for watcher in self._watchers:
             watcher.end()
         manifest |= workforce.facts()
@@ -248,6 +250,9 @@ class Coordinator:
             self._notice("interrupted: stopping before the first query ...")
             if self._task is not None and self._interrupts == 1:
                 self._task.cancel()
+            return
+        if self._over:
+            self._notice("interrupted: every query is over; sealing the run ...")
             return
         if self._interrupts == 1:
             self._notice(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,12 +48,19 @@ def run_job(
     Raises HarnessFault for what went wrong before the first query.
     """
     outcome, result = carry_through(prepared, watchers=watchers, workforce=workforce, live=live)
+    directory = outcome.sealed.directory
     if outcome.interrupted:
         result = _exiting(result, ExitCode.INTERRUPTED)
     code = result.exit_code or ExitCode.USAGE  # a pass of which a file is missing
-    written = publish(result, outcome.sealed.directory, prepared.outputs, as_json=as_json, unwritten=code)
-    if as_json or not written:
-        _notice(Console(stderr=True), f"run directory: {outcome.sealed.directory.path}")
+    with _records_are_safe(directory):
+        written = publish(result, directory, prepared.outputs, as_json=as_json, unwritten=code)
+    if outcome.interrupted:
+        said = (
+            f"interrupted: what was measured is in {directory.path}; `plimsoll report {directory.path}` shows it again"
+        )
+        _notice(Console(stderr=True), said)
+    elif as_json or not written:
+        _notice(Console(stderr=True), f"run directory: {directory.path}")
     return int(code if not written else result.exit_code or 0)
 
 
@@ -95,13 +102,26 @@ def carry_through(
                 last_is_back(directory, len(earlier))
                 write_report(earlier[-1], directory)
             raise
-        result = judge(outcome.sealed, prepared.promises)
+        with _records_are_safe(outcome.sealed.directory):
+            result = judge(outcome.sealed, prepared.promises)
         moved = outcome.sealed.directory != directory  # its disk is full: there is no room for another attempt
         if len(earlier) == retries or outcome.interrupted or moved or not spoiled(result):
             return outcome, result
         if not _set_apart(directory, len(earlier) + 1, retries):
             return outcome, result
         earlier.append(result)
+
+
+@contextlib.contextmanager
+def _records_are_safe(directory: RunDirectory) -> Iterator[None]:
+    """Ctrl-C while a sealed run is judged or its report written costs the report alone. Raises HarnessFault, which says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise HarnessFault(
+            f"interrupted while the report was made. The records are whole in {directory.path}: `plimsoll report {directory.path}` makes it",
+            ExitCode.INTERRUPTED,
+        ) from None
 
 
 def _set_apart(directory: RunDirectory, number: int, retries: int) -> bool:
@@ -166,6 +186,9 @@ def carry_out(
         outcome = asyncio.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
         _tidy(prepared.job.directory)
+        if prepared.job.directory.file(BEGUN).is_file():  # a defect of ours, after t0
+            folder = prepared.job.directory.path
+            notice(f"what was measured is in {folder}: `plimsoll report {folder}` seals it and makes its report")
         raise
     finally:
         display.close()

@@ -66,9 +66,7 @@ def lost(run: Path, log: Oracle, dead_ns: int) -> tuple[Records, list[int]]:
     ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
     kept = {name for name, status in zip(ids, sealed.records["status"].tolist(), strict=True) if status == Status.OK}
     ours = [row for row in log.rows() if row.request_id.startswith(f"{sealed.manifest['run_id']}-")]
-    return sealed.records, [
-        dead_ns - row.done_ns for row in ours if row.outcome == "done" and row.request_id not in kept
-    ]
+    return sealed.records, [dead_ns - row.done_ns for row in ours if row.outcome == "ok" and row.request_id not in kept]
 
 
 def judged(path: Path) -> tuple[str, str]:

@@ -45,26 +45,28 @@ def _plant(events: list[list[str]]) -> None:
 
     def renamed(call: Any) -> Any:
         def patched(source: Any, target: Any, **more: Any) -> None:
-            name = os.path.basename(os.fspath(target))
+            name = Path(target).name
             seen[name] = seen.get(name, 0) + 1
             for kind, *rest in events:
                 if kind == "rename" and rest[0] == name and seen[name] == int(rest[1]):
                     _die()
                 if kind == "write" and rest[0] == name and seen[name] == int(rest[1]):
-                    os.truncate(source, os.path.getsize(source) // 2)
+                    os.truncate(source, Path(source).stat().st_size // 2)
                     _die()
             call(source, target, **more)
             if name == "begun.json" and seen[name] == 2:
                 for kind, *rest in events:
                     if kind in ("after", "all-after"):
                         die = _die if kind == "after" else lambda: _die_with_all("reference_server")
-                        threading.Thread(target=lambda s=float(rest[0]), d=die: (time.sleep(s), d()), daemon=True).start()
+                        threading.Thread(
+                            target=lambda s=float(rest[0]), d=die: (time.sleep(s), d()), daemon=True
+                        ).start()
 
         return patched
 
     def removed(call: Any) -> Any:
         def patched(path: Any, *more: Any, **named: Any) -> None:
-            name = os.path.basename(os.fspath(path))
+            name = Path(path).name
             for kind, *rest in events:
                 if kind == "remove" and (rest[0] == name or (rest[0] == "*" and name.endswith(".seg"))):
                     _die()
