@@ -175,6 +175,8 @@ def _checked(document: Any, seen_ns: int) -> Begun:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"it is no {SCHEMA}")
     manifest, process = document["manifest"], document["process"]
+    if not isinstance(manifest, dict) or not isinstance(process, dict):
+        raise ValueError("manifest or process is no mapping")
     for name, kind in _NEEDED.items():
         if not isinstance(manifest.get(name), kind) or isinstance(manifest[name], bool):
             raise ValueError(f"manifest.{name} is missing or of another type")

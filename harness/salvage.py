@@ -6,6 +6,7 @@ Who was killed can't say when, so the last sign of life counts: begun.json's, or
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -36,6 +37,7 @@ from scenarios.plan import Plan
 from scenarios.reference import references
 from scenarios.spec import ScenarioError, parse
 from slo import records as rec
+from slo.generator import GeneratorFacts
 from slo.loadgen import QUANTILES
 from slo.records import BoolArray, IntArray, Phase, Records
 
@@ -44,7 +46,10 @@ PATIENCE_S = 15.0
 #: Where a worker writes whose run directory is full.
 _SPILL = "plimsoll-spill-"
 _OURS = re.compile(r"w\d{3,6}(-\d{6,9}(-\d{3,9})?\.(seg|partial)|\.done)|outputs-w\d{3,6}\.jsonl")
-_BROKEN = (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError, MemoryError, yaml.YAMLError)
+_BROKEN = (
+    *(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError),
+    yaml.YAMLError,
+)
 
 
 def is_run(path: Path) -> bool:
@@ -132,20 +137,32 @@ def _iso(wall_ns: int) -> str:
 def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
     """The workers by what they left; their last messages name folders that only a living coordinator may trust."""
     for message in read_done(directory.segments).values():
-        for name in message.get("folders") or ():
+        names = message.get("folders")
+        for name in names if isinstance(names, list) else ():
             spilled = Path(str(name))
             if spilled.name.startswith(_SPILL) and spilled.parent == Path(tempfile.gettempdir()):
                 _bring(spilled, directory.segments)
-    done = read_done(directory.segments)
+    done = {index: {**said, "folders": []} for index, said in read_done(directory.segments).items()}
+    done = {index: said for index, said in done.items() if _can_be_read(begun.facts, said)}
     life_ns = -1  # before t0: nothing was sent
     if begun.announced:
         t0_ns = int(begun.manifest["t0_monotonic_ns"])
         life_ns = (_life_ns(directory, begun) - int(begun.manifest["t0_wall_ns"]) + t0_ns) or -1
     members = []
     for index in range(int(begun.manifest["workers"])):
-        said = {**done[index], "folders": []} if index in done else None
+        said = done.get(index)
         members.append(Member(index, done=said, died_ns=None if said is not None else life_ns))
     return members
+
+
+def _can_be_read(facts: GeneratorFacts, said: dict[str, Any]) -> bool:
+    try:
+        told = ended(facts, [Member(0, done=said)])
+        GeneratorFacts.from_json(json.loads(json.dumps(told.to_json())))
+        dict(said.get("client", {}))
+    except _BROKEN:
+        return False
+    return True
 
 
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
