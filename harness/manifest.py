@@ -17,7 +17,7 @@ SCHEMA = "plimsoll.manifest/1"
 _LIBRARIES = ("numpy", "uvloop", "httptools", "orjson", "pydantic", "pyarrow", "hdrhistogram", "scipy")
 
 
-def package_version(name: str = "plimsoll") -> str:
+def package_version(name: str = "plimsoll-slo") -> str:
     """The installed version of a distribution, or "unknown"."""
     try:
         return version(name)

@@ -5,6 +5,7 @@ Percentiles here come from coarse histograms (2.2 % wide) and are for the eye on
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -162,7 +163,7 @@ class LiveDisplay:
             "sent",
             f"{snapshot.sent:,}",
             "rate",
-            f"{snapshot.rate_per_s:,.1f}/s",
+            "–" if math.isnan(snapshot.rate_per_s) else f"{snapshot.rate_per_s:,.1f}/s",
             "in flight",
             f"{snapshot.in_flight:,}",
         )

@@ -68,7 +68,7 @@ def _batcher(name: str, config: ServerConfig, service: Service) -> Batcher:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "PIL":
             raise
-        raise ConfigError(f"--model {name} needs Pillow, which is missing. Install plimsoll[server]") from None
+        raise ConfigError(f"--model {name} needs Pillow, which is missing. Install plimsoll-slo[server]") from None
     with service.startup.phase(WEIGHTS):
         model = module.build(
             device=torch_runner.choose_device(config.device),

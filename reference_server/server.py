@@ -107,7 +107,7 @@ def _grpc(service: Service) -> GrpcFrontEnd:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("grpc", "google", "grpc_health", "grpc_reflection"):
             raise
-        raise ConfigError(f"--grpc-port needs {error.name}, which is missing. Install plimsoll[server]") from None
+        raise ConfigError(f"--grpc-port needs {error.name}, which is missing. Install plimsoll-slo[server]") from None
     return GrpcFrontEnd(service)
 
 
@@ -152,7 +152,7 @@ def _import_torch(startup: Startup) -> None:
         if error.name != "torch":
             raise
         raise ConfigError(
-            "this --model needs torch, which is missing. Install plimsoll[server] or use --model scripted"
+            "this --model needs torch, which is missing. Install plimsoll-slo[server] or use --model scripted"
         ) from None
 
 

@@ -48,15 +48,22 @@ def curve(ordered: FloatArray, unit: str) -> Curve:
     )
 
 
+#: Of the median: less than that has no bin of its own.
+_LEAST_SHOWN = 1e-3
+
+
 def distribution(ordered: FloatArray, unit: str) -> Distribution:
-    """A histogram of the finite part of ``ordered`` (ascending) in bins of equal ratio from least to
-    greatest.
+    """A histogram of the finite part of ``ordered`` (ascending) in bins of equal ratio from least to greatest.
+
+    A few values near nothing (two tokens of one chunk have a gap of 0) would stretch it over decades without a bar: what lies below
+    a thousandth of the median is in the first bin.
     """
     finite = ordered[: int(np.searchsorted(ordered, np.inf, side="left"))]
     n, infinite = len(ordered), len(ordered) - len(finite)
     if len(finite) == 0:
         return Distribution(unit=unit, n=n, edges=[], counts=[], infinite=infinite)
     floor = 1.0 if unit == "ns" else 1e-9
+    floor = max(floor, float(finite[len(finite) // 2]) * _LEAST_SHOWN)
     low, high = max(float(finite[0]), floor), max(float(finite[-1]), floor)
     if high <= low * 1.02:
         low, high = low * 0.99, high * 1.01

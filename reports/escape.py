@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 #: Characters that XML 1.0 can't hold in any spelling.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -23,6 +23,11 @@ def markdown(text: str) -> str:
     for mark, broken in _LINKS:
         flat = flat.replace(mark, broken)
     return flat
+
+
+def markdown_quotes(texts: Iterable[str], sign: str = "⚠️ ") -> str:
+    """A quotation, each text a paragraph of its own."""
+    return "\n>\n".join(f"> {sign}{markdown(text)}" for text in texts)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:

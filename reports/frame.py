@@ -93,7 +93,7 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError:
-        raise FrameError("pandas is not installed. Install it with: pip install 'plimsoll[notebook]'") from None
+        raise FrameError("pandas is not installed. Install it with: pip install 'plimsoll-slo[notebook]'") from None
     return pandas
 
 

@@ -110,14 +110,18 @@ def _arrivals(shape: SloArrivals) -> Arrivals:
     return Arrivals(**{name: v if v is not None and np.isfinite(v) else None for name, v in values.items()})
 
 
-def verdict_part(judged: slo_verdict.Verdict, good: Goodput) -> Verdict:
-    """The verdict with every objective over the run, and the attainment of every limit on single requests."""
+def verdict_part(judged: slo_verdict.Verdict, good: Goodput, titles: Mapping[str, str] | None = None) -> Verdict:
+    """The verdict with every objective over the run, and the attainment of every limit on single requests.
+
+    ``titles``: what the user calls an objective, by its text.
+    """
     return Verdict(
         outcome=judged.outcome,
         reasons=list(judged.reasons),
         decides="" if judged.decides is None else judged.decides.text,
         objectives=[
-            _objective(one, judged.outcome == "INVALID" and not judged.by_lateness) for one in judged.objectives
+            _objective(one, judged.outcome == "INVALID" and not judged.by_lateness, (titles or {}).get(one.text, ""))
+            for one in judged.objectives
         ],
         request_objectives=[
             Attainment(
@@ -135,12 +139,13 @@ def verdict_part(judged: slo_verdict.Verdict, good: Goodput) -> Verdict:
     )
 
 
-def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool) -> ObjectiveResult:
+def _objective(one: slo_verdict.ObjectiveVerdict, invalid: bool, title: str) -> ObjectiveResult:
     if invalid:
         one = replace(one, outcome="INVALID")
     low, high = one.interval
     return ObjectiveResult(
         objective=one.text,
+        title=public_text(title),
         outcome=one.outcome,
         observed=number(one.observed, one.unit),
         threshold=number(one.threshold, one.unit),

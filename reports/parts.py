@@ -167,6 +167,9 @@ class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):
     """
 
     objective: str
+    title: Text = Field(
+        default="", description="what an OpenSLO document calls it; empty: it says nothing else than its name"
+    )
     outcome: Outcome
     observed: Number = None
     threshold: Number = None

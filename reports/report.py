@@ -141,7 +141,7 @@ def build(
     return Report(
         run=run_part(manifest, scenario, facts.open_loop),
         validity=validity_part(seen, facts, judged, generator_error_part(manifest, seen, facts)),
-        verdict=verdict_part(judged, good),
+        verdict=verdict_part(judged, good, {str(slo.promise): slo.title for slo in slos if slo.title != slo.name}),
         metrics=dict(measured.metrics),
         throughput=throughput_part(throughput(records), good),
         counts=counts_part(records),

@@ -216,6 +216,11 @@ def names_its_period(objective: str) -> bool:
     return " over " in objective or objective.startswith("slo(")
 
 
+def named(result: ObjectiveResult) -> str:
+    """An objective by what its document calls it, then as it is judged."""
+    return f"{result.title}: {expression(result.objective)}" if result.title else expression(result.objective)
+
+
 def expression(text: str) -> str:
     """An objective with typographic signs: ``p99(ttft) ≤ 200ms``."""
     return text.replace("<=", "≤").replace(">=", "≥")

@@ -5,7 +5,7 @@ Word error rates under two normalisers are two different numbers, so every rate 
 - ``none``: words as they stand between white space.
 - ``basic``: Unicode NFKC, no case, punctuation and symbols as white space; an apostrophe inside a word stays. Any language.
 - ``whisper-english``: the English one of the Whisper paper, which most published English rates are under: spelt-out numbers,
-  contractions, British spellings. Needs ``pip install plimsoll[speech]``.
+  contractions, British spellings. Needs ``pip install plimsoll-slo[speech]``.
 
 The only importer of ``whisper_normalizer``, on first use. It refuses to guess a language, and it judges nothing.
 """
@@ -53,7 +53,7 @@ def normaliser(name: str) -> Normaliser:
     except ImportError as error:
         raise NormaliserError(
             f"normaliser whisper-english needs a library that is not installed ({error.name}). Run `pip install "
-            "plimsoll[speech]`, or write basic"
+            "plimsoll-slo[speech]`, or write basic"
         ) from error
     from importlib.metadata import version
 

@@ -1,7 +1,7 @@
 """Kyutai's moshi-server: streaming recognition (``kyutai-stt``) and synthesis (``kyutai-tts``), MessagePack both ways at 24 kHz.
 
 Words only ever come on, none is revised. The model hears ahead, so what the audio's end was worth is asked with a Marker: it comes
-back when all audio before it has been heard, and only while more audio, silence, follows it. Needs ``pip install plimsoll[speech]``.
+back when all audio before it has been heard, and only while more audio, silence, follows it. Needs ``pip install plimsoll-slo[speech]``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _msgpack() -> Any:
     try:
         import msgpack
     except ImportError:
-        raise HarnessFault("kyutai: the package msgpack is missing. Run pip install 'plimsoll[speech]'") from None
+        raise HarnessFault("kyutai: the package msgpack is missing. Run pip install 'plimsoll-slo[speech]'") from None
     return msgpack
 
 

@@ -102,6 +102,7 @@ def _report(baked: Baked, level: AtLevel, command: str) -> ComparisonReport:
         title=f"{baked.bakeoff.name} {level.label}".strip(),
         rankings=level.rankings,
         costs=level.costs,
+        currency=baked.bakeoff.currency,
         warnings=[text for text in level.warnings if text not in level.comparison.warnings],
         plimsoll=package_version(),
         command=command,
@@ -132,7 +133,19 @@ def _document(baked: Baked, reports: Sequence[ComparisonReport], whole: Comparis
 
 def _drawn(baked: Baked) -> list[RenderableType]:
     """Every load in a table; the rankings follow from the report's own renderer."""
-    return [Text(f"{baked.bakeoff.name}: median of the runs at each load", style="bold"), _loads(baked), Text("")]
+    title = Text(f"{baked.bakeoff.name}: median of the runs at each load", style="bold")
+    return [title, _loads(baked), *(Text(text, style="dim") for text in _without_place(baked)), Text("")]
+
+
+def _without_place(baked: Baked) -> list[str]:
+    """Why an arm has dashes at a load: each reason once."""
+    said = {
+        f"{f'{level.label}, ' if level.label else ''}{name}: {reason}"
+        for level in baked.levels
+        for ranking in level.rankings
+        for name, reason in ranking.excluded
+    }
+    return sorted(said)
 
 
 def _loads(baked: Baked) -> Table:
@@ -140,8 +153,9 @@ def _loads(baked: Baked) -> Table:
     for name in ("load", "arm"):
         table.add_column(name, no_wrap=True)
     quantities = [ranking.quantity for ranking in baked.levels[0].rankings]
-    for name in ("passed", *map(str, quantities)):
-        table.add_column(name, justify="right", overflow="fold")
+    for name in ("passed", *map(str, quantities)):  # a head breaks before its bracket, never within a word
+        head = name.replace("(", "\n(")
+        table.add_column(head, justify="right", min_width=max(map(len, head.splitlines())))
     for level in baked.levels:
         for arm, passed in zip(level.arms, level.passed, strict=True):
             values = []

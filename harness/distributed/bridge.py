@@ -67,7 +67,7 @@ def require_locust() -> None:
     """Raises HarnessFault if Locust is not installed. Does not import it."""
     if find_spec("locust") is None:
         raise HarnessFault(
-            "Locust is not installed. Install it here and on every agent: pip install 'plimsoll[locust]'"
+            "Locust is not installed. Install it here and on every agent: pip install 'plimsoll-slo[locust]'"
         )
 
 

@@ -217,7 +217,7 @@ class OfficialClient:
             import grpc.aio as grpc_aio
         except ImportError:
             raise HarnessFault(
-                "target.options.transport: grpcio is not installed. Run pip install plimsoll[grpc], or leave it out"
+                "target.options.transport: grpcio is not installed. Run pip install plimsoll-slo[grpc], or leave it out"
             ) from None
         library: Any = grpc_aio
         self._aio, self._grpc = library, grpc

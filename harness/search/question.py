@@ -51,6 +51,24 @@ class Texts:
     budget: str = "30m"
     gpus: int | None = None
     confirm: bool = True
+    kind: str | None = None
+
+    @property
+    def searched(self) -> str | None:
+        """What ``--over`` says, or ``--kind`` in other words; None: as the scenario is."""
+        return next((name for name, kind in KINDS.items() if kind == self.kind), self.over)
+
+    def mistakes(self) -> list[str]:
+        """What of the two can't be, or doesn't go together."""
+        if self.kind is None:
+            return []
+        if self.kind not in KINDS.values():
+            return [f"--kind {self.kind}: a search sends at a rate (server) or with so many in flight (concurrency)"]
+        if self.over not in (None, self.searched):
+            return [
+                f"--kind {self.kind}: that is --over {self.searched}, and --over {self.over} is given. Leave one out"
+            ]
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +105,7 @@ class Question:
 
 def read(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Texts) -> Question:
     """Check everything. Raises HarnessFault with every error found."""
-    errors: list[str] = []
+    errors = texts.mistakes()
     probe_ns = _duration("--probe", texts.probe, errors) or 20_000_000_000
     cooldown_ns = _duration("--cooldown", texts.cooldown, errors)
     budget_ns = None if texts.budget == UNLIMITED else _duration("--budget", texts.budget, errors)
@@ -95,7 +113,7 @@ def read(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Te
     resolution = _share(texts.resolution, errors)
     if texts.gpus is not None and texts.gpus < 1:
         errors.append(f"--gpus {texts.gpus}: give how many the endpoint has, 1 or more")
-    base, variable = _scenario(scenario, flags, texts.over, errors)
+    base, variable = _scenario(scenario, flags, texts.searched, errors)
     sane = _loads(texts, variable or "rate", errors)
     longest_ns = max(round(probe_ns * longest), 1)
     checked = None

@@ -1,4 +1,4 @@
-"""Opus, FLAC, MP3 and AAC by FFmpeg's codecs: the only importer of ``av``, which comes with ``pip install plimsoll[speech]``.
+"""Opus, FLAC, MP3 and AAC by FFmpeg's codecs: the only importer of ``av``, which comes with ``pip install plimsoll-slo[speech]``.
 
 Encoding happens before the timed phase and decoding after it. It plays nothing and opens no file.
 """
@@ -38,7 +38,7 @@ def library(wanted_for: str) -> Any:
         import av
     except ImportError:
         raise HarnessFault(
-            f"{wanted_for} needs the library av, which isn't there. Install it: pip install plimsoll[speech]"
+            f"{wanted_for} needs the library av, which isn't there. Install it: pip install plimsoll-slo[speech]"
         ) from None
     return av
 

@@ -64,6 +64,15 @@ ProtocolOption = Annotated[
         "--option", metavar="K=V", help="A protocol option (V is YAML; audio.frame=20ms reaches inside). Repeatable."
     ),
 ]
+Pace = Annotated[
+    str | None,
+    typer.Option(
+        help="How live audio is sent: capture (as a microphone gives it), eager, burst, or a speed such as 2x."
+    ),
+]
+Cancel = Annotated[
+    str | None, typer.Option(metavar="SHARE:AFTER", help="Drop a share of the queries after a delay: 10%:500ms.")
+]
 CaFile = Annotated[str | None, typer.Option(metavar="PATH", help="Extra certificate authorities (PEM).")]
 Live = Annotated[
     str | None,

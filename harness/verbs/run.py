@@ -45,9 +45,7 @@ def run(
     ] = None,
     speed: Annotated[float | None, typer.Option(help="So many times as fast as it was recorded (replay).")] = None,
     window: Annotated[str | None, typer.Option(metavar="A..B", help="Only this part of it: 10m..20m (replay).")] = None,
-    cancel: Annotated[
-        str | None, typer.Option(metavar="SHARE:AFTER", help="Drop a share of the queries after a delay: 10%:500ms.")
-    ] = None,
+    cancel: shared.Cancel = None,
     duration: Annotated[str | None, typer.Option(metavar="D", help="Issue for at least this long: 20s, 5m.")] = None,
     queries: Annotated[int | None, typer.Option(metavar="N", help="Issue at least this many queries.")] = None,
     max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever.")] = None,
@@ -68,12 +66,7 @@ def run(
     api_key_env: shared.ApiKeyEnv = None,
     api_key_file: shared.ApiKeyFile = None,
     option: shared.ProtocolOption = None,
-    pace: Annotated[
-        str | None,
-        typer.Option(
-            help="How live audio is sent: capture (as a microphone gives it), eager, burst, or a speed such as 2x."
-        ),
-    ] = None,
+    pace: shared.Pace = None,
     ca_file: shared.CaFile = None,
     insecure: shared.Insecure = False,
     locust_master: Annotated[

@@ -18,6 +18,14 @@ _MEANT: Mapping[str, str] = MappingProxyType(
         "--rate": "A search finds the rate: give the first one to try with --start",
         "--concurrency": "A search finds the load: give --over concurrency, and the first one to try with --start",
         "--duration": "A search chooses how long it sends: give the shortest probe with --probe",
+        "--max-duration": "A search chooses how long it sends: give the longest probe with --longest",
+        "--queries": "A search chooses how much it sends: give the shortest probe with --probe",
+        "--retries": "A search repeats an INVALID probe by itself, twice",
+        "--mode": "An accuracy run has no load that could be searched: give it to `plimsoll run`",
+        "--reference": "An accuracy run has no load that could be searched: give it to `plimsoll run`",
+        "--trace": "A recording has its own times and no load that could be searched: replay it with `plimsoll run`",
+        "--speed": "A recording has its own times and no load that could be searched: replay it with `plimsoll run`",
+        "--window": "A recording has its own times and no load that could be searched: replay it with `plimsoll run`",
     }
 )
 
@@ -33,6 +41,9 @@ def search(
     confidence: Confidence = None,
     over: Annotated[
         str | None, typer.Option(help="rate (open loop) or concurrency (closed loop). Default: as the scenario is.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="server or concurrency: the same as --over rate and --over concurrency.")
     ] = None,
     start: Annotated[float | None, typer.Option(help="The first load. Default: the scenario's.")] = None,
     lowest: Annotated[
@@ -71,6 +82,8 @@ def search(
     api_key_env: of_target.ApiKeyEnv = None,
     api_key_file: of_target.ApiKeyFile = None,
     option: of_target.ProtocolOption = None,
+    pace: of_target.Pace = None,
+    cancel: of_target.Cancel = None,
     ca_file: of_target.CaFile = None,
     insecure: of_target.Insecure = False,
     live: of_target.Live = None,
@@ -88,17 +101,19 @@ def search(
     from harness.promises import Asked
     from harness.search.output import search_and_say
     from harness.search.question import Texts
-    from harness.verbs.run import pairs, yaml_values
+    from harness.verbs.run import paced, pairs, yaml_values
 
     load: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "arrival": arrival, "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens, "seed": seed, "workers": workers, "warmup": warmup, "timeout": timeout,
         "connect_timeout": connect_timeout, "api_key_env": api_key_env, "api_key_file": api_key_file, "ca_file": ca_file,
         "tls_verify": False if insecure else None, "headers": pairs(header or [], ":", "--header") or None,
-        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+        "cancel": cancel, "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence)
-    texts = Texts(over, start, lowest, highest, resolution, probe, longest, cooldown, budget, gpus, not no_confirm)
+    texts = Texts(
+        over, start, lowest, highest, resolution, probe, longest, cooldown, budget, gpus, not no_confirm, kind
+    )
     given = {key: value for key, value in load.items() if value is not None}
     code = search_and_say(scenario, given, asked, texts, out, format or [], resume=resume, as_json=json_, live=live)
     raise typer.Exit(code)

@@ -40,6 +40,7 @@ def sweep(
     output_tokens: shared.OutputTokens = None,
     seed: shared.Seed = None,
     workers: shared.Workers = None,
+    retries: shared.Retries = None,
     warmup: shared.Warmup = None,
     timeout: shared.Timeout = None,
     connect_timeout: shared.ConnectTimeout = None,
@@ -47,6 +48,8 @@ def sweep(
     api_key_env: shared.ApiKeyEnv = None,
     api_key_file: shared.ApiKeyFile = None,
     option: shared.ProtocolOption = None,
+    pace: shared.Pace = None,
+    cancel: shared.Cancel = None,
     ca_file: shared.CaFile = None,
     insecure: shared.Insecure = False,
     slo: Slo = None,
@@ -75,7 +78,7 @@ def sweep(
     """Send load at every point of a grid: throughput-latency curves, the knee, the line of the SLO, Pareto fronts."""
     from harness.promises import Asked
     from harness.sweep import session
-    from harness.verbs.run import pairs, yaml_values
+    from harness.verbs.run import paced, pairs, yaml_values
 
     load: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "kind": kind, "rate": rate, "arrival": arrival,
@@ -84,7 +87,8 @@ def sweep(
         "warmup": warmup, "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
         "api_key_file": api_key_file, "ca_file": ca_file, "tls_verify": False if insecure else None,
         "headers": pairs(header or [], ":", "--header") or None,
-        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+        "retries": retries, "cancel": cancel,
+        "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence)
     wanted = session.Wanted(

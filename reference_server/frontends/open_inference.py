@@ -111,7 +111,7 @@ class Occasion:
 def version() -> str:
     """Of the server."""
     try:
-        return metadata.version("plimsoll")
+        return metadata.version("plimsoll-slo")
     except metadata.PackageNotFoundError:
         return "0"
 

@@ -11,6 +11,7 @@ from reports.capacity import page, text
 from reports.capacity import words as say
 from reports.capacity.parts import CapacityReport
 from reports.escape import markdown as safe
+from reports.escape import markdown_quotes as quotes
 from reports.escape import markdown_table as table
 
 
@@ -44,7 +45,7 @@ def render_markdown(report: CapacityReport) -> bytes:
         table(["Replicas", "utilisation", "one down", "both rules", "an hour"], rows, "rrrlr") if rows else "",
         table(["What it costs", "fully used", "at the target rate"], costs, "lrr") if costs else "",
         safe(say.laws(report)),
-        "\n".join(f"> ⚠️ {safe(warning)}" for warning in report.warnings),
+        quotes(report.warnings),
     ]
     return ("\n\n".join(block for block in blocks if block) + "\n").encode()
 

@@ -11,6 +11,7 @@ from reports.coldstart import page, text
 from reports.coldstart import words as say
 from reports.coldstart.parts import ColdstartReport
 from reports.escape import markdown as safe
+from reports.escape import markdown_quotes as quotes
 from reports.escape import markdown_table as table
 
 
@@ -36,7 +37,7 @@ def render_markdown(report: ColdstartReport) -> bytes:
         table(["", "median", "least", "greatest", "interval", "first start"], rows, "lrrrrr") if rows else "",
         safe(say.certainty(report)),
         "\n".join(f"- {goal.outcome} {safe(goal.objective)}: {goal.kept} of {goal.of}" for goal in report.goals),
-        "\n".join(f"> ⚠️ {safe(warning)}" for warning in report.warnings),
+        quotes(report.warnings),
     ]
     return ("\n\n".join(block for block in blocks if block) + "\n").encode()
 

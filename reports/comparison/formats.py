@@ -13,6 +13,7 @@ from reports.comparison import text as comparison_text
 from reports.comparison import words as say
 from reports.comparison.parts import CandidatePart, ComparisonReport
 from reports.escape import markdown as safe
+from reports.escape import markdown_quotes as quotes
 from reports.escape import markdown_table as table
 from reports.escape import xml as clean
 
@@ -50,14 +51,20 @@ def render_markdown(report: ComparisonReport) -> bytes:
         blocks.append("\n".join(f"- {safe(note)}" for note in say.ranked(ranking)))
     if report.costs:
         rows = [[safe(c.name), say.PER[c.per], say.money(c), units.rate(c.per_s)] for c in report.costs]
-        blocks.append(table(["Arm", "A million", "costs", "throughput"], rows, "llrr"))
+        blocks.append(
+            table(
+                ["Arm", "A million", f"costs{f' {safe(report.currency)}' if report.currency else ''}", "throughput"],
+                rows,
+                "llrr",
+            )
+        )
     blocks += [
         f"**{safe(front.title)}**: on the front " + ", ".join(safe(p.name) for p in front.points if not p.dominated_by)
         for front in report.fronts
     ]
     if report.false_alarms is not None:
         blocks.append(f"**A/A**: {safe(say.alarms(report.false_alarms))}")
-    blocks += ["\n".join(f"> ⚠️ {safe(text)}" for text in report.warnings)]
+    blocks += [quotes(report.warnings)]
     runs = "\n".join(
         f"- {safe(arm.name)}: {units.many(len(arm.runs), 'run')}"
         + "".join(f", {safe(r.run)}" for r in arm.runs if r.run)

@@ -50,6 +50,7 @@ def content(report: ComparisonReport) -> dict[str, Any]:
         "candidates": [_candidate(candidate, report) for candidate in report.candidates],
         "curves": _curves(report, classes),
         "rankings": [_ranking(ranking) for ranking in report.rankings],
+        "cost_title": say.cost_title(report),
         "costs": [
             {
                 "name": c.name,

@@ -207,6 +207,7 @@ class ComparisonReport(BaseModel, frozen=True, extra="forbid"):
         default_factory=list, description="of a bake-off; the first one names the outcome"
     )
     costs: list[CostPart] = Field(default_factory=list)
+    currency: Text = Field(default="", description="of every cost; empty: there is none")
     fronts: list[FrontPart] = Field(default_factory=list)
     false_alarms: FalseAlarmPart | None = None
     warnings: list[Text] = Field(default_factory=list)

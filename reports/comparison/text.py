@@ -123,7 +123,7 @@ def _ranking(ranking: RankingPart) -> RenderableType:
 
 
 def _costs(report: ComparisonReport) -> Table:
-    table = _table("What a million costs")
+    table = _table(say.cost_title(report))
     for name in ("arm", "of"):
         table.add_column(name, no_wrap=True)
     for name in ("cost (interval)", "throughput", "price an hour"):

@@ -50,7 +50,7 @@ def word(report: ComparisonReport) -> str:
 def _leaders(ranking: RankingPart) -> str:
     tiers: dict[int, list[str]] = {}
     for place in ranking.places:
-        tiers.setdefault(place.tier, []).append(place.name)
+        tiers.setdefault(place.tier, []).append(f"{place.name} at {units.human(place.value, ranking.unit)}")
     if not tiers:
         return "No arm has a place: see why below."
     said = "; then ".join(
@@ -145,6 +145,11 @@ def money(cost: CostPart) -> str:
     if not low or high is None:
         return middle
     return f"{middle} ({units.significant(float(low))} to {units.significant(float(high))})"
+
+
+def cost_title(report: ComparisonReport) -> str:
+    """``What a million costs, in USD``."""
+    return "What a million costs" + (f", in {report.currency}" if report.currency else "")
 
 
 def tier(place: PlacePart) -> str:

@@ -6,13 +6,14 @@ Refuses to judge: every number and word comes from the report. Every string of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from reports import words
 from reports.format import Format
@@ -20,6 +21,8 @@ from reports.page.content import content
 from reports.report import Report
 from reports.svg.curves import legend_mark
 from reports.svg.plot import Key
+
+_TYPED = re.compile(r"`([^`\n]+)`")
 
 
 def render(report: Report) -> bytes:
@@ -38,6 +41,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["said"] = said
     # Our own files, not the user's: the only text that is placed unescaped besides the drawings.
     environment.globals.update(
         css=Markup(_source("assets/report.css")),
@@ -46,6 +50,11 @@ def _environment() -> Environment:
         mark=_mark,
     )
     return environment
+
+
+def said(text: str) -> Markup:
+    """Prose of ours in which `backticks` stand around what is typed: escaped, and set as code."""
+    return Markup(_TYPED.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _source(name: str) -> str:

@@ -43,6 +43,7 @@ def render(report: Report) -> bytes:
     for key, value in _properties(report):
         ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
     first = _case(suite, name, "the load generator kept its promise")
+    first.set("time", seconds)  # of the one run that all cases judge; theirs would be counted again
     if invalid:
         _trouble(first, "error", "INVALID", words.headline(report), report.validity.reasons)
     for result in results:
@@ -80,7 +81,7 @@ def _objective(suite: ET.Element, name: str, result: ObjectiveResult, report: Re
 
 
 def _case(suite: ET.Element, group: str, name: str) -> ET.Element:
-    return ET.SubElement(suite, "testcase", {"classname": _clean(group), "name": _clean(name), "time": "0"})
+    return ET.SubElement(suite, "testcase", {"classname": _clean(group), "name": _clean(name)})
 
 
 def _trouble(case: ET.Element, tag: str, kind: str, message: str, details: list[str]) -> None:

@@ -12,14 +12,15 @@ from types import MappingProxyType
 from reports import attempts, budget_words, units, words
 from reports.anatomy import Anatomy, heads, note, rows
 from reports.budgets import BudgetPart
+from reports.escape import markdown as _safe
+from reports.escape import markdown_quotes
+from reports.escape import markdown_table as _table
 from reports.format import Format
 from reports.parts import Metric, ObjectiveResult, Statistics
 from reports.report import Report
 from reports.speech import Speech, facts, tables
 
 _ICONS = MappingProxyType({"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⛔", "MEASURED": "ℹ️"})
-_UNLINKED = (("://", ":\u200b//"), ("www.", "www\u200b."), ("\\@", "\\@\u200b"), ("\\#", "\\#\u200b"))
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&@$])")
 
 
 def render(report: Report) -> bytes:
@@ -42,7 +43,7 @@ def render(report: Report) -> bytes:
         blocks.append(_table([f"Answers ({words.answered(report.accuracy)})", "", ""], rows, "lrl"))
     blocks.append(_flow(report))
     if report.warnings:
-        blocks.append("\n".join(f"> ⚠️ {_safe(text)}" for text in report.warnings))
+        blocks.append(markdown_quotes(report.warnings))
     if report.metrics:
         blocks.append(_folded("Metrics", _metrics(report)))
     if report.speech is not None:
@@ -90,7 +91,7 @@ def _objective(result: ObjectiveResult) -> list[str]:
     limit = units.NOTHING if result.threshold is None else units.limit(result.threshold, result.unit)
     return [
         f"{_ICONS[result.outcome]} {result.outcome}",
-        _safe(words.expression(result.objective)),
+        _safe(words.named(result)),
         words.observed(result),
         f"{words.expression(result.operator)} {limit}".replace("<", "\\<").replace(">", "\\>"),
         words.interval(result),
@@ -196,20 +197,6 @@ def _code(text: str) -> str:
 
 def _folded(summary: str, body: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
-
-
-def _table(header: list[str], rows: list[list[str]], align: str) -> str:
-    rule = ["---:" if side == "r" else "---" for side in align]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
-
-
-def _safe(text: str) -> str:
-    """One line in which no character means anything to Markdown, and nothing becomes a link by itself."""
-    flat = _SPECIAL.sub(r"\\\1", " ".join(text.split()))
-    # Escapes don't stop GitHub from linking addresses, people and issues; an invisible space does.
-    for mark, broken in _UNLINKED:
-        flat = flat.replace(mark, broken)
-    return flat
 
 
 FORMAT = Format("markdown", ".md", "a comment for a pull request", render)

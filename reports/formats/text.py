@@ -178,7 +178,7 @@ def _objective(result: ObjectiveResult) -> list[RenderableType]:
     limit = units.NOTHING if result.threshold is None else f"{sign} {units.limit(result.threshold, result.unit)}"
     return [
         Text(f"{words.symbol(result.outcome)} {result.outcome}", style=_STYLES[result.outcome]),
-        Text(words.expression(result.objective)),
+        Text(words.named(result)),
         Text(words.observed(result), style="bold"),
         Text(limit),
         Text(words.interval(result)),

@@ -73,8 +73,8 @@ def content(report: Report) -> dict[str, Any]:
         "checks": check_rows(report.validity),
         "merged": merged_sentence(report.validity.merged_chunks),
         "steadiness": steadiness_panel(report.steadiness),
-        "budgets": budget_panels(report.budgets),
-        "budget_rows": budget_rows(report.budgets),
+        "asked_budgets": budget_panels([part for part in report.budgets if words.names_its_period(part.objective)]),
+        **_further_budgets(report),
         "peers": peer_rows(report.peers),
         "heat": heat_chart(report),
         "by_prompt": prompt_chart(report),
@@ -86,6 +86,12 @@ def content(report: Report) -> dict[str, Any]:
         "footer": f"Plimsoll {report.run.plimsoll}".strip() + f" · {report.schema_} · "
         "times start when a request was due, not when it was sent",
     }
+
+
+def _further_budgets(report: Report) -> dict[str, Any]:
+    """Budgets that nobody asked for: of a period that is the usual one and not the objective's own."""
+    further = [part for part in report.budgets if not words.names_its_period(part.objective)]
+    return {"budgets": budget_panels(further), "budget_rows": budget_rows(further)}
 
 
 def _panels(report: Report) -> dict[str, Any]:
@@ -119,6 +125,7 @@ def _objective(result: ObjectiveResult) -> dict[str, Any]:
     fine = "judged as observed" if seen == words.AS_OBSERVED else "" if seen == words.LOST else f"bounds {seen}"
     return {
         "expression": words.expression(result.objective),
+        "title": result.title,
         "outcome": result.outcome,
         "observed": words.observed(result),
         "against": f"limit {sign} {limit}",

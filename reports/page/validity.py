@@ -80,7 +80,11 @@ def _stretch(part: SteadinessPart) -> list[tuple[str, str]]:
     if found is None:
         return []
     if found.since_ns is None or found.until_ns is None:
-        return [("Steady stretch", found.verdict.replace("_", " "))]
+        flat = (
+            found.verdict == "not_found" and bool(part.drift) and all(drift.direction == "none" for drift in part.drift)
+        )
+        levels = "none covers half of the run: its levels move up and down, with no trend either way"
+        return [("Steady stretch", levels if flat else found.verdict.replace("_", " "))]
     span = (
         f"{units.duration(found.since_ns)} to {units.duration(found.until_ns)}"
         if found.since_ns

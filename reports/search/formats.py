@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from reports import units
 from reports.escape import markdown as safe
+from reports.escape import markdown_quotes as quotes
 from reports.escape import markdown_table as table
 from reports.escape import xml as clean
 from reports.search import page as search_page
@@ -33,7 +34,7 @@ def render_markdown(report: SearchReport) -> bytes:
         f"### {_ICONS.get(report.outcome, _UNDECIDED)} {report.outcome}: {safe(report.name)}",
         safe(say.headline(report)),
         "\n".join(f"- {safe(name)}: {safe(value)}" for name, value in say.facts(report)),
-        "\n".join(f"> {safe(text)}" for text in say.unsaid(report)),
+        quotes(say.unsaid(report), ""),
         safe(say.next_step(report)),
     ]
     rows = [

@@ -21,12 +21,15 @@ _MOST_LABEL = 24
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One measured point. ``y`` None: nothing to show, drawn hollow at the top. ``said``: what a pointer reads."""
+    """One point. ``y`` None: nothing to show, drawn hollow at the top. ``said``: what a pointer reads. ``void``: it says nothing at all,
+    and a cross on the axis marks where it would be.
+    """
 
     x: float
     y: float | None
     said: str
     hollow: bool = False
+    void: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,10 @@ def _y_axis(plot: Plot, canvas: Canvas) -> Axis:
 
 
 def _dot(dot: Dot, class_: str, x: Axis, y: Axis) -> Markup:
+    if dot.void:
+        across, foot = x.at(dot.x), y.start
+        arms = [[(across - 4, foot - 4), (across + 4, foot + 4)], [(across - 4, foot + 4), (across + 4, foot - 4)]]
+        return element("g", join([element("title", dot.said), *(path(arm, f"s {class_} void") for arm in arms)]))
     at, height = _at(dot.x, dot.y, x, y) if dot.y is not None else (x.at(dot.x), y.end)
     style = f"s {class_} mark" + (" hollow" if dot.hollow or dot.y is None else "")
     return element("circle", element("title", dot.said), cx=at, cy=height, r=4.0, class_=style)

@@ -89,11 +89,8 @@ def _layer(layer: Layer, timeline: Timeline, x: Axis, y: Axis) -> Markup:
         )
     if layer.kind == "fill":
         lower = _points(layer.lower, centres, y) if layer.lower else [(at, y.start) for at in centres]
-        # An infinite upper end reaches out of the strip; it must not look like a gap in the data.
-        lost = [*layer.infinite, *[False] * len(points)][: len(points)]
-        upper = [(at, y.end) if gone else p for p, gone, at in zip(points, lost, centres, strict=True)]
-        below = [(at, y.end) if gone and p is None else p for p, gone, at in zip(lower, lost, centres, strict=True)]
-        return area(upper, below, layer.class_)
+        # One failure makes a bucket's p99 infinite: the band breaks off there, and the line's cross says why.
+        return area(points, lower, layer.class_)
     class_ = f"s {layer.class_}" + (" planned" if layer.kind == "planned" else "")
     return path(points, class_) + _crosses(layer, centres, y)
 

@@ -106,6 +106,8 @@ def _quantiles(report: SweepReport, name: str) -> list[tuple[str, str]]:
 
 
 def _chart(report: SweepReport, title: str, note: str, plot: Plot, label: str, drawn_of: str = "") -> Chart:
+    if any(dot.void for trace in plot.traces for dot in trace.dots):
+        note += " A cross on the axis: INVALID, it says nothing."
     drawn = classes(report)
     several = len(report.series) > 1
     legend = [Key(series.label, drawn[series.label]) for series in report.series] if several else []
@@ -137,6 +139,11 @@ def _trace(
         said = f"{name} {show(value)}" if value is not None else f"{name}: {say.outcome(point)}"
         if value is not None or (point.unstable and not style):
             dots.append(Dot(point.x, value, f"{say.at(report.x, point.x)}: {said}", point.unstable))
+    dots += [
+        Dot(point.x, None, f"{say.at(report.x, point.x)}: INVALID, it says nothing", void=True)
+        for point in series.points
+        if point.outcome == "INVALID" and not style
+    ]
     pieces = curve_of(points, read).drawn()
     return Trace("" if len(report.series) > 1 else name, _style(report, series, style), pieces, dots)
 

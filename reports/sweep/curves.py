@@ -27,6 +27,9 @@ RISING = ("rate", "concurrency", "speed", "prompt_tokens", "output_tokens")
 _USUAL = ("ttft", "tpot", "latency")
 _JUDGED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 
+#: A lower load that is answered this much faster than the knee is worth a word: two runs of one load differ by less.
+_CLEARLY = 1.1
+
 Reading = Callable[[SweepPoint], float | None]
 
 
@@ -71,6 +74,12 @@ def knee_of(points: Sequence[SweepPoint]) -> KneePart | None:
     if found is None:
         return None
     at = next(point for point in points if point.x == found.x)
+    most = max(
+        (p for p in points if p.x < at.x and p.measured and p.achieved_per_s),
+        key=lambda p: p.achieved_per_s or 0.0,
+        default=at,
+    )
+    less = (at.achieved_per_s or 0.0) * _CLEARLY < (most.achieved_per_s or 0.0)
     return KneePart(
         x=at.x,
         offered_per_s=at.offered_per_s,
@@ -78,6 +87,8 @@ def knee_of(points: Sequence[SweepPoint]) -> KneePart | None:
         goodput_per_s=at.goodput_per_s,
         output_tokens_per_s=at.output_tokens_per_s,
         completion=at.completion,
+        most_x=most.x if less else None,
+        most_per_s=most.achieved_per_s if less else None,
         failed_below=[one.x for one in stood if one.outcome == "FAIL" and one.x < at.x],
     )
 

@@ -74,7 +74,7 @@ def build(about: About, courses: Sequence[Course]) -> SweepReport:
         series=series,
         fronts=_fronts(about, series, courses),
         warnings=_warnings(points, about),
-        exit_code=_exit_code(outcome),
+        exit_code=_exit_code(outcome, points),
         plimsoll=about.plimsoll,
         command=about.command,
         started_at=min((text for text in started if text), default=""),
@@ -109,15 +109,23 @@ def _outcome(points: Sequence[SweepPoint], promised: bool) -> Outcome:
     return next((word for word in found if word in there), "INCONCLUSIVE")  # stopped before the first run
 
 
-def _exit_code(outcome: Outcome) -> int:
-    """0 some point holds (or nothing was promised and some was carried), 1 none, 3 can't tell, 4 all INVALID, 5 no endpoint."""
-    return {"FAIL": 1, "INCONCLUSIVE": 3, "INVALID": 4, "UNREACHABLE": 5}.get(outcome, 0)
+def _exit_code(outcome: Outcome, points: Sequence[SweepPoint]) -> int:
+    """0 some point holds (or nothing was promised and some was carried), 1 none, 3 can't tell, 4 a point is INVALID, 5 no endpoint.
+
+    With a point that says nothing the grid that was asked for is not there: whoever reads only the code must not take it for whole.
+    """
+    if any(point.outcome == "INVALID" for point in points):
+        return 4
+    return {"FAIL": 1, "INCONCLUSIVE": 3, "UNREACHABLE": 5}.get(outcome, 0)
 
 
 def _warnings(points: Sequence[SweepPoint], about: About) -> list[str]:
     said = []
     for outcome, what in (
-        ("INVALID", "INVALID: the generator was at fault there, and they say nothing"),
+        (
+            "INVALID",
+            "INVALID: the generator was at fault there, and they say nothing. With --retries 2 such a run is sent again",
+        ),
         ("UNREACHABLE", "not measured, because the endpoint could not be reached"),
         ("PENDING", "not run: the sweep was stopped. Go on with --resume"),
     ):

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from reports import units
 from reports.escape import markdown as safe
-from reports.escape import markdown_table
+from reports.escape import markdown_quotes, markdown_table
 from reports.sweep import page, text
 from reports.sweep import words as say
 from reports.sweep.curves import times_of
@@ -71,7 +71,7 @@ def render_markdown(report: SweepReport) -> bytes:
         f"**{safe(front.title)}**: on the front " + "; ".join(safe(p.name) for p in front.points if not p.dominated_by)
         for front in report.fronts
     ]
-    blocks.append("\n".join(f"> ⚠️ {safe(said)}" for said in report.warnings))
+    blocks.append(markdown_quotes(report.warnings))
     return ("\n\n".join(block for block in blocks if block) + "\n").encode()
 
 

@@ -81,6 +81,10 @@ class KneePart(BaseModel, frozen=True, extra="forbid"):
     goodput_per_s: float | None = None
     output_tokens_per_s: float | None = None
     completion: float | None = None
+    most_x: float | None = Field(
+        default=None, description="a lower load at which clearly more was answered; null: none"
+    )
+    most_per_s: float | None = Field(default=None, description="what was answered there")
     failed_below: list[float] = Field(default_factory=list, description="lower loads that fail all the same")
 
 

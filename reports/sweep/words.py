@@ -93,12 +93,27 @@ def headline(report: SweepReport) -> str:
         return sentence(report.series[0], report)
     if report.outcome in ("INVALID", "UNREACHABLE"):
         return "Nothing could be judged."
-    best = max(
-        (s for s in report.series if s.knee is not None), key=lambda s: s.knee.x if s.knee else 0.0, default=None
+    invalid = sum(point.outcome == "INVALID" for point in report.points)
+    spoiled = f" {invalid} of {len(report.points)} points are INVALID and say nothing." if invalid else ""
+    highest = max((series.knee.x for series in report.series if series.knee is not None), default=None)
+    if highest is None:
+        return f"{counts}: no load holds in any of them.{spoiled}"
+    best = [series for series in report.series if series.knee is not None and series.knee.x == highest]
+    less = "".join(f" {more}" for series in best if (more := more_gives_less(series, report.x)))
+    with_ = " and ".join(series.label for series in best)
+    return f"{counts}: the highest load that holds is {at(report.x, highest)}, with {with_}.{less}{spoiled}"
+
+
+def more_gives_less(series: SeriesPart, x: str) -> str:
+    """A sentence where the load that holds is answered more slowly than a lower one; else empty."""
+    knee = series.knee
+    if knee is None or knee.most_x is None or knee.most_per_s is None or knee.achieved_per_s is None:
+        return ""
+    of = f" ({series.label})" if series.label else ""
+    return (
+        f"More load gives less: {units.rate(knee.most_per_s)} answered at {at(x, knee.most_x)}, "
+        f"{units.rate(knee.achieved_per_s)} at {at(x, knee.x)}{of}."
     )
-    if best is None or best.knee is None:
-        return f"{counts}: no load holds in any of them."
-    return f"{counts}: the highest load that holds is {at(report.x, best.knee.x)}, with {best.label}."
 
 
 def sentence(series: SeriesPart, report: SweepReport) -> str:
@@ -115,6 +130,8 @@ def sentence(series: SeriesPart, report: SweepReport) -> str:
         said.append(f"Carried up to {at(report.x, series.knee.x)} (nothing was promised).")
     else:
         said.append(f"Knee: {at(report.x, series.knee.x)}.")
+    if less := more_gives_less(series.model_copy(update={"label": ""}), report.x):
+        said.append(less)
     if series.knee is not None and series.knee.failed_below:
         below = ", ".join(at(report.x, x) for x in series.knee.failed_below)
         said.append(f"Below it {below} fails all the same: run more repeats.")

@@ -1,4 +1,4 @@
-"""Pictures on disk as pixels, by Pillow, which comes with ``pip install plimsoll[server]``: needed only where files become tensors of numbers."""
+"""Pictures on disk as pixels, by Pillow, which comes with ``pip install plimsoll-slo[server]``: needed only where files become tensors of numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def require_decoder() -> None:
         import PIL.Image  # noqa: F401
     except ImportError:
         raise Undecodable(
-            "tensors from files need the library pillow, which isn't there. Install it: pip install plimsoll[server], or use tensor: BYTES"
+            "tensors from files need the library pillow, which isn't there. Install it: pip install plimsoll-slo[server], or use tensor: BYTES"
         ) from None
 
 

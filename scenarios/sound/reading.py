@@ -16,7 +16,7 @@ from scenarios.sound.wav import NotWav, WavHeader, mono, parse_header
 
 Float = npt.NDArray[np.float64]
 
-INSTALL: Final = "Install it: pip install plimsoll[speech]"
+INSTALL: Final = "Install it: pip install plimsoll-slo[speech]"
 _HEADS: Final = (1 << 16, 1 << 20)
 """Bytes to read of the start: the second when pictures and comments fill the first."""
 LONGEST_S: Final = 4 * 3600

@@ -1,6 +1,6 @@
 """Audio: clips of speech, each with its transcript and the instants at which speech truly begins and ends.
 
-``files`` and ``manifest`` take recordings (WAV; FLAC, OGG and MP3 with ``pip install plimsoll[speech]``); without either, seeded words are spoken in the
+``files`` and ``manifest`` take recordings (WAV; FLAC, OGG and MP3 with ``pip install plimsoll-slo[speech]``); without either, seeded words are spoken in the
 tones that the bundled recogniser hears, with every boundary known to the sample. ``Payload.data["clip"]`` is a ``scenarios.clip.Clip``.
 Where labels lack, speech is found by an energy detector (``scenarios.sound.activity.DEFINITION``), never by asking the server, and the
 clip says so.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-Percentile = Literal["nearest", "linear", "lower", "loadgen", "weighted", "value"]
+Percentile = Literal["nearest", "linear", "lower", "rounded", "loadgen", "weighted", "value"]
 Unit = Literal["ns", "per_s", "1", "ratio"]
 
 
@@ -40,6 +40,7 @@ class Peer:
         rule = {
             "linear": "percentiles interpolated",
             "lower": "percentiles rounded down",
+            "rounded": "percentiles at round((n - 1) p), a half to even",
             "loadgen": "percentiles at floor(p n)",
             "weighted": "percentiles by weight of tokens",
             "nearest": "nearest-rank percentiles",
@@ -59,7 +60,9 @@ _OWN_COUNT = "with the server's count; the tool counts with a tokenizer"
 _VLLM = "vllm/benchmarks/serve.py calculate_metrics, lib/endpoint_request_func.py"
 _SGLANG = "sglang bench_serving, OpenAI chat back end"
 _GUIDELLM = "guidellm schemas/request_stats.py, statistics.py"
-_AIPERF = "aiperf metrics/types"
+_AIPERF = "aiperf 0.13 metrics/types"
+_AIPERF_DERIVED = "aiperf 0.13 metrics/derived_latency.py"
+_INFINITE = "each failed request is +inf; none of these where nothing failed"
 _GENAI = "genai-perf llm_profile_data_parser.py, statistics.py"
 _LOADGEN = "mlcommons/inference loadgen logging.cc, results.cc"
 _ENDPOINTS = "mlcommons/endpoints metrics_table.py"
@@ -95,13 +98,32 @@ _ENTRIES = (
         "last, per later token, by tokens", "left out", _GUIDELLM,
     ),
     Peer("guidellm.request_latency", "ns", "sent", "end - sent", "nearest", "done - sent", "", _GUIDELLM),
-    Peer("aiperf.ttft", "ns", "sent", "first content - sent", "linear", "first - sent", "", _AIPERF, "", _LINEAR),
+    Peer("aiperf.ttft", "ns", "sent", "first content - sent", "linear", "first - sent", "", _AIPERF),
     Peer(
         "aiperf.itl", "ns", "first content", "(last content - first content) / (tokens - 1), a mean per request", "linear",
-        "last, per later token", "left out", _AIPERF, _OWN_COUNT, _LINEAR,
+        "last, per later token", "left out", _AIPERF, _OWN_COUNT,
     ),
-    Peer("aiperf.icl", "ns", "gap", "gaps between content chunks, pooled", "linear", "gaps", "no gap", _AIPERF, "", _LINEAR),
-    Peer("aiperf.request_latency", "ns", "sent", "last content - sent", "linear", "last - sent", "", _AIPERF, "", _LINEAR),
+    Peer(
+        "aiperf.icl", "ns", "gap", "gaps between content chunks, pooled", "linear", "gaps", "no gap", _AIPERF,
+        "exact; the tool takes percentiles from a t-digest",
+    ),
+    Peer("aiperf.request_latency", "ns", "sent", "last content - sent", "linear", "last - sent", "", _AIPERF),
+    Peer(
+        "aiperf.effective_latency", "ns", "due", "end of stream - when the request was let go", "linear", "done - due", "",
+        _AIPERF_DERIVED, "from the due time; the tool starts when its credit is issued",
+    ),
+    Peer(
+        "aiperf.adj_ttft", "ns", "sent", "first content - sent", "rounded", "first - sent", "", _AIPERF_DERIVED,
+        failed=_INFINITE,
+    ),
+    Peer(
+        "aiperf.adj_itl", "ns", "first content", "(last content - first content) / (tokens - 1), a mean per request",
+        "rounded", "last, per later token", "left out", _AIPERF_DERIVED, _OWN_COUNT, failed=_INFINITE,
+    ),
+    Peer(
+        "aiperf.adj_request_latency", "ns", "sent", "last content - sent", "rounded", "last - sent", "", _AIPERF_DERIVED,
+        failed=_INFINITE,
+    ),
     Peer("genai-perf.ttft", "ns", "sent", "first content - sent", "linear", "first - sent", "", _GENAI),
     Peer(
         "genai-perf.itl", "ns", "first content", "(last content - first content) / (tokens - 1), rounded, a mean per request",

@@ -47,10 +47,16 @@ def quantile_lower(ordered: FloatArray, p: str) -> float:
     return float(ordered[int(exact(p) * (len(ordered) - 1) // 1)])
 
 
+def quantile_rounded(ordered: FloatArray, p: str) -> float:
+    """numpy's method ``nearest``: ``sorted[round(p (n - 1))]``, a half to the even place."""
+    return float(ordered[round(exact(p) * (len(ordered) - 1))])
+
+
 _QUANTILES: Mapping[str, Callable[[FloatArray, str], float]] = {
     "nearest": quantile,
     "linear": quantile_linear,
     "lower": quantile_lower,
+    "rounded": quantile_rounded,
     "loadgen": quantile_loadgen,
 }
 
@@ -80,7 +86,11 @@ def _distributions(of: Successes) -> dict[str, Figures]:
             found |= {peer.name: weighted(peer, sample) for peer in peers}
             continue
         ordered = np.sort(sample.values)
-        found |= {peer.name: summary(peer, ordered) for peer in peers}
+        for peer in peers:
+            if peer.percentile != "rounded":
+                found[peer.name] = summary(peer, ordered)
+            elif of.failed:
+                found[peer.name] = summary(peer, np.append(ordered, np.full(of.failed, np.inf)))
     if "endpoints.tpot" in found:
         p90 = found["endpoints.tpot"].percentiles[1]
         rate = 1e9 / p90 if p90 > 0 else None

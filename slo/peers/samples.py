@@ -21,7 +21,8 @@ from slo.records import BoolArray, FloatArray, IntArray, Records
 @dataclass(frozen=True, slots=True)
 class Successes:
     """Columns of the measured successes, int64[n], -1 for what did not happen: ``sent due first last done`` in ns,
-    ``tokens`` of output, ``head`` of them in the first chunk (an even share), ``rows``: their places in the records.
+    ``tokens`` of output, ``head`` of them in the first chunk (an even share), ``rows``: their places in the records. ``failed``: how many
+    measured requests are not among them because they failed.
     """
 
     sent: IntArray
@@ -32,6 +33,7 @@ class Successes:
     tokens: IntArray
     head: IntArray
     rows: BoolArray
+    failed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ def successes(records: Records) -> Successes:
     sent, due, first, last, done = (
         records[name][rows] for name in ("sent_ns", "due_ns", "first_token_ns", "last_token_ns", "done_ns")
     )
-    return Successes(sent, due, first, last, done, tokens, np.maximum(tokens // chunks, 1), rows)
+    failed = int(np.count_nonzero(records.in_measure & ~records.ok))
+    return Successes(sent, due, first, last, done, tokens, np.maximum(tokens // chunks, 1), rows, failed)
 
 
 def _span(end: IntArray, start: IntArray) -> Sample:

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         import torch
     except ModuleNotFoundError:
-        print("no CUDA device: torch is not installed. Install plimsoll[server]", file=sys.stderr)
+        print("no CUDA device: torch is not installed. Install plimsoll-slo[server]", file=sys.stderr)
         return NO_DEVICE
     if not torch.cuda.is_available():
         print("no CUDA device: torch finds none here, so there is nothing to measure", file=sys.stderr)

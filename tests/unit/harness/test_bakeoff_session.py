@@ -142,6 +142,27 @@ def test_the_tables_name_tiers_and_loads(tmp_path: Path, capsys: pytest.CaptureF
     assert "fast, same: indistinguishable by p50(ttft)" in said
 
 
+def test_an_arm_with_dashes_says_why_and_no_head_breaks_within_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = ["p50(ttft)", "p99(ttft)", "rate(output_tokens)"]
+    bakeoff = made(tmp_path, metrics=metrics)
+    slot = next(
+        slot for slot in interleave.read(tmp_path).slots if slot.arm == "slow" and slot.level == "concurrency-1"
+    )
+    facts = tmp_path / slot.folder / "generator.json"
+    held = json.loads(facts.read_text())
+    held["facts"]["worker_faults"] = ["worker 0 died"]
+    facts.write_text(json.dumps(held))
+    bake_off(bakeoff, tmp_path, [], resume=False, again=True, as_json=False)
+    said = capsys.readouterr().out
+    assert "concurrency-1, slow: run " in said
+    assert f"{slot.folder} is invalid: worker faults" in " ".join(said.split())
+    assert "worker 0 died" in said
+    for word in ("(output_tokens)", "(ttft)"):
+        assert word in said
+
+
 def test_flags_that_do_not_go_together_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(HarnessFault) as caught:
         bake_off(made(tmp_path), None, ["x=y"], resume=True, again=True, as_json=False)

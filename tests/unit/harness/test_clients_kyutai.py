@@ -117,7 +117,7 @@ def test_without_msgpack_the_check_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr(builtins, "__import__", absent)
     for spec in (STT, TTS):
         (error,) = spec.check({})
-        assert "pip install 'plimsoll[speech]'" in error
+        assert "pip install 'plimsoll-slo[speech]'" in error
 
 
 KINDS = st.sampled_from(["Ready", "Word", "EndWord", "Step", "Marker", "Audio", "Error"])

@@ -132,6 +132,15 @@ def test_a_scenario_that_would_end_the_longest_probe_early_is_refused(tmp_path: 
     assert "--longest" in said
 
 
+def test_kind_says_by_what_is_searched_in_the_words_of_run() -> None:
+    assert asked("p50(ttft) <= 1s", kind="concurrency").settings.variable == "concurrency"
+    assert asked("p50(ttft) <= 1s", kind="server", over="rate").settings.variable == "rate"
+    assert "--kind server: that is --over rate, and --over concurrency is given" in complaints(
+        "p50(ttft) <= 1s", kind="server", over="concurrency"
+    )
+    assert "--kind replay: a search sends at a rate (server)" in complaints("p50(ttft) <= 1s", kind="replay")
+
+
 def test_a_duration_for_the_longest_probe_is_a_multiple_of_the_shortest() -> None:
     assert asked("p50(ttft) <= 1s", probe="20s", longest="1m").settings.longest == 3.0
     assert "--longest 5s: give 1 to 10000 times --probe (20s)" in complaints("p50(ttft) <= 1s", longest="5s")
@@ -173,7 +182,16 @@ def test_budget_gpus_and_workers_may_change_between_two_attempts_and_nothing_els
 
 
 @pytest.mark.parametrize(
-    ("flag", "meant"), [("--rate", "--start"), ("--concurrency", "--over concurrency"), ("--duration=9s", "--probe")]
+    ("flag", "meant"),
+    [
+        ("--rate", "--start"),
+        ("--concurrency", "--over concurrency"),
+        ("--duration=9s", "--probe"),
+        ("--queries", "--probe"),
+        ("--trace", "plimsoll run"),
+        ("--retries", "by itself"),
+        ("--mode", "plimsoll run"),
+    ],
 )
 def test_a_flag_of_run_that_a_search_sets_itself_is_refused_with_the_one_that_is_meant(flag: str, meant: str) -> None:
     done = CliRunner().invoke(app, ["search", flag, "8"])

@@ -53,6 +53,13 @@ def test_a_histogram_counts_every_value_once(drawn: list[float]) -> None:
     assert len(made.counts) <= 48
 
 
+def test_a_few_gaps_of_nothing_do_not_stretch_a_histogram_over_decades() -> None:
+    made = distribution(np.sort(np.array([0.0, 0.0, 1.0, *[5e6 + i * 1e3 for i in range(500)]])), "ns")
+    assert made.edges[0] == pytest.approx(5e6 / 1000, rel=0.1)
+    assert made.counts[0] == 3
+    assert sum(made.counts) == 503
+
+
 @given(st.lists(st.tuples(st.one_of(st.integers(0, 99), st.just(float("inf"))), st.integers(0, 4)), max_size=60))
 def test_grouped_quantiles_are_those_of_each_group_alone(rows: list[tuple[float, int]]) -> None:
     v = np.array([row[0] for row in rows], float)

@@ -128,5 +128,5 @@ def test_a_metric_that_can_be_no_column_is_refused_with_what_can(name: str, why:
 
 def test_without_pandas_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(FrameError, match=r"plimsoll\[notebook\]"):
+    with pytest.raises(FrameError, match=r"plimsoll-slo\[notebook\]"):
         frame(made())

@@ -12,7 +12,11 @@ from made_reports import CASES, case, records, rendered, report
 from test_reports_formats import hostile
 
 from reports import words
+from reports.chart_parts import LagBand, Timeline
 from reports.format import formats
+from reports.formats.html_ import said
+from reports.svg.plot import Canvas
+from reports.svg.strip import Layer, Strip, strip
 
 RENDER = formats()["html"].render
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -151,6 +155,34 @@ def test_an_invalid_page_warns_before_any_number() -> None:
     text = " ".join(read(shown("invalid")).words)
     assert text.index("Why this run is invalid") < text.index("Completed")
     assert "✓ PASS" not in re.sub(r"\s+", " ", text)
+
+
+def test_budgets_that_nobody_asked_for_stand_folded_below_the_key_figures() -> None:
+    text = " ".join(read(shown("pass")).words)
+    assert text.index("Completed") < text.index("The numbers") < text.index("Error budgets over the usual 30 days")
+    asked = " ".join(read(RENDER(report(records(), ("p99(ttft) <= 500ms over 30d",))).decode()).words)
+    assert asked.index("Error budgets") < asked.index("Completed")
+
+
+def test_what_is_to_be_typed_is_set_as_code_and_no_backtick_is_left() -> None:
+    for name in CASES:
+        assert "`" not in " ".join(read(shown(name)).words), name
+    assert said("run `plimsoll x <b>`; `") == "run <code>plimsoll x &lt;b&gt;</code>; `"
+
+
+def test_one_failure_breaks_the_band_of_its_bucket_and_leaves_a_cross() -> None:
+    timeline = Timeline(
+        bucket_ns=1, start_ns=0, end_ns=5, due=[1] * 5, planned_per_s=[1] * 5, sent_per_s=[1] * 5, completed_per_s=[1] * 5,
+        errors_per_s=[0] * 5, in_flight_max=[1] * 5, in_flight_mean=[1] * 5, lag=LagBand(p50=[1] * 5, p99=[1] * 5, max=[1] * 5),
+    )  # fmt: skip
+    high: list[int | float | None] = [2, 2, None, 2, 2]
+    layer = Layer("p50 to p99", "s-x", high, "fill", lower=[1] * 5, infinite=[False, False, True, False, False])
+    line = Layer("p99", "s-x", high, infinite=layer.infinite)
+    canvas = Canvas(500, 100)
+    drawn = str(strip(Strip("x", "count", [layer, line]), timeline, "x", canvas, False).svg)
+    [shape] = re.findall(r'class="s-x area"[^>]*|<path[^>]*s-x area[^>]*>', drawn)
+    assert shape.count("M") == 2, "two pieces, none over the bucket that lost a request"
+    assert "cross" in drawn
 
 
 def test_few_requests_make_no_picture_but_keep_their_numbers() -> None:

@@ -51,7 +51,8 @@ def test_every_report_for_people_shows_it(kind: str) -> None:
 def test_a_report_without_calibration_says_so_and_what_to_do(kind: str) -> None:
     made = records(400)
     page = formats()[kind].render(build(MANIFEST, SCENARIO, made, facts(made), [])).decode().replace("\\", "")
-    assert "not calibrated on this machine: run `plimsoll calibrate`; in this run lag p99" in " ".join(page.split())
+    typed = "<code>plimsoll calibrate</code>" if kind == "html" else "`plimsoll calibrate`"
+    assert f"not calibrated on this machine: run {typed}; in this run lag p99" in " ".join(page.split())
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from made_reports import CASES, GOOD, case, records, rendered, report
+from made_reports import CASES, GOOD, MANIFEST, SCENARIO, case, facts, records, rendered, report
 
 from reports import summary, units, words
 from reports.format import formats
 from reports.formats.text import render_terminal
 from reports.page.content import content
 from reports.plain import plain
-from reports.report import Report
+from reports.report import Report, build
 from slo.distribution import quantile
 from slo.indicator import catalogue, measure
+from slo.openslo.reading import load
 
 WITH_FAILURES = ("p99.9(ttft) <= 120ms", "ratio(good) >= 97%", "ttft <= 400ms")
 
@@ -191,3 +193,12 @@ def test_kinds_that_are_not_listed_are_counted() -> None:
     assert len(rows) == 13
     assert rows[-1] == ("", "other kinds", "18")
     assert content(found)["other_failures"] == "18 more failures of other kinds."
+
+
+def test_an_objective_of_an_openslo_document_is_shown_by_what_it_is_called() -> None:
+    slos = load(Path(__file__).parents[3] / "docs" / "examples" / "openslo-chat.yaml").slos
+    made = records(400)
+    shown = build(MANIFEST, SCENARIO, made, facts(made), [], slos=slos)
+    for kind in ("text", "markdown", "html"):
+        page = formats()[kind].render(shown).decode().replace("\\", "")
+        assert ("First token" if kind == "text" else "First token within 200 ms") in page, kind  # a table breaks lines

@@ -80,12 +80,27 @@ def test_an_invalid_point_gives_no_figure_and_does_not_break_the_curve() -> None
         (("INCONCLUSIVE", "FAIL"), "INCONCLUSIVE", 3),
         (("PASS", "INCONCLUSIVE"), "HOLDS", 0),
         (("INVALID", "INVALID"), "INVALID", 4),
-        (("INVALID", "FAIL"), "FAIL", 1),
+        (("INVALID", "FAIL"), "FAIL", 4),
+        (("PASS", "INVALID"), "HOLDS", 4),
     ],
 )
 def test_the_exit_code_says_whether_a_point_holds(outcomes: tuple[str, str], outcome: str, code: int) -> None:
     made = sweep(*(place(rate, seen(rate, judged)) for rate, judged in zip((20, 40), outcomes, strict=True)))  # type: ignore[arg-type]
     assert (made.outcome, made.exit_code) == (outcome, code)
+
+
+def test_every_series_that_reaches_the_highest_load_is_named() -> None:
+    assert say.headline(two_series()).endswith("the highest load that holds is 40/s, with slots 1 and slots 2.")
+
+
+def test_where_more_load_gives_less_the_sentence_says_so() -> None:
+    runs = {20: seen(20), 40: seen(40, achieved_per_s=11.0)}
+    made = sweep(*(place(rate, one) for rate, one in runs.items()))
+    knee = made.series[0].knee
+    assert knee is not None
+    assert (knee.x, knee.most_x, knee.most_per_s) == (40, 20, 20)
+    assert "More load gives less: 20.0/s answered at 20/s, 11.0/s at 40/s." in say.headline(made)
+    assert "More load" not in say.headline(sweep(place(20), place(40)))
 
 
 def test_an_endpoint_that_was_never_reached_is_exit_5_and_one_that_went_away_is_a_warning() -> None:

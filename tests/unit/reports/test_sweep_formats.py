@@ -54,6 +54,13 @@ def test_an_unstable_point_stands_hollow_and_its_latency_is_in_no_table() -> Non
     assert re.search(r"120 .*–.*UNSTABLE", text)
 
 
+def test_an_invalid_point_is_a_cross_on_the_axis_of_every_chart_over_the_load() -> None:
+    page = FORMATS["html"](sweep(place(20), place(40, seen(40, "INVALID")), place(60))).decode()
+    assert page.count("40/s: INVALID, it says nothing") >= 3
+    assert "A cross on the axis: INVALID" in page
+    assert "INVALID, it says nothing" not in FORMATS["html"](sweep(place(20), place(60))).decode()
+
+
 def test_text_and_markdown_name_knee_and_line() -> None:
     made = sweep(*(place(rate) for rate in (20, 40, 60, 80)))
     text = " ".join(FORMATS["text"](made).decode().replace("│", " ").split())

@@ -170,7 +170,7 @@ def test_numbers_from_files_need_pillow_and_say_so(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     [error] = errors_of(tmp_path, files=["a.png"], tensor="FP32")
-    assert "pip install plimsoll[server], or use tensor: BYTES" in error
+    assert "pip install plimsoll-slo[server], or use tensor: BYTES" in error
     assert len(source(tmp_path, files=["a.png"])) == 1
 
 

@@ -35,7 +35,7 @@ def streamed(n: int = 1, **columns: object) -> Records:
         ("vllm.ttft", 18), ("vllm.tpot", 10), ("vllm.e2el", 48),
         ("sglang.ttft", 18), ("sglang.tpot", 40 / 3), ("sglang.e2el", 58),
         ("guidellm.ttft", 18), ("guidellm.tpot", 12), ("guidellm.itl", 10), ("guidellm.request_latency", 58),
-        ("aiperf.ttft", 18), ("aiperf.itl", 10), ("aiperf.request_latency", 48),
+        ("aiperf.ttft", 18), ("aiperf.itl", 10), ("aiperf.request_latency", 48), ("aiperf.effective_latency", 60),
         ("genai-perf.ttft", 18), ("genai-perf.itl", 10), ("genai-perf.request_latency", 48),
         ("llmperf.ttft", 18), ("llmperf.inter_token_latency", 12), ("llmperf.e2e", 58),
         ("loadgen.ttft", 20), ("loadgen.tpot", 13.333333), ("loadgen.latency", 60),
@@ -47,6 +47,22 @@ def test_each_variant_of_one_answer(name: str, ms: float) -> None:
     assert found.n == 1
     assert found.mean == pytest.approx(ms * MS)
     assert found.percentiles == pytest.approx([ms * MS] * 4)
+
+
+def test_a_failed_request_is_infinite_in_aiperfs_adjusted_band_and_absent_without_failures() -> None:
+    assert not [name for name in peers.measure(streamed(3)) if "adj_" in name]
+    sent = np.array([2, 3, 4, 5, 6]) * MS
+    good = concat([streamed(sent_ns=int(at)) for at in sent])
+    found = peers.measure(concat([good, streamed(2, status=int(Status.HTTP), chunks=[[], []], n_out=0)]))
+    values = np.append(np.sort(20 * MS - sent), [np.inf] * 2)
+    assert found["aiperf.adj_ttft"].n == 7
+    assert found["aiperf.adj_ttft"].mean == np.inf
+    expected = [float(np.percentile(values, p, method="nearest")) for p in (50, 90, 95, 99)]
+    assert list(found["aiperf.adj_ttft"].percentiles) == expected == [17 * MS, np.inf, np.inf, np.inf]
+    assert found["aiperf.ttft"].n == 5
+    shown = part(concat([good, streamed(status=int(Status.HTTP), chunks=[[]], n_out=0)]))
+    assert shown["aiperf.adj_request_latency"].p99 is None
+    assert shown["aiperf.adj_request_latency"].p50 is not None
 
 
 def test_gaps_are_pooled_over_requests_and_interpolated() -> None:
@@ -122,7 +138,13 @@ def test_a_late_departure_shows_in_what_starts_at_the_due_time_only() -> None:
 def test_only_variants_whose_stamps_are_there_are_given() -> None:
     whole = from_columns(5, due_ns=0, sent_ns=0, done_ns=9 * MS)
     names = set(peers.measure(whole))
-    assert names == {"sglang.e2el", "guidellm.request_latency", "llmperf.e2e", "loadgen.latency"}
+    assert names == {
+        "sglang.e2el",
+        "guidellm.request_latency",
+        "llmperf.e2e",
+        "loadgen.latency",
+        "aiperf.effective_latency",
+    }
     assert peers.measure(from_columns(0)) == {}
     assert peers.measure(from_columns(4, due_ns=0, status=int(Status.TIMEOUT))) == {}
     assert peers.measure(streamed(3, phase=int(Phase.WARMUP))) == {}
