@@ -225,7 +225,7 @@ def test_nothing_outlives_a_killed_coordinator_and_an_agent_told_to_leave(host: 
     until(lambda: [*(host.path / "out" / "segments").glob("w*.seg")], 30, "a segment")
     master.kill()
     until(lambda: "waiting for the next one" in host.said("a"), 30, "the agent's word")
-    (folder,) = re.findall(r"--agent-folder (\S+)`", host.said("a"))
+    (folder,) = until(lambda: re.findall(r"--agent-folder (\S+)`", host.said("a")), 15, f"the folder {host.said('a')}")
     done = plimsoll("report", "out", "--agent-folder", folder, "--json", cwd=host.path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
