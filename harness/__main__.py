@@ -2,9 +2,17 @@
 
 import sys
 
+# ``python -m`` looks into the current directory first, and a user's json.py there is not ours to run. Only what the interpreter
+# itself has loaded is used for this.
+if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] != __file__.removesuffix("/harness/__main__.py"):
+    del sys.path[0]
+
+from harness import outlet
+
 
 def main() -> None:
     """Load the command line and run it. An interrupt while it loads ends as any other does: nothing was sent, exit 130."""
+    outlet.install()
     try:
         from harness.cli import main as command_line
     except KeyboardInterrupt:

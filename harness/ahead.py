@@ -17,8 +17,9 @@ from typing import Any, get_args
 
 from harness import plan_file
 from harness.errors import HarnessFault
-from harness.rundir import BEGUN, RunDirectory, write_json, write_scenario
+from harness.rundir import BEGUN, RunDirectory, write_scenario
 from harness.segments import hold
+from harness.writing import write_json
 from scenarios.plan import Dealing, Plan
 from slo.generator import GeneratorFacts
 

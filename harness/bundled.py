@@ -7,12 +7,12 @@ import contextlib
 import importlib.util
 import json
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import child, writing
 from harness.errors import HarnessFault
 
 #: Importing torch on a busy two-core machine takes tens of seconds at worst.
@@ -40,15 +40,10 @@ async def start(arguments: Sequence[str], log: Path) -> Bundled:
 
     Raises HarnessFault if it does not become ready.
     """
-    with log.open("wb") as stderr:
+    with writing.log(log) as stderr:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "reference_server",
-            "--http-port",
-            "0",
-            "--until-stdin-closes",  # however we end, it does not outlive us
-            *arguments,
+            # However we end, it does not outlive us.
+            *child.command("reference_server", "--http-port", "0", "--until-stdin-closes", *arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
@@ -62,7 +57,7 @@ async def start(arguments: Sequence[str], log: Path) -> Bundled:
         facts = json.loads(line)
     except (TimeoutError, ValueError):
         await stop(process)
-        tail = " ".join(log.read_text(errors="replace").split()[-60:])
+        tail = writing.tail(log)
         raise HarnessFault(
             f"the bundled server did not start ({tail or 'it said nothing'}); its log is {log}"
         ) from None

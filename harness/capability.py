@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field, ValidationError
 from harness.client import Target
 from harness.errors import HarnessFault
 from harness.manifest import host_facts, package_version
+from harness.writing import write_json
 
 SCHEMA = "plimsoll.calibration/1"
 #: After this a calibration has to be made again.
@@ -187,11 +188,9 @@ def save(table: Table, path: Path) -> None:
     except (OSError, ValueError):
         others = []  # nothing there, or nothing that can be read: it is replaced
     document = {"schema": SCHEMA, "tables": [one.model_dump(mode="json") for one in (*others, table)]}
-    partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_json(path, document)
     except OSError as error:
         raise HarnessFault(
             f"--out: the calibration can't be written to {path} ({error.strerror}). Name another file with --out"

@@ -6,12 +6,12 @@ unreachable, 130 interrupted.
 
 from __future__ import annotations
 
-import io
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
@@ -36,7 +36,31 @@ from harness.verbs import (
 #: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
 INTERNAL = 70
 
+
+class _Verbs(TyperGroup):
+    """The verbs; a flag that takes no value shows none in the help."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Of the command line itself."""
+        return _without_values(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A verb, or a group of them."""
+        found = super().get_command(ctx, cmd_name)
+        for one in (found, *getattr(found, "commands", {}).values()) if found is not None else ():
+            _without_values(one.get_params(ctx))
+        return found
+
+
+def _without_values(parameters: Any) -> Any:
+    for one in parameters:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return parameters
+
+
 app = typer.Typer(
+    cls=_Verbs,
     name="plimsoll",
     help="Load testing and SLO conformance for inference endpoints: true latencies, honest verdicts.",
     no_args_is_help=True,
@@ -88,9 +112,6 @@ def main() -> None:
     """Entry point of the ``plimsoll`` command: errors become one clear message each and an exit code."""
     from scenarios.errors import ScenarioError
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that can't draw boxes still gets its verdict
     try:
         app()
     except ScenarioError as error:
@@ -102,8 +123,6 @@ def main() -> None:
     except KeyboardInterrupt:
         _complain(["interrupted"])
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(0)  # whoever read a listing has had enough of it; verdicts are printed by session.publish
     except Exception:  # noqa: BLE001 - the interpreter's own exit code for this, 1, would say that an objective failed
         traceback.print_exc()
         _complain(["the above is a bug in Plimsoll: please report it with the command you ran"])

@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harness import bundled as bundled_server
-from harness import limits, timer
+from harness import limits, timer, writing
 from harness import manifest as manifest_file
 from harness.ahead import Ahead
 from harness.client import Target
@@ -37,7 +37,7 @@ from harness.plugins import protocols
 from harness.rundir import RunDirectory, Sealed, seal
 from harness.speech.options import stated_normaliser
 from harness.watcher import Beginning, Watcher
-from harness.workforce import Member, Workforce
+from harness.workforce import Member, Workforce, deaths
 from scenarios import cancellation
 from scenarios.plan import Dealing, Plan
 from scenarios.reference import Expected, references
@@ -175,7 +175,7 @@ class Coordinator:
         folder = job.directory.segments
         share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)
         specs = [share(index) for index in range(shards)]
-        with job.directory.worker_log.open("wb") as log:
+        with writing.log(job.directory.worker_log) as log:
             await workforce.start(specs, log, self._on_status)
             self._t0_ns = time.monotonic_ns() + workforce.lead_ns + scenario.warmup_ns
             known = {**start(self._t0_ns), **workforce.facts()}
@@ -271,7 +271,7 @@ class Coordinator:
     def _facts(self, plan: Plan, shards: int) -> GeneratorFacts:
         members = self._workforce.members
         facts = ended(planned(self._job.scenario, plan, shards, self._workforce.facts()), members)
-        faults = [*_deaths(members), *self._workforce.faults(), *facts.worker_faults]
+        faults = [*deaths(members), *self._workforce.faults(), *facts.worker_faults]
         faults += _exhausted(members, self._workforce.facts(), (time.monotonic_ns() - self._t0_ns) / 1e9)
         return replace(
             facts,
@@ -338,15 +338,6 @@ def worker_spec(
         "drain_ns": scenario.drain_ns,
         "max_outstanding": max(1, target.max_outstanding // shards),
     }
-
-
-def _deaths(members: Sequence[Member]) -> list[str]:
-    """A sentence for each way to die: an agent takes all its workers with it."""
-    died: dict[str, list[str]] = {}
-    for member in members:
-        if member.death:
-            died.setdefault(member.death, []).append(str(member.index))
-    return [f"worker{'s' * (len(who) > 1)} {', '.join(who)} {death}" for death, who in died.items()]
 
 
 def _exhausted(members: Sequence[Member], facts: Mapping[str, Any], seconds: float) -> list[str]:

@@ -7,11 +7,12 @@ import base64
 import contextlib
 import json
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from harness import child, writing
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.segments import load_segment
@@ -24,6 +25,7 @@ LEAD_NS = 150_000_000
 SILENCE_S = 120.0
 #: Status lines are short; a segment that no disk would take comes as one long line.
 LINE_LIMIT = 1 << 30
+_ENDED = "ended with exit code"
 
 
 class Crew:
@@ -33,6 +35,7 @@ class Crew:
         self.members: list[Member] = []
         self._processes: list[asyncio.subprocess.Process] = []
         self._heard_s: list[float] = []
+        self._log: Path | None = None
         self._on_status: OnStatus = lambda member, message: None
         self._readers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
@@ -57,11 +60,10 @@ class Crew:
         Raises HarnessFault with everything that went wrong; all workers are gone then.
         """
         self._on_status = heard
+        self._log = None if stderr is None else Path(stderr.name)
         for spec in specs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "harness.worker",
+                *child.command("harness.worker"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
@@ -79,6 +81,7 @@ class Crew:
             await self._changed.wait()
         faults, code = unready(self.members)
         if faults:
+            faults += self.faults()
             await self.kill()
             raise HarnessFault(faults, ExitCode(code or ExitCode.USAGE))
 
@@ -152,8 +155,11 @@ class Crew:
         await asyncio.gather(*self._readers)
 
     def faults(self) -> Sequence[str]:
-        """Nothing besides what the workers say themselves."""
-        return ()
+        """What workers that ended on their own had to say: the end of what they wrote on stderr."""
+        if self._log is None or not any(_ENDED in (member.death or "") for member in self.members):
+            return ()
+        said = writing.tail(self._log)
+        return (f"{self._log.name} ends: {said}",) if said else ()
 
     def facts(self) -> Mapping[str, Any]:
         """Nothing besides what the manifest holds anyway."""
@@ -175,6 +181,4 @@ def _say(process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> Non
 
 
 def _death(code: int) -> str:
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"{_ENDED} {code}"

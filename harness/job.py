@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from harness import accuracy, bundled, rundir
+from harness import accuracy, bundled, rundir, writing
 from harness.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
 from harness.coordinator import Job
 from harness.errors import HarnessFault
@@ -25,7 +25,7 @@ from harness.secrets import Headers, redact, resolve, sensitive_values
 from reports.format import Format, formats
 from scenarios.document import read_document
 from scenarios.durations import parse_duration
-from scenarios.flags import Flags
+from scenarios.flags import COMMAND_LINE, Flags
 from scenarios.spec import Scenario, ScenarioError, library, load, with_flags
 from slo import objective
 from slo.objective import Objective
@@ -35,9 +35,8 @@ _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id",
 #: Protocols without a route of their own.
 _ANY_ROUTE = ("http", "websocket")
 
-#: The file name that means standard output.
-STDOUT = Path("-")
-_ON_STDOUT = ("-", "/dev/stdout")
+#: The file names that mean standard output.
+_ON_STDOUT = (str(writing.STDOUT), "/dev/stdout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,11 @@ def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[s
             errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
             continue
         if path in _ON_STDOUT:  # opening it by name would truncate a file that stdout was sent to
-            targets.append(FormatTarget(known[name], STDOUT))
+            targets.append(FormatTarget(known[name], writing.STDOUT))
             continue
         try:
-            is_new = not Path(path).exists()
-            with Path(path).open("ab"):
-                targets.append(FormatTarget(known[name], Path(path)))
-            if is_new:
-                Path(path).unlink()  # it can be written; other errors may still stop us from having anything to write
+            writing.check(Path(path))
+            targets.append(FormatTarget(known[name], Path(path)))
         except OSError as error:
             errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
     return tuple(targets), errors
@@ -144,9 +140,9 @@ def prepare(
     except ScenarioError as error:
         errors += error.errors
         if scenario_name is None:
-            errors += _options(
-                "command-line", flags.get("protocol") or "openai-chat", dict(flags.get("options") or {})
-            )[1]
+            errors += _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", dict(flags.get("options") or {}))[
+                1
+            ]
         else:
             errors += _errors_beyond(scenario_name, asked.any_objective)
     outputs, problems = read_formats(format_texts)

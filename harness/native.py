@@ -22,6 +22,7 @@ from harness.client import Target
 from harness.endpoint import Endpoint, explain
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.held import budget, too_much
 from harness.http.pool import HttpClient
 from harness.issuer import CANCELLED, Load, too_many_outstanding
 from harness.origin import origin_of
@@ -36,14 +37,16 @@ if TYPE_CHECKING:
 #: The columns of a row as engine.h's Row has them.
 ROW = (
     "query_id", "sample_ix", "payload_ix", "due_ns", "ready_ns", "sent_ns", "headers_ns", "first_byte_ns", "done_ns",
-    "connect_ns", "bytes_out", "bytes_in", "code", "status", "stamp", "phase", "settled", "head_len", "body_len", "n_marks",
-    "error", "detail",
+    "connect_ns", "bytes_out", "bytes_in", "code", "status", "stamp", "phase", "attempts", "settled", "head_len", "body_len",
+    "n_marks", "error", "detail",
 )  # fmt: skip
 _SHARED = ROW[: ROW.index("settled")]
 _TIMES = frozenset(name for name in _SHARED if name.endswith("_ns") and name != "connect_ns")
 _PAYLOAD = ROW.index("payload_ix")
 #: Why an exchange failed, as engine.h numbers it.
-_TIMEOUT, _CONNECT, _CONNECT_TIMEOUT, _CLOSED_EARLY, _CLOSED_MIDDLE, _WIRE, _GIVEN_UP, _CANCELLED = range(1, 9)
+_TIMEOUT, _CONNECT, _CONNECT_TIMEOUT, _CLOSED_EARLY, _CLOSED_MIDDLE, _WIRE, _GIVEN_UP, _CANCELLED, _TOO_MUCH = range(
+    1, 10
+)
 #: One turn of settling: then the worker looks at its messages again.
 TURN_NS = 50_000_000
 #: How long the engine's thread may take to give everything up.
@@ -109,6 +112,7 @@ class NativeRun:
         self._load = load
         self._wire_errors = _engine.WIRE_ERRORS
         target = client.target
+        self._budget = budget()
         self._engine: Engine = _engine.Engine(
             addresses=endpoint.numeric(),
             run_id=load.run_id.encode(),
@@ -119,6 +123,7 @@ class NativeRun:
             send_request_id=target.send_request_id,
             stamping=target.stamps == "kernel",
             spin_ns=spin_of(load.plan) if target.spin_ns is None else target.spin_ns,
+            held_limit=self._budget,
         )
         self._engine.set_requests([r and (r.prefix, r.suffix, r.head) for r in load.requests])
         plain = None if answers else client.plain()
@@ -269,13 +274,13 @@ class NativeRun:
 
     def _exchange(self, row: list[int], blob: bytes, at: int) -> tuple[int, Exchange]:
         (query_id, sample_ix, payload_ix, due_ns, ready, sent, headers, first, done, connect, bytes_out, bytes_in, code,
-         status, stamp, phase, _, head_len, body_len, n_marks, error, detail) = row  # fmt: skip
+         status, stamp, phase, attempts, _, head_len, body_len, n_marks, error, detail) = row  # fmt: skip
         request = self._load.requests[payload_ix]
         exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, request)
         exchange.ready_ns, exchange.sent_ns, exchange.headers_ns = ready, sent, headers
         exchange.first_byte_ns, exchange.done_ns, exchange.connect_ns = first, done, connect
         exchange.bytes_out, exchange.bytes_in, exchange.code = bytes_out, bytes_in, code
-        exchange.status, exchange.stamp, exchange.phase = status, stamp, phase
+        exchange.status, exchange.stamp, exchange.phase, exchange.attempts = status, stamp, phase, attempts
         exchange.n_in, exchange.media_ns = request.n_in, request.media_ns
         end = at + head_len
         exchange.headers = header_list(blob[at:end]) if head_len else []
@@ -301,6 +306,8 @@ class NativeRun:
             return self._given_up
         if error == _CANCELLED:
             return CANCELLED
+        if error == _TOO_MUCH:
+            return too_much(self._budget)
         reason = explain(OSError(detail, "")) if detail else ""
         if error == _CONNECT:
             return reason or "the connection was closed"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from harness.exchange import Exchange
 from harness.wire import framing, pointer
 from harness.wire.framing import Stream
 from harness.wire.pointer import Selector
+from harness.writing import log, whole
 from scenarios.plan import Plan
 from scenarios.reference import Expected
 from slo.accuracy import Answer
@@ -46,7 +48,7 @@ class OutputLog:
 
     def __init__(self, folder: Path, worker: int, options: Mapping[str, Any], answers: Sequence[str] = ()) -> None:
         """``answers``: where the protocol has the text, if its options do not say."""
-        self._file = (folder / f"outputs-w{worker:03d}.jsonl").open("wb", buffering=0)
+        self._file = log(folder / f"outputs-w{worker:03d}.jsonl")
         self._paths = _paths(options.get("text_path") or answers)
         self._framing = str(options.get("framing", ""))
         self._byte_order: Literal["big", "little"] = "little" if options.get("byte_order") == "little" else "big"
@@ -230,7 +232,7 @@ def gather(
             "expected": pa.array([json.dumps(expected[i]) if expected else None for i in payload], pa.string()),
         }
     )
-    pq.write_table(table, directory / FILE, compression="zstd")
+    whole(directory / FILE, partial(pq.write_table, table, compression="zstd"))
     if mlperf:
         texts = [one.get("text") for one in kept]
         raw = [text.encode() if text is not None else piece for text, piece in zip(texts, data, strict=True)]
@@ -252,4 +254,4 @@ def _write_mlperf(path: Path, payload: Sequence[int], raw: Sequence[bytes | None
         for i, (qsl, data) in enumerate(zip(payload, raw, strict=True))
         if data is not None
     ]
-    path.write_text("[\n" + ",\n".join(entries) + "\n]\n", encoding="utf-8")
+    whole(path, ("[\n" + ",\n".join(entries) + "\n]\n").encode())

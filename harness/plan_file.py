@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from harness.writing import whole
 from scenarios.plan import IntArray, Plan, Stop
 from slo import cancelled
 from slo.generator import GeneratorFacts
@@ -35,10 +36,8 @@ def save(folder: Path, plan: Plan) -> None:
     """Write the plan, whole or not at all. Raises OSError."""
     scalars = {name: getattr(plan, name) for name in _SCALARS} | {"stop": asdict(plan.stop)}
     arrays: dict[str, Any] = {name: getattr(plan, name) for name in _ARRAYS}
-    partial = folder / f"{NAME}.partial"
-    with partial.open("wb") as file:
-        np.savez_compressed(file, **arrays, scalars=np.array(json.dumps(scalars)))
-    partial.rename(folder / NAME)
+    arrays["scalars"] = np.array(json.dumps(scalars))
+    whole(folder / NAME, lambda file: np.savez_compressed(file, **arrays))
 
 
 def load(folder: Path, fingerprint: object) -> Plan:

@@ -15,7 +15,8 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from harness.errors import HarnessFault
-from harness.rundir import RunDirectory, Sealed, write_json
+from harness.rundir import RunDirectory, Sealed
+from harness.writing import write_json
 from slo import objective, openslo
 from slo.distribution import exact
 from slo.objective import Objective, ObjectiveError

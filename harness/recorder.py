@@ -111,6 +111,7 @@ class Columns:
             if name in _RELATIVE:
                 values[values >= 0] -= t0_ns
             columns[name] = values.astype(COLUMNS[name], copy=False)
+        columns["attempts"][columns["sent_ns"] == -1] = 0
         columns["worker"] = np.full(n, worker, dtype=COLUMNS["worker"])
         columns["error"] = np.array(self.error, dtype=COLUMNS["error"])
         columns["server_timing"] = np.array(self.timing, dtype=COLUMNS["server_timing"])

@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from harness import earlier, plan_file
 from harness.errors import HarnessFault
 from harness.segments import read_segments
 from harness.workforce import Member
+from harness.writing import whole, write_json
 from scenarios.plan import Dealing, Plan
 from slo import cancelled, tables
 from slo import records as rec
@@ -65,7 +68,7 @@ class RunDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed run, as it is on disk (``notes`` are for the user: what had to be done differently)."""
+    """A sealed run, as it is on disk. ``notes`` are for the user: what had to be done differently; ``whole``: it is on a disk."""
 
     directory: RunDirectory
     manifest: Mapping[str, Any]
@@ -73,18 +76,28 @@ class Sealed:
     records: Records
     facts: GeneratorFacts
     notes: tuple[str, ...] = ()
+    whole: bool = True
 
 
 def create(path: Path) -> RunDirectory:
-    """Make an empty run directory. Raises HarnessFault if the path is taken or can't be written."""
+    """Make an empty run directory. Raises HarnessFault if the path is taken or can't be written.
+
+    The logs of a start that failed there are no run: they make room for the next.
+    """
+    directory = RunDirectory(path)
+    logs = (directory.worker_log, directory.server_log)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
+        held = set(path.iterdir())
+        if held <= set(logs):
+            for log in held:
+                log.unlink()
+        else:
             raise HarnessFault(f"--out: {path} is not empty. Name a new folder, or delete that one")
-        (path / "segments").mkdir()
+        directory.segments.mkdir()
     except OSError as error:
         raise HarnessFault(f"--out: cannot make {path} ({error.strerror}). Name a folder that you may write") from None
-    return RunDirectory(path)
+    return directory
 
 
 def seal(
@@ -120,16 +133,13 @@ def seal(
     try:
         _write(sealed, plan, client_stats)
     except OSError as error:
-        second = RunDirectory(Path(tempfile.mkdtemp(prefix="plimsoll-run-")))
-        note = f"the run could not be sealed in {directory.path} ({error.strerror}); it is in {second.path}"
-        facts = replace(facts, disk_notes=(*facts.disk_notes, note))
-        sealed = replace(sealed, directory=second, facts=facts, notes=(note,))
-        _write(sealed, plan, client_stats)
+        sealed = _sealed_elsewhere(sealed, plan, client_stats, error)
     if sealed.directory != directory:  # with no manifest there it would seem to be unsealed
         _forget(directory)
-    for folder in folders if not unreadable else []:
+    for folder in folders if not unreadable and sealed.whole else []:
         shutil.rmtree(folder, ignore_errors=True)
-    _forget(directory)
+    if sealed.whole:
+        _forget(directory)
     for log in (directory.worker_log, directory.server_log):
         if log.is_file() and not log.stat().st_size:
             log.unlink()
@@ -139,6 +149,41 @@ def seal(
 def _forget(directory: RunDirectory) -> None:
     with contextlib.suppress(OSError):
         directory.file(BEGUN).unlink(missing_ok=True)
+
+
+def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]], error: OSError) -> Sealed:
+    """The run in the first other folder that takes it; where none does it is judged from memory, and INVALID for that."""
+    path = sealed.directory.path
+    tried = []
+    for place in _other_places(path):
+        folder = None
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="plimsoll-run-", dir=place))
+            note = f"the run could not be sealed in {path} ({error.strerror}); it is in {folder}"
+            facts = replace(sealed.facts, disk_notes=(*sealed.facts.disk_notes, note))
+            moved = replace(sealed, directory=RunDirectory(folder), facts=facts, notes=(note,))
+            _write(moved, plan, client_stats)
+            return moved
+        except OSError as second:
+            tried.append(f"{place} ({second.strerror})")
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+    fault = (
+        f"the run could not be sealed in {path} ({error.strerror}), nor in {', '.join(tried)}: it was judged from memory, and what the "
+        f"workers wrote is left in {sealed.directory.segments}"
+    )
+    facts = replace(sealed.facts, disk_faults=(*sealed.facts.disk_faults, fault))
+    return replace(sealed, facts=facts, notes=(fault,), whole=False)
+
+
+def _other_places(path: Path) -> tuple[Path, ...]:
+    """Folders that may be on another disk, or in memory (the last)."""
+    named = (os.environ.get("TMPDIR") or "/tmp", "~", ".", path.parent, "/var/tmp", "/dev/shm")
+    found = []
+    for name in named:
+        with contextlib.suppress(OSError, RuntimeError):  # no home, or a working directory that is gone
+            found.append(Path(name).expanduser().absolute())
+    return tuple(dict.fromkeys(found))
 
 
 def _counted(facts: GeneratorFacts, records: Records, plan: Plan) -> GeneratorFacts:
@@ -215,9 +260,7 @@ def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]
     ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
     requests, chunks = tables.to_tables(sealed.records, ids)
     for name, table in (("requests.parquet", requests), ("chunks.parquet", chunks)):
-        partial = directory.file(f"{name}.partial")
-        pq.write_table(table, partial, compression="zstd")
-        partial.rename(directory.file(name))
+        whole(directory.file(name), partial(pq.write_table, table, compression="zstd"))
     plan_file.save(directory.path, plan)
     generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
     write_json(directory.file("generator.json"), generator)
@@ -229,23 +272,12 @@ def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]
 def write_scenario(directory: RunDirectory, scenario: Mapping[str, Any]) -> str:
     """Write scenario.yaml, whole or not at all, and return its text. Raises OSError."""
     text = yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True)
-    _put(directory.file("scenario.yaml"), text)
+    whole(directory.file("scenario.yaml"), text.encode())
     return text
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def write_json(path: Path, value: Any) -> None:
-    """JSON on disk, whole or not at all. Raises OSError."""
-    _put(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
-
-
-def _put(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.rename(path)
 
 
 def open_sealed(path: Path) -> Sealed:

@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from harness.writing import whole
 from slo.records import Records
 from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
@@ -131,17 +132,8 @@ class SegmentWriter:
 
 
 def write_segment(path: Path, records: Records) -> None:
-    """Write one segment beside its name, then rename: a segment exists whole or not at all. Raises OSError."""
-    partial = path.with_suffix(".partial")
-    try:
-        with partial.open("wb") as file:
-            dump_segment(file, records)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    """Write one segment, on disk when this returns: it exists whole or not at all. Raises OSError."""
+    whole(path, lambda file: dump_segment(file, records), sync=True)
 
 
 def dump_segment(file: IO[bytes], records: Records) -> None:

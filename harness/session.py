@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from harness import outlet, writing
 from harness.accuracy import scores_of
 from harness.attempts import as_noted, could_not_begin, spoiled
 from harness.coordinator import Coordinator, Outcome
@@ -20,7 +20,7 @@ from harness.dashboard.series import Series
 from harness.errors import HarnessFault
 from harness.exit_codes import OF_OUTCOME, ExitCode
 from harness.foresight import Foreseen, foresee
-from harness.job import STDOUT, FormatTarget, Prepared
+from harness.job import FormatTarget, Prepared
 from harness.progress import LiveDisplay, Progress
 from harness.promises import FILE as PROMISES
 from harness.promises import Promises, keep
@@ -52,15 +52,14 @@ def run_job(
     if outcome.interrupted:
         result = _exiting(result, ExitCode.INTERRUPTED)
     code = result.exit_code or ExitCode.USAGE  # a pass of which a file is missing
+    kept = outcome.sealed.directory if outcome.sealed.whole else None
     with _records_are_safe(directory):
-        written = publish(result, directory, prepared.outputs, as_json=as_json, unwritten=code)
-    if outcome.interrupted:
-        said = (
-            f"interrupted: what was measured is in {directory.path}; `plimsoll report {directory.path}` shows it again"
-        )
+        written = publish(result, kept, prepared.outputs, as_json=as_json, unwritten=code)
+    if outcome.interrupted and kept is not None:
+        said = f"interrupted: what was measured is in {kept.path}; `plimsoll report {kept.path}` shows it again"
         _notice(Console(stderr=True), said)
-    elif as_json or not written:
-        _notice(Console(stderr=True), f"run directory: {directory.path}")
+    elif kept is not None and (as_json or not written):
+        _notice(Console(stderr=True), f"run directory: {kept.path}")
     return int(code if not written else result.exit_code or 0)
 
 
@@ -104,7 +103,9 @@ def carry_through(
             raise
         with _records_are_safe(outcome.sealed.directory):
             result = judge(outcome.sealed, prepared.promises)
-        moved = outcome.sealed.directory != directory  # its disk is full: there is no room for another attempt
+        moved = (
+            outcome.sealed.directory != directory or not outcome.sealed.whole
+        )  # its disk is full: there is no room for another attempt
         if len(earlier) == retries or outcome.interrupted or moved or not spoiled(result):
             return outcome, result
         if not _set_apart(directory, len(earlier) + 1, retries):
@@ -210,8 +211,7 @@ def _keep(promises: Promises, directory: RunDirectory, notice: Callable[[str], N
 
 
 def _notice(console: Console, text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody reads stderr: that must not cost the run
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def judge(sealed: Sealed, promises: Promises) -> Report:
@@ -266,7 +266,8 @@ def publish(
     if directory is not None:
         whole.append(write_report(result, directory))
     files = _files(directory if all(whole) else None)
-    _say(partial(_drawn, result if all(whole) else _exiting(result, unwritten), files, as_json, quiet))
+    sys.stdout.write(_drawn(result if all(whole) else _exiting(result, unwritten), files, as_json, quiet))
+    sys.stdout.flush()
     return all(whole)
 
 
@@ -277,18 +278,6 @@ def write_report(result: Report, directory: RunDirectory) -> bool:
     return all(written)
 
 
-def _say(drawn: Callable[[], str]) -> None:
-    if sys.stdout is None:  # started with it closed
-        return
-    try:
-        sys.stdout.write(drawn())
-        sys.stdout.flush()
-    except OSError as error:  # its reader has had enough, or its disk is full: the verdict's exit code stands
-        if not isinstance(error, BrokenPipeError):
-            print(f"warning: the result could not be printed ({error.strerror})", file=sys.stderr)
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the interpreter's last flush
-
-
 def _drawn(result: Report, files: Mapping[str, str], as_json: bool, quiet: bool) -> str:
     """What goes to stdout."""
     if as_json:
@@ -297,10 +286,8 @@ def _drawn(result: Report, files: Mapping[str, str], as_json: bool, quiet: bool)
         return f"{verdict_line(result)}\n"
     from reports.formats.text import render_terminal
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=100)  # a log or a pipe has no width of its own
-    with console.capture() as printed:  # rich ends the process itself, with 1, when a pipe is closed
+    console = outlet.console()
+    with console.capture() as printed:
         console.print(render_terminal(result, files, console.width))
     return printed.get()
 
@@ -312,26 +299,7 @@ def _files(directory: RunDirectory | None) -> dict[str, str]:
 
 
 def _write(path: Path, data: bytes) -> bool:
-    """A full disk costs the new file, not an older one, nor the result that is still to be printed."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        if path == STDOUT:
-            sys.stdout.write(data.decode("utf-8", "replace"))
-            sys.stdout.flush()
-            return True
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)  # a device or a pipe
-            return True
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        print(
-            f"warning: {path} could not be written ({error.strerror}); free some space and run `plimsoll report`",
-            file=sys.stderr,
-        )
-        return False
-    return True
+    return writing.result(path, data, "free some space and run `plimsoll report`")
 
 
 def _tidy(directory: RunDirectory) -> None:
@@ -346,4 +314,4 @@ def _tidy(directory: RunDirectory) -> None:
         directory.segments.rmdir()
         directory.path.rmdir()
     except OSError:
-        return  # it holds something: that is the user's to read
+        return  # it holds a log: that is the user's to read, and the next run there takes its place

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from harness import outlet
 from harness.client import Client, Target
 from harness.clock import LoopClock
 from harness.errors import HarnessFault
@@ -48,17 +49,14 @@ class Voice:
     """The way to the coordinator: the process's original stdout, which nobody else can print on."""
 
     def __init__(self) -> None:
-        self._pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        self._pipe = outlet.stream(
+            os.dup(1), "utf-8"
+        )  # nobody may listen any more: what was measured is kept all the same
         os.dup2(2, 1)  # a stray print, ours or a plug-in's, goes to the log and breaks no message
 
     def __call__(self, message: Mapping[str, Any]) -> None:
-        try:
-            self._pipe.write(json.dumps(message) + "\n")
-            self._pipe.flush()
-        except BrokenPipeError:  # nobody listens any more: the end of stdin says so too, and what was measured is kept
-            with contextlib.suppress(OSError):
-                self._pipe.close()
-            self._pipe = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
+        self._pipe.write(json.dumps(message) + "\n")
+        self._pipe.flush()
 
 
 class Worker:
@@ -280,6 +278,7 @@ def main() -> int:
     """Entry point of ``python -m harness.worker``."""
     import uvloop
 
+    outlet.install()  # its log may be on a full disk
     raise_file_limit()
     # The segment thread must not keep the interpreter lock from the sending loop for the default 5 ms.
     sys.setswitchinterval(0.0001)

@@ -99,8 +99,17 @@ def unready(members: Sequence[Member]) -> tuple[list[str], int]:
     """Why the members of a workforce can't begin together ([]: they can), and the exit code of the first that said one (0: none)."""
     faults = [text for member in members for text in member.faults]
     codes = [member.fault_code for member in members if member.fault_code]
-    faults += [f"worker {m.index} {m.death} while it prepared" for m in members if m.death and not m.faults]
+    faults += [f"nothing was sent: {text}" for text in deaths([member for member in members if not member.faults])]
     prints = {member.fingerprint for member in members}
     if not faults and len(prints) > 1:
         faults.append("the workers computed different plans: is every process running the same version and files?")
     return list(dict.fromkeys(faults)), codes[0] if codes else 0
+
+
+def deaths(members: Sequence[Member]) -> list[str]:
+    """A sentence for each way to die: an agent takes all its workers with it."""
+    died: dict[str, list[str]] = {}
+    for member in members:
+        if member.death:
+            died.setdefault(member.death, []).append(str(member.index))
+    return [f"worker{'s' * (len(who) > 1)} {', '.join(who)} {death}" for death, who in died.items()]

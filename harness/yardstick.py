@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 import signal
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -24,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from harness import bundled
+from harness import bundled, child, writing
 from harness.errors import HarnessFault
 from slo.distribution import quantile
 from slo.records import IntArray, Records
@@ -102,9 +101,9 @@ def _end_with_us() -> None:
 
 
 async def _oracle(arguments: list[str], log: Path) -> tuple[asyncio.subprocess.Process, str]:
-    with log.open("wb") as stderr:
+    with writing.log(log) as stderr:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "reference_server.oracle", *arguments,
+            *child.command("reference_server.oracle", *arguments),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=stderr, start_new_session=True,
             preexec_fn=_end_with_us,
         )  # fmt: skip
@@ -115,7 +114,7 @@ async def _oracle(arguments: list[str], log: Path) -> tuple[asyncio.subprocess.P
         return process, str(json.loads(line)["url"])
     except (TimeoutError, ValueError, KeyError):
         await bundled.stop(process)
-        tail = " ".join(log.read_text(errors="replace").split()[-60:])
+        tail = writing.tail(log)
         raise HarnessFault(f"the calibration's server did not start ({tail or 'it said nothing'})") from None
     except asyncio.CancelledError:
         await bundled.stop(process)

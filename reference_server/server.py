@@ -131,7 +131,7 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
         service.levers.attach(SlotsLever(service.scripted, service.faults))
     if any(name in WITH_TORCH for name in config.models):
         # Imports and weights take seconds: health is answered meanwhile.
-        await asyncio.get_running_loop().run_in_executor(None, _import_torch, service.startup)
+        await asyncio.get_running_loop().run_in_executor(None, _import_torch, service.startup, config.models)
         from reference_server import assembly
 
         try:
@@ -144,15 +144,17 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
             ) from error
 
 
-def _import_torch(startup: Startup) -> None:
+def _import_torch(startup: Startup, models: Sequence[str]) -> None:
     try:
         with startup.phase(IMPORT):
             importlib.import_module("reference_server.torch_runner")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
+        wanting = [name for name in models if name in WITH_TORCH]
         raise ConfigError(
-            "this --model needs torch, which is missing. Install plimsoll-slo[server] or use --model scripted"
+            f"{' and '.join(wanting)} can't be served without torch, which is missing. Install plimsoll-slo[server], or serve --model "
+            "scripted, which needs none"
         ) from None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,8 @@ from slo.sentence import sentence
 from slo.steady import T_LIMIT
 
 _TEXT = 300
+#: Only where a protocol asks for usage by an option of ours, and it was switched off.
+_ASK = ". Ask the server for it: leave target.options.include_usage on"
 
 
 def validity_part(
@@ -230,11 +233,19 @@ def counts_part(records: Records) -> Counts:
     )
 
 
+def _all_empty_400(rows: Records) -> bool:
+    return bool((rows["code"] == 400).all()) and {"HTTP 400"} == set(rows.texts("error"))
+
+
 def warnings_part(
-    records: Records, seen: slo_validity.Validity, metrics: Mapping[str, Metric], steady: SteadinessPart | None
+    records: Records,
+    seen: slo_validity.Validity,
+    metrics: Mapping[str, Metric],
+    steady: SteadinessPart | None,
+    options: Mapping[str, Any],
 ) -> list[str]:
     """What a reader should know before quoting a number: the generator's warnings, and the limits of the
-    data.
+    data. ``options``: the target's, as far as the scenario gives them.
     """
     found = list(seen.warnings)
     n = int(np.count_nonzero(records["phase"] == Phase.MEASURE))
@@ -248,7 +259,12 @@ def warnings_part(
     if guessed:
         found.append(
             f"output tokens of {guessed} requests are counted by chunks, because the server sent no usage: "
-            "token rates and TPOT are estimates. Ask the server for usage in the stream"
+            "token rates and TPOT are estimates" + (_ASK if options.get("include_usage") is False else "")
+        )
+    if options.get("request_id", True) and _all_empty_400(records.measured()):
+        found.append(
+            "every request got a 400 without a word, and each carried an x-request-id. Some servers (llama-cpp-python) "
+            "refuse one that is no UUID: set target.options.request_id: false, which leaves it out"
         )
     for name, metric in metrics.items():
         if metric.missing and metric.n and name in ("ttft", "latency", "ttfb"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -75,6 +76,14 @@ _PLAIN = (
     "cancel",
 )
 _PARAMS = ("rate", "arrival", "concurrency", "trace", "speed", "window")
+#: What a description tells of, and the flags that change it.
+_LOAD = ("kind", "mode", "params", "source", "stop", "cancel", "warmup")
+_LOAD_FLAGS = (
+    *("kind", "mode", "rate", "arrival", "concurrency", "trace", "speed", "window", "cancel", "duration", "queries"),
+    *("max_duration", "max_queries", "prompt_tokens", "output_tokens", "warmup"),
+)
+#: Whose errors these are, where there is no file.
+COMMAND_LINE = "command line"
 #: A flag's name in the params of a kind that calls it something else.
 _ALIASES = {("offline", "rate"): "expected_rate"}
 _SOURCE = ("prompt_tokens", "output_tokens")
@@ -95,7 +104,7 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     for key, between in (("window", ".."), ("cancel", ":")):
         if key in given:
             given[key] = _pair(key, given[key], between)
-    mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": "command-line"}
+    mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": COMMAND_LINE}
     if base is not None and "workers" not in base.model_fields_set:
         del mapping["workers"]  # nobody gave it yet: harness/foresight.py may choose
     labels: dict[str, str] = {}
@@ -112,7 +121,11 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
             mapping[key] = list(given[key]) if key == "objectives" else given[key]
             labels[key] = _flag(key)
     _set_stop(mapping, given, labels)
-    where = base.name if base is not None else "command line"
+    if base is None and "name" not in given:
+        mapping["name"] = _named(mapping)
+    elif base is not None and base.description:
+        mapping["description"] = _described(base, mapping, flags)
+    where = base.name if base is not None else COMMAND_LINE
     try:
         scenario = parse(mapping, where, labels=labels)
     except ScenarioError as error:
@@ -120,6 +133,29 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
     if errors:
         raise ScenarioError(errors)
     return scenario
+
+
+def _named(mapping: Mapping[str, Any]) -> str:
+    """What a load without a file is called: whom it speaks to, and how much it sends."""
+    protocol, params = mapping["target"].get("protocol", "openai-chat"), mapping.get("params", {})
+    rate, slots = params.get("rate"), params.get("concurrency")
+    load = str(mapping["kind"])
+    if isinstance(rate, int | float) and load == "server":
+        load = f"at {rate:g} per s"
+    elif isinstance(slots, int) and load == "concurrency":
+        load = f"{slots} in flight"
+    elif "trace" in params:
+        load = f"replay of {Path(str(params['trace'])).name}"
+    return re.sub(r"[^A-Za-z0-9 ._-]+|^[ ._-]+", "-", f"{protocol} {load}").lstrip("-") or COMMAND_LINE
+
+
+def _described(base: Scenario, mapping: Mapping[str, Any], flags: Mapping[str, Any]) -> str:
+    """The file's own words, unless flags made it another load: then which they are."""
+    before = base.to_mapping()
+    if all(before.get(key) == mapping.get(key) for key in _LOAD):
+        return base.description
+    words = [f"{_flag(key)} {flags[key]}" for key in _LOAD_FLAGS if flags.get(key) is not None]
+    return f"{base.name} with {' '.join(words)}" if words else base.description
 
 
 def _pair(key: str, text: str, between: str) -> dict[str, Any]:

@@ -31,8 +31,9 @@ class GeneratorFacts:
     jumps of the wall clock, which kernel receive stamps are on and are mapped around; ``stamps_refused``: those of
     ``kernel_reads + user_reads`` reads whose kernel stamp could not be mapped, so that a userland one was taken;
     ``disk_faults``: rows that could not be read back; ``disk_notes``: rows that had to be written elsewhere, none of them
-    lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to be closed as they were
-    written; ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
+    lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to have been closed before
+    they came (warm-up included; the rows' ``attempts`` says which);
+    ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
     (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
     ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced; ``plan_samples``: samples of an
     open loop's plan as its file has them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and

@@ -95,6 +95,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "stamp": "i1",
         "phase": "i1",
         "tokens_from": "i1",
+        "attempts": "i2",  # how often its request was sent; 0: never
         "worker": "i2",
         "error": "i4",  # index into errors, -1 none
         "server_timing": "i4",  # index into timings, -1 none
@@ -184,6 +185,11 @@ class Records:
         return [table[i] if i >= 0 else None for i in self[name].tolist()]
 
 
+def once(sent_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``attempts`` of rows of which nothing more is known: sent once, or never."""
+    return np.asarray(sent_ns != -1, COLUMNS["attempts"])
+
+
 class RecordsError(ValueError):
     """Files that are not records, or that a newer Plimsoll wrote. The message ends with a next step."""
 
@@ -235,7 +241,8 @@ def from_columns(
 
     A column is a sequence of length n or one value for every row. Not given: ``query_id`` counts from 0,
     ``n_chunks`` is the length of each row's ``chunks`` (ns, relative to t0), status is OK, phase MEASURE,
-    counters of bytes 0, everything else -1. ``errors``, ``timings`` and ``slices`` are one text (or None) per row,
+    counters of bytes 0, ``attempts`` 1 where ``sent_ns`` is given, everything else -1.
+    ``errors``, ``timings`` and ``slices`` are one text (or None) per row,
     ``ragged[name]`` one list per row. Session columns may be given like the others.
     Raises ValueError for an unknown column or unequal lengths.
     """
@@ -248,6 +255,7 @@ def from_columns(
     rows = n if n is not None else (len(sized[0]) if sized else 1)
     full: dict[str, Any] = {name: np.full(rows, 0 if name in _ZERO else -1) for name in COLUMNS}
     full["query_id"] = np.arange(rows)
+    full["attempts"] = once(np.broadcast_to(np.asarray(columns.get("sent_ns", -1)), (rows,)))
     listed = rows_of_chunks if rows_of_chunks is not None else [[]] * rows
     lengths = np.array([len(row) for row in listed], np.int64)
     full["n_chunks"] = lengths

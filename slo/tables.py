@@ -28,6 +28,7 @@ from slo.records import (
     TokensFrom,
     from_arrays,
     offsets_of,
+    once,
 )
 from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
@@ -171,7 +172,7 @@ def load(run_dir: Path) -> Records:
 def from_tables(requests: Any, chunks: Any) -> Records:
     """The inverse of ``to_tables`` (request ids are not part of Records). Raises ``RecordsError``."""
     for name, table, needed in (
-        ("requests", requests, {*COLUMNS}),
+        ("requests", requests, {*COLUMNS} - {"attempts"}),
         ("chunks", chunks, {"query_id", "sample_ix", "phase", "chunk_ns"}),
     ):
         version = (table.schema.metadata or {}).get(_SCHEMA_KEY)
@@ -188,7 +189,9 @@ def from_tables(requests: Any, chunks: Any) -> Records:
     columns: dict[str, npt.NDArray[Any]] = {}
     texts: dict[str, tuple[str, ...]] = {}
     for name in COLUMNS:
-        if name in _ENUMS or name in ("error", "server_timing"):
+        if name not in requests.column_names:  # an older run: it may have repeated some, and didn't say which
+            columns[name] = once(columns["sent_ns"])
+        elif name in _ENUMS or name in ("error", "server_timing"):
             columns[name], found = _decode(requests.column(name), _ENUMS.get(name))
             texts[name] = found
         else:

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slo import arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, steady, strain
+from slo import arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, repeats, steady, strain
 from slo.generator import Cause, Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
@@ -351,7 +351,7 @@ def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check, limits: LagL
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    return (*found, *strain.warnings(facts), *_waits(facts, left, limits))
+    return (*found, *strain.warnings(facts), *repeats.warnings(left, facts), *_waits(facts, left, limits))
 
 
 def _merged(seen: Merged) -> list[str]:

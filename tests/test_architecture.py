@@ -189,8 +189,8 @@ HARNESS_ROOMS = {
     "wire": {"wire", "exchange"},
     "speech": {"speech", "http", "errors", "exchange", "live", "options", "outcome", "wire"},
     "live": {
-        "live", "client", "clock", "http", "endpoint", "errors", "exchange", "options", "origin", "outcome", "secrets",
-        "speech", "stream", "wire",
+        "live", "client", "clock", "http", "endpoint", "errors", "exchange", "held", "options", "origin", "outcome",
+        "secrets", "speech", "stream", "wire",
     },
     "protos": {"protos", "body_template", "client", "errors", "exchange", "exit_codes", "rpc", "wire"},
     "rpc": {
@@ -341,6 +341,48 @@ def test_front_ends_take_from_each_other_only_what_is_shared() -> None:
         parts = module.split(".")
         if own in BETWEEN_FRONT_ENDS and parts[0] == "frontends" and parts[1] in BETWEEN_FRONT_ENDS.keys() - {own}:
             assert ".".join(parts[1:]) in BETWEEN_FRONT_ENDS[own], f"{path} imports {module}"
+
+
+#: Who may open a file for writing: the writer, and what makes files of this repository.
+WRITERS = {
+    "harness/writing.py",
+    "harness/cli_doc.py",
+    "harness/protos/generate.py",
+    "reference_server/frontends/grpc_/generate.py",
+    "slo/metrics_doc.py",
+}
+_WRITE = {"write_text", "write_bytes", "touch", "mkstemp", "NamedTemporaryFile", "copyfile", "copy2", "tofile"}
+
+
+def opens_for_writing(call: ast.Call) -> bool:
+    """``path.open("w")``, ``open(path, "ab")``, ``os.open(...)``, ``path.write_text(...)`` and their like."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    owner = getattr(call.func.value, "id", "") if isinstance(call.func, ast.Attribute) else ""
+    if name in _WRITE or (owner, name) == ("shutil", "copy"):
+        return True
+    if name != "open" or owner == "av":  # a container in memory
+        return False
+    modes = [a.value for a in (*call.args, *(k.value for k in call.keywords)) if isinstance(a, ast.Constant)]
+    texts = [mode for mode in modes if isinstance(mode, str) and re.fullmatch(r"[rwaxbt+]{1,3}", mode)]
+    return owner == "os" or any(set(mode) & set("wax+") for mode in texts)
+
+
+def test_files_are_written_in_one_place() -> None:
+    """It knows how: whole or not at all, never through a link."""
+    found = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in files()
+        if path.relative_to(ROOT).as_posix() not in WRITERS
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and opens_for_writing(node)
+    }
+    assert {place.split(":")[0] for place in found} <= {"harness/outlet.py"}, found  # /dev/null
+    written = ['p.open("x")', 'open(p, mode="ab")', 'open("a", "w")', "p.write_text(t)", "os.open(p, f)"]
+    read = ["p.open()", 'p.open("rb")', 'open(p, "r")', "pool.open(4)", 'p.open(encoding="utf-8")']
+    for text, writes in [*((text, True) for text in written), *((text, False) for text in read)]:
+        call = ast.parse(text, mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert opens_for_writing(call) == writes, text
 
 
 def test_no_file_is_a_junk_drawer() -> None:

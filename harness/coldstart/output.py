@@ -19,7 +19,7 @@ from harness.comparison.output import Output, say, say_drawn, write
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.manifest import package_version
-from harness.rundir import write_json
+from harness.writing import write_json
 from reports import units
 from reports.coldstart.formats import FORMATS
 from reports.coldstart.parts import QUANTITIES, ColdstartReport, GoalPart, Outcome, RepeatPart, SpreadPart

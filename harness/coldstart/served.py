@@ -9,12 +9,12 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import child, writing
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 
@@ -42,12 +42,14 @@ class Served:
         self._stop_command = stop_command
         self._facts: dict[str, Any] = {}
         try:
-            self._warden = subprocess.Popen(
-                [sys.executable, "-m", "harness.coldstart.warden", str(log), str(grace_s), stop_command, command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is ours to handle
-            )
+            with writing.log(log) as stderr:
+                self._warden = subprocess.Popen(
+                    child.command("harness.coldstart.warden", str(log), str(grace_s), stop_command, command),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    start_new_session=True,  # Ctrl-C is ours to handle
+                )
         except OSError as error:
             raise HarnessFault(
                 f"--start: no process could be started ({error.strerror}). Free some memory or processes"
@@ -55,7 +57,9 @@ class Served:
         self._until("spawned_ns", _SPARE_S)
         if "spawned_ns" not in self._facts:
             self.stop()
-            raise HarnessFault("--start: the process that watches over the command said nothing. Try again")
+            raise HarnessFault(
+                f"--start: the process that watches over the command said nothing. Try again\n{self.tail()}"
+            )
         self.spawned_ns = int(self._facts["spawned_ns"])
 
     def raise_if_ended(self) -> None:

@@ -20,6 +20,8 @@ import sys
 import time
 from pathlib import Path
 
+from harness import writing
+
 #: Between two looks at children and stdin.
 _LOOK_S = 0.02
 _LEFT_S = 0.2
@@ -36,7 +38,7 @@ def main(arguments: list[str]) -> int:
     asked: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):  # handlers, for what is ignored would be ignored by the command too
         signal.signal(number, lambda *_: asked.append(1))
-    with Path(log).open("ab") as output:
+    with writing.log(Path(log)) as output:
         spawned_ns = time.monotonic_ns()
         child = subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -61,7 +63,7 @@ def main(arguments: list[str]) -> int:
         _wait(asked)
     began_ns = time.monotonic_ns()
     if stop:
-        with contextlib.suppress(subprocess.TimeoutExpired), Path(log).open("ab") as output:
+        with contextlib.suppress(subprocess.TimeoutExpired), writing.log(Path(log)) as output:
             subprocess.run(["/bin/sh", "-c", stop], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=float(grace), check=False)  # fmt: skip
     forced = _end(child.pid, float(grace))
     _say(stopped=True, forced=forced, took_ns=time.monotonic_ns() - began_ns, left=len(_children()))

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from harness.comparison.likeness import Likeness
 from harness.errors import HarnessFault
+from harness.writing import write_json
 from scenarios.problems import Place, problems
 from scenarios.strict import STRICT
 from slo.comparison.arms import Arm, Reading, RunSample
@@ -53,11 +54,8 @@ def kept() -> tuple[Quantity, ...]:
 
 def save(path: Path, baseline: Baseline) -> None:
     """Write the file, whole or not at all. Raises HarnessFault if it can't be written."""
-    text = json.dumps(document(baseline), indent=1, allow_nan=False) + "\n"
-    partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        write_json(path, document(baseline))
     except OSError as error:
         raise HarnessFault(f"--save-baseline: {path} cannot be written ({error.strerror}). Name another file") from None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import HarnessFault
-from harness.rundir import write_json
+from harness.writing import write_json
 from scenarios.seeds import child
 
 SCHEMA = "plimsoll.interleave/1"

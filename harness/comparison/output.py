@@ -5,7 +5,6 @@ A file that can't be written is told and costs neither the result on stdout nor 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
+from harness import outlet, writing
 from harness.comparison.judging import Answer
 from harness.errors import HarnessFault
 from harness.manifest import package_version
@@ -23,9 +23,6 @@ from reports.comparison.formats import FORMATS
 from reports.comparison.parts import ComparisonReport
 from reports.comparison.text import render_terminal
 from slo.comparison.false_alarm import FalseAlarms
-
-#: Of a log or a pipe, which have no width of their own.
-_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +49,8 @@ def formats_of(
             errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
             continue
         try:
-            is_new = path != "-" and not Path(path).exists()
-            if path != "-":
-                with Path(path).open("ab"):
-                    pass
-            if is_new:
-                Path(path).unlink()
+            if Path(path) != writing.STDOUT:
+                writing.check(Path(path))
         except OSError as error:
             errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
             continue
@@ -109,48 +102,18 @@ def write_pair(result: ComparisonReport, out: Path, stem: str) -> list[bool]:
 
 def write(path: Path, data: bytes) -> bool:
     """Whole or not at all; False, and a warning, if it can't be."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        if str(path) == "-":
-            say(data.decode("utf-8", "replace"))
-        elif path.exists() and not path.is_file():
-            path.write_bytes(data)  # a device or a pipe
-        else:
-            partial.write_bytes(data)
-            partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        print(f"warning: {path} could not be written ({error.strerror}). Make room and compare again", file=sys.stderr)
-        return False
-    return True
+    return writing.result(path, data, "make room and compare again")
 
 
 def say_drawn(draw: Callable[[int], RenderableType]) -> None:
     """Something drawn by ``rich`` on stdout."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
-    try:
-        with console.capture() as printed:  # rich ends the process itself, with 1, when a pipe is closed
-            console.print(draw(console.width))
-        say(printed.get())
-    except OSError as error:  # rich flushes what it does not print
-        _gone(error)
+    console = outlet.console()
+    with console.capture() as printed:
+        console.print(draw(console.width))
+    say(printed.get())
 
 
 def say(text: str) -> None:
-    """Print; a reader that has gone, or a full disk, leaves the exit code alone."""
-    if sys.stdout is None:  # started with it closed
-        return
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as error:
-        _gone(error)
-
-
-def _gone(error: OSError) -> None:
-    """Nobody reads the result any more, or there is no room for it."""
-    if not isinstance(error, BrokenPipeError):
-        print(f"warning: the result could not be printed ({error.strerror})", file=sys.stderr)
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the interpreter's last flush
+    """Print it now."""
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -10,11 +10,11 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from harness import child
 from harness.distributed.bridge import Address
 from harness.exit_codes import ExitCode
 
@@ -53,7 +53,7 @@ class Standby:
 
     def _stay(self) -> ExitCode | None:
         """One Locust worker, from its start to its end; None: wait for the next master or run."""
-        command = [sys.executable, "-m", "harness.distributed.locust_", "agent", str(self._master), *self._arguments]
+        command = child.command("harness.distributed.locust_", "agent", str(self._master), *self._arguments)
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
         )

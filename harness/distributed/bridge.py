@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+from harness import child
 from harness.errors import HarnessFault
 from harness.watcher import Beginning
 
@@ -116,13 +117,7 @@ class Bridge:
         require_locust()
         web = [] if self._web is None else ["--web", str(self._web)]
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "harness.distributed.locust_",
-            "master",
-            "--bind",
-            str(self._at),
-            *web,
+            *child.command("harness.distributed.locust_", "master", "--bind", str(self._at), *web),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=LINE_LIMIT,

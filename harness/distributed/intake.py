@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.distributed.pieces import Assembly, Damaged, shard_of
 from harness.segments import load_segment
+from harness.writing import whole
 from slo.records import Records
 
 
@@ -57,14 +58,11 @@ class Intake:
 
     def _write(self, who: str, shard: int, name: str, data: bytes) -> bool:
         path = self._folder / name
-        partial = path.with_name(name + ".partial")
         self.files += 1
         self.bytes += len(data)
         try:
-            partial.write_bytes(data)  # no fsync: the agent has its own until the run is over
-            partial.rename(path)
+            whole(path, data)  # no fsync: the agent has its own until the run is over
         except OSError as error:
-            partial.unlink(missing_ok=True)
             if not name.endswith(".seg"):
                 self.faults.append(f"{name} of agent {who} could not be written to {self._folder} ({error.strerror})")
                 return False

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.distributed.intervals import Merged, rows_of
 from harness.segments import read_segment
+from harness.writing import whole
 from scenarios import cancellation
 from scenarios.plan import Plan
 from scenarios.spec import Scenario
@@ -46,4 +47,4 @@ def counted(folder: Path, kept: Iterable[Records], marked: Callable[[Records], R
 def write(merged: Merged, t0_wall_ns: int, run: Path) -> None:
     """The file in the run directory, if there is an interval. Raises OSError."""
     if len(merged):
-        (run / FILE).write_text(merged.log(t0_wall_ns), encoding="ascii")
+        whole(run / FILE, merged.log(t0_wall_ns).encode("ascii"))

@@ -28,6 +28,7 @@ from locust.exception import RPCError
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, Runner, WorkerRunner
 from locust.stats import RequestStats, StatsEntry, StatsError, bucket_response_time
 
+from harness import child, outlet
 from harness.distributed import launch
 from harness.distributed.feed import REQUESTS, Row
 from harness.distributed.relay import Lines, Office, Relay, patient
@@ -42,7 +43,7 @@ MASTER_S = 10.0
 SHOWN_S = 1.0
 #: Without an answer for so long the user is told that nobody answers.
 PATIENCE_S = 5.0
-SITE = (sys.executable, "-m", "harness.distributed.site")
+SITE = tuple(child.command("harness.distributed.site"))
 
 
 class PlimsollAgent(User):
@@ -265,6 +266,7 @@ def agent(at: str, site: list[str]) -> int:
 
 def main(arguments: list[str]) -> int:
     """``master --bind HOST:PORT [--web HOST:PORT]``, or ``agent HOST:PORT SITE_ARGUMENT ...``."""
+    outlet.install()
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     del sys.argv[1:]  # Locust's page reads them as Locust's own
     if arguments[0] == "master":

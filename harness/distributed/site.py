@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import limits
+from harness import limits, outlet
 from harness.ahead import Ahead
 from harness.client import Target
 from harness.coordinator import planned, preflight, start, worker_spec
@@ -357,6 +357,7 @@ def main() -> int:
     parser.add_argument("--name", default=None)
     parser.add_argument("--workers", type=int, default=None)
     given = parser.parse_args()
+    outlet.install()
     say, host = Voice(), host_facts()
     hello = {
         "type": "hello",

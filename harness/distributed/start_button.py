@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from gevent import subprocess
 from gevent.event import Event
 from gevent.fileobject import FileObject
 
+from harness import child
 from harness.distributed import launch
 from harness.distributed.relay import Lines, Office
 from harness.errors import HarnessFault
@@ -57,7 +57,7 @@ class StartButton:
         self._ended.clear()
         try:
             words = launch.command(options, self._environment.host, self._agents(), (theirs, yours))
-            command = [sys.executable, "-m", "harness", *words]
+            command = child.command("harness", *words)
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=(theirs, yours), start_new_session=True
             )

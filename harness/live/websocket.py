@@ -61,7 +61,9 @@ class WebSocketClient:
 
     async def open(self, connections: int) -> None:
         """Resolve the host. Nothing is connected ahead: a session's connection is part of it."""
-        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel")
+        self.readers = Readers(
+            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
+        )
         self.endpoint = await locate(self.target)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:

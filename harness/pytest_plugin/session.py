@@ -25,6 +25,7 @@ from harness.promises import Asked, again
 from harness.rundir import Sealed
 from harness.salvage import open_run
 from harness.session import carry_through, judge, write_report
+from harness.writing import log
 from reports.report import Report
 from reports.summary import lines
 from scenarios.errors import ScenarioError
@@ -180,6 +181,6 @@ def _outside_a_loop() -> None:
 def _alone(root: Path) -> Iterator[None]:
     """One load test at a time for each project on this machine, whatever process it is in."""
     name = sha256(str(root).encode()).hexdigest()[:16]
-    with (Path(tempfile.gettempdir()) / f"plimsoll-{name}.lock").open("w") as held:
+    with log(Path(tempfile.gettempdir()) / f"plimsoll-{name}.lock") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield

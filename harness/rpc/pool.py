@@ -70,7 +70,9 @@ class GrpcClient:
         """Resolve the host and open the channels (with own connections, ``connections`` of them); wait for them at most the
         connect timeout.
         """
-        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel")
+        self.readers = Readers(
+            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
+        )
         self.endpoint = await locate(self.target, "h2")
         if connections:
             for _ in range(min(connections, self._limit) if self._own else self._limit):

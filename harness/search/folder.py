@@ -11,10 +11,10 @@ from typing import Any
 from harness.comparison.interleave import differences
 from harness.errors import HarnessFault
 from harness.remains import put_aside
-from harness.rundir import write_json
 from harness.search import answer
 from harness.search.probe import folder_of
 from harness.search.question import Question
+from harness.writing import write_json
 from reports.search.parts import ProbePart, SearchReport
 
 FILE = "search.json"

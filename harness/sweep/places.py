@@ -10,8 +10,8 @@ from typing import Any
 
 from harness.comparison.interleave import Slot
 from harness.errors import HarnessFault
-from harness.rundir import write_json
 from harness.sweep.grid import Grid, Settings, Value
+from harness.writing import write_json
 
 SCHEMA = "plimsoll.grid/1"
 FILE = "grid.json"

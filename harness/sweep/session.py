@@ -101,7 +101,12 @@ def plan(wanted: Wanted, *, every_point: bool) -> Checked:
     contest = Contest(wanted.scenario, first, wanted.asked, arms, repeats, cooldown_ns, levels, whole="sweep")
     if every_point:
         check(contest)
-    places = places_of(grid, scenario.name, [level.label for level in levels], [arm.name for arm in arms])
+    places = places_of(
+        grid,
+        scenario.name if wanted.scenario else scenario.target.protocol,
+        [level.label for level in levels],
+        [arm.name for arm in arms],
+    )
     try:
         return Checked(contest, places, estimate(contest))
     except ScenarioError as error:

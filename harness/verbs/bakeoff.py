@@ -26,18 +26,22 @@ def bakeoff(
     ] = False,
     format: Annotated[
         list[str] | None,
-        typer.Option("--format", metavar="F=PATH", help="Also write the comparison at the deciding load. Repeatable."),
+        typer.Option(
+            "--format",
+            metavar="F=PATH",
+            help="Also write the comparison at the deciding load, as html, json, junit, markdown or text. Repeatable.",
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
     """Send one load to several endpoints in turn, several times, and rank them: tiers, cost, Pareto charts."""
     from harness.comparison import bakeoff as file_format
     from harness.comparison.bakeoff_output import bake_off, say_plan
+    from harness.writing import new
 
     if init:
         try:
-            with file.open("x", encoding="utf-8") as opened:
-                opened.write(file_format.STARTER)
+            new(file, file_format.STARTER)
         except OSError as error:
             raise HarnessFault(
                 f"{file}: cannot be written ({error.strerror}). Name a file that does not exist"

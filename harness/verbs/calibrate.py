@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from harness import outlet
 from harness.verbs.flags import Json
 
 
@@ -29,8 +29,7 @@ def calibrate(
     if json_:
         typer.echo(found.model_dump_json(indent=1))
     else:
-        console = Console() if sys.stdout.isatty() else Console(width=100)
-        console.print(*tables(found), f"Written to {path}", sep="\n\n", highlight=False)
+        outlet.console().print(*tables(found), f"Written to {path}", sep="\n\n", highlight=False)
 
 
 def metrics(json_: Json = False) -> None:
@@ -45,7 +44,7 @@ def metrics(json_: Json = False) -> None:
     table = Table("metric", "unit", "better", "formula", box=None)
     for item in found.values():
         table.add_row(item.name, item.unit, item.better, item.formula)
-    Console().print(table)
+    outlet.console().print(table)
 
 
 def register(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.verbs.flags import FormatOption, Json, Slo
+from harness.verbs.flags import ComparisonFormat, Json, Slo
 
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")]
 
@@ -76,7 +76,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for comparison.json and .html, and for interleaved runs.")
     ] = None,
-    format: FormatOption = None,
+    format: ComparisonFormat = None,
     json_: Json = False,
 ) -> None:
     """Compare runs with a base, run by run, and exit by the outcome: 0 no regression, 1 regression, 3 can't tell, 4 invalid.

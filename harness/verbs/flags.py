@@ -6,6 +6,11 @@ from typing import Annotated
 
 import typer
 
+#: What ``reports.format.formats()`` finds; not asked here, for that loads every renderer.
+REPORT_FORMATS = (
+    *("annotations", "csv", "hdrlog", "html", "json", "junit", "markdown", "mlperf", "mlperf-detail", "openmetrics"),
+    "text",
+)
 Slo = Annotated[
     list[str] | None,
     typer.Option(
@@ -16,7 +21,21 @@ Slo = Annotated[
 ]
 FormatOption = Annotated[
     list[str] | None,
-    typer.Option("--format", metavar="F=PATH", help="Also write the report in format F. Repeatable."),
+    typer.Option(
+        "--format",
+        metavar="F=PATH",
+        help=f"Also write the report in format F: {', '.join(REPORT_FORMATS)}. PATH - is stdout. Repeatable.",
+    ),
+]
+ComparisonFormat = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format", metavar="F=PATH", help="Also write it as html, json, junit, markdown or text. Repeatable."
+    ),
+]
+SweepFormat = Annotated[
+    list[str] | None,
+    typer.Option("--format", metavar="F=PATH", help="Also write it as csv, html, json, markdown or text. Repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict on one line: outcome, what decides it, run.")]

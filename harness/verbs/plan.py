@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from harness import outlet
 from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
 
 
@@ -70,7 +69,7 @@ def plan(
         return
     from harness.outlook.view import tables
 
-    console = Console() if sys.stdout.isatty() else Console(width=100)
+    console = outlet.console()
     for part in tables(found):
         console.print(part, highlight=False)
         console.print()

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from harness import outlet
 from harness.verbs.flags import Json
 
 scenarios_app = typer.Typer(help="Ready-made scenarios and the scenario file format.", no_args_is_help=True)
@@ -28,7 +28,7 @@ def scenarios_list(json_: Json = False) -> None:
     table = Table("name", "kind", "what it is for", box=None)
     for name, item in found.items():
         table.add_row(name, item.kind, item.description)
-    Console().print(table)
+    outlet.console().print(table)
 
 
 @scenarios_app.command("show")

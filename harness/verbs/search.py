@@ -93,7 +93,9 @@ def search(
     ] = False,
     format: Annotated[
         list[str] | None,
-        typer.Option("--format", metavar="F=PATH", help="Also write the result in format F. Repeatable."),
+        typer.Option(
+            "--format", metavar="F=PATH", help="Also write it as html, json, junit, markdown or text. Repeatable."
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:

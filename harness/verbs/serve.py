@@ -41,6 +41,7 @@ def serve(
     """Start the bundled reference server and serve until Ctrl-C."""
     import os
 
+    from harness import child
     from harness.bundled import default_model
 
     arguments = ["--host", host, "--http-port", str(http_port), "--device", device]
@@ -66,7 +67,7 @@ def serve(
     for text in fault or []:
         arguments += ["--fault", text]
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "reference_server", *arguments])
+    os.execv(sys.executable, child.command("reference_server", *arguments))
 
 
 def _grpc_port(http_port: int, models: Sequence[str]) -> int | None:

@@ -76,11 +76,11 @@ def slo_init(
     ),
 ) -> None:
     """Write a commented OpenSLO file to begin with."""
+    from harness.writing import new
     from slo.openslo import starter
 
     try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(starter())
+        new(out, starter())
     except FileExistsError:
         raise HarnessFault(f"{out}: exists already. Remove it, or name another file with --out") from None
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.verbs import flags as shared
-from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, Slo
+from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, SweepFormat
 
 
 def sweep(
@@ -72,7 +72,7 @@ def sweep(
     again: Annotated[
         bool, typer.Option("--again", help="Judge what --out holds once more, by these objectives. Sends nothing.")
     ] = False,
-    format: FormatOption = None,
+    format: SweepFormat = None,
     json_: Json = False,
 ) -> None:
     """Send load at every point of a grid: throughput-latency curves, the knee, the line of the SLO, Pareto fronts."""

@@ -495,6 +495,40 @@ def test_a_full_disk_loses_no_row_and_says_where_the_run_is(tmp_path: Path) -> N
     assert "Traceback" not in done.stderr
 
 
+def test_where_no_disk_takes_anything_the_run_is_judged_from_memory(tmp_path: Path) -> None:
+    """``ulimit -f 1``: no file may be longer than 1 KiB, in no folder, so every row comes through the pipe."""
+    run = ("run", "--protocol", "null", "--kind", "server", "--rate", "200", "--queries", "200", *EASY, "--out", "r")
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 1; "$@"', "bash", *PLIMSOLL, *run, "--json"],
+        capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    report = json.loads(done.stdout)
+    assert report["counts"]["by_status"] == {"OK": 200}
+    (reason,) = [text for text in report["verdict"]["reasons"] if "judged from memory" in text]
+    assert "could not be sealed in r (File too large), nor in" in reason
+    assert "/dev/shm (File too large)" in reason
+    assert "is left in r/segments" in reason
+    assert (tmp_path / "r" / "segments").is_dir()
+    assert not [*tmp_path.glob("plimsoll-run-*"), *tmp_path.rglob("*.partial")]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("ends", ["| head -c 1", "2>&1 | head -c 1", ">&- 2>&- <&-"])
+def test_a_run_that_nobody_reads_is_sealed_and_exits_by_its_verdict(ends: str, tmp_path: Path) -> None:
+    run = "run --protocol null --kind server --rate 50 --queries 60 --slo 'p50(latency) <= 10s' --out r"
+    shell = f"{' '.join(PLIMSOLL)} {run} {ends}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", shell], capture_output=True, timeout=60, cwd=tmp_path, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (tmp_path / "r" / "report.html").is_file(), done.stderr
+    assert done.returncode == json.loads((tmp_path / "r" / "report.json").read_text())["exit_code"]
+    assert done.returncode in (0, 4)  # 4: a busy machine
+    assert len(tables.load(tmp_path / "r")) == 60
+
+
 def test_our_own_lack_of_descriptors_is_our_failure_not_the_endpoints(tmp_path: Path) -> None:
     with server("--model", "scripted", "--ttft", "1s", "--itl", "1ms") as target:
         command = [

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from harness import coordinator
+from harness import coordinator, workforce
 from harness.client import Target
 from harness.crew import Crew, split_workers
 from harness.distributed import identity
@@ -538,7 +538,7 @@ def test_an_agent_that_takes_its_workers_with_it_is_one_reason_and_not_one_a_wor
     for member in members[1:3]:
         member.death = "ended with agent a (h), which was lost 1.0 s after t0: it left"
     members[3].death = "was killed by SIGKILL"
-    assert coordinator._deaths(members) == [
+    assert workforce.deaths(members) == [
         "workers 1, 2 ended with agent a (h), which was lost 1.0 s after t0: it left",
         "worker 3 was killed by SIGKILL",
     ]

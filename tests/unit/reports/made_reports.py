@@ -98,6 +98,7 @@ def records(
         "worker": np.zeros(n),
         "bytes_out": np.full(n, 400),
         "bytes_in": np.full(n, 4000),
+        "attempts": np.ones(n),
         "n_chunks": counts,
         "error": np.where(failed, np.where(np.arange(n) % 3 == 0, 0, 1), -1),
     }

@@ -39,9 +39,26 @@ def test_no_flags_change_nothing() -> None:
 
 def test_without_a_file_the_defaults_are_loadgens() -> None:
     scenario = spec.with_flags()
-    assert (scenario.kind, scenario.name) == ("server", "command-line")
+    assert (scenario.kind, scenario.name) == ("server", "openai-chat server")
     assert stop_of() == (100, 10 * S, None, None)
     assert spec.with_flags(concurrency=3).kind == "concurrency"
+
+
+def test_a_load_without_a_file_is_called_by_what_it_is() -> None:
+    assert spec.with_flags(rate=10, protocol="kserve-v2").name == "kserve-v2 at 10 per s"
+    assert spec.with_flags(rate=0.5).name == "openai-chat at 0.5 per s"
+    assert spec.with_flags(concurrency=3).name == "openai-chat 3 in flight"
+    assert spec.with_flags(kind="single_stream").name == "openai-chat single_stream"
+    assert spec.with_flags(rate=10, name="mine").name == "mine"
+
+
+def test_a_description_of_another_load_is_not_kept() -> None:
+    base = BASE.model_copy(update={"description": "4 requests/s of chat"})
+    assert spec.with_flags(base, url="http://a:1", objectives=["p99(ttft) <= 1s"]).description == base.description
+    assert spec.with_flags(base, rate=base.to_mapping()["params"]["rate"]).description == base.description
+    changed = spec.with_flags(base, rate=10, duration="5s")
+    assert changed.description == f"{BASE.name} with --rate 10 --duration 5s"
+    assert spec.with_flags(BASE, rate=10).description == BASE.description
 
 
 def test_duration_alone_is_a_minimum_duration() -> None:

@@ -109,6 +109,15 @@ def test_files_that_are_not_ours_are_refused(tmp_path: Path) -> None:
         tables.from_tables(requests, chunks.slice(0, 0))
 
 
+def test_a_run_older_than_the_column_of_attempts_sent_each_request_once() -> None:
+    some = from_columns(3, due_ns=0, sent_ns=[5, -1, 7], attempts=[2, 0, 1])
+    requests, chunks = to_tables(some, ["x", "y", "z"])
+    assert requests.column("attempts").to_pylist() == [2, 0, 1]
+    assert tables.from_tables(requests, chunks)["attempts"].tolist() == [2, 0, 1]
+    assert tables.from_tables(requests.drop_columns(["attempts"]), chunks)["attempts"].tolist() == [1, 0, 1]
+    assert from_columns(2, sent_ns=[5, -1])["attempts"].tolist() == [1, 0]
+
+
 def test_request_ids_must_be_one_per_record() -> None:
     with pytest.raises(ValueError, match="2 request ids for 1 records"):
         to_tables(one(), ["a", "b"])
@@ -138,6 +147,8 @@ def test_a_good_request_has_no_contradiction() -> None:
         ({"chunks": [[210, 230, 220]]}, "chunk_ns goes back in time"),
         ({"error": 4}, "error points outside its table"),
         ({"status": 17}, "status is not a known one"),
+        ({"attempts": 0}, "attempts and sent_ns disagree on whether it was sent"),
+        ({"sent_ns": -1, "attempts": 1}, "attempts and sent_ns disagree on whether it was sent"),
     ],
 )
 def test_each_contradiction_is_found(columns: dict[str, object], text: str) -> None:

@@ -1,0 +1,137 @@
+"""Every file that Plimsoll writes, and the only place that opens one for writing: whole or not at all, never through a link.
+
+A file is made under a name that nobody can guess, exclusively, and renamed over its own: whoever reads sees the old one or the
+new one, and a link that lies where we write is replaced, not followed. Logs, which grow, follow no link either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from harness import outlet
+from harness.errors import HarnessFault
+
+#: What stands for standard output where a file can be named.
+STDOUT = Path("-")
+_OURS = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Names in here are devices, pipes and open descriptors: nothing can be renamed over them.
+_NO_FOLDERS = ("/dev/fd/", "/proc/", "/dev/std")
+
+
+def whole(path: Path, content: bytes | Callable[[IO[bytes]], object], *, sync: bool = False) -> None:
+    """Write a file whole or not at all; ``content`` is its bytes, or writes them. A device or pipe is written as it is.
+
+    ``sync``: on disk when this returns. Raises OSError, and leaves nothing behind then.
+    """
+    if _is_stream(path):
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC), "wb") as file:
+            _fill(file, content)
+        return
+    with _beside(path) as (partial, file):
+        _fill(file, content)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+        file.close()
+        partial.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON on disk, whole or not at all. Raises OSError, and ValueError for what JSON can't say."""
+    whole(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def result(path: Path, data: bytes, remedy: str) -> bool:
+    """Write a result that exists in memory: "-" is stdout. False, and a warning that ends with ``remedy``, where it can't be.
+
+    A full disk costs the new file, not an older one, nor the results that are still to be written.
+    """
+    try:
+        if path == STDOUT:
+            sys.stdout.write(data.decode("utf-8", "replace"))
+            sys.stdout.flush()
+            return outlet.complete()
+        whole(path, data)
+    except OSError as error:
+        print(f"warning: {path} could not be written ({error.strerror}); {remedy}", file=sys.stderr)
+        return False
+    return True
+
+
+def new(path: Path, text: str) -> None:
+    """Write a file that is not there yet. Raises FileExistsError, or another OSError."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_EXCL | _OURS, 0o666), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def log(path: Path) -> FileIO:
+    """Open a file that grows, at its end; unbuffered, so that what is written is there. Raises HarnessFault."""
+    try:
+        return FileIO(str(path), "ab", opener=lambda name, flags: os.open(name, flags | _OURS, 0o666))
+    except OSError as error:
+        raise HarnessFault(
+            f"{path} cannot be written ({error.strerror}). Make room there, or name another folder"
+        ) from None
+
+
+def check(path: Path) -> None:
+    """Raise OSError if ``whole`` could not write there. Leaves nothing behind."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not _is_stream(path):
+        with _beside(path):
+            return
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def tail(path: Path, characters: int = 800) -> str:
+    """The end of a log on one line; "" if it holds nothing or can't be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * characters))  # it may be of gigabytes
+            said = " ".join(file.read(4 * characters).decode("utf-8", "replace").split())
+    except OSError:
+        return ""
+    return said if len(said) <= characters else "... " + said[-characters:]
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A new file beside ``path``, gone at the end if it is still there."""
+    partial = path.with_name(f"{path.name[:200]}.{secrets.token_hex(8)}.partial")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_EXCL | _OURS, 0o666), "wb") as file:
+        try:
+            yield partial, file
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+
+def _fill(file: BinaryIO, content: bytes | Callable[[IO[bytes]], object]) -> None:
+    if callable(content):
+        content(file)
+    else:
+        file.write(content)
+
+
+def _is_stream(path: Path) -> bool:
+    """A device, pipe or open descriptor by its own name. A link to one elsewhere is a link like any other."""
+    if str(path).startswith(_NO_FOLDERS):
+        return True
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode))

@@ -1,0 +1,96 @@
+"""A process of ours runs our code whatever lies in the current directory, and says why it could not begin."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import child, writing
+from harness.crew import Crew
+from harness.errors import HarnessFault
+
+ROOT = Path(child.__file__).parent.parent
+#: Names of ours and of the standard library, one of each kind that was executed or broke a start.
+NAMES = ("json.py", "secrets.py", "typing.py", "scenarios.py", "slo/__init__.py", "harness/__init__.py", "asyncio.py")
+SAYS = "import sys; sys.stderr.write('executed: ' + __file__); sys.exit(9)\n"
+
+
+@pytest.fixture
+def trapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current directory full of files with our names."""
+    for name in NAMES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(SAYS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_child_is_ours_in_any_directory(installed: bool, trapped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if installed:
+        monkeypatch.setattr("site.getsitepackages", lambda: [str(ROOT)])
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))  # which stands for site-packages
+    else:
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert ("-m" in child.command("harness.worker")) == installed
+    code = (
+        "import json, secrets, scenarios, slo, harness, sys; print(*sys.argv, __name__);"
+        "print(*{m.__file__ for m in (json, secrets, scenarios, slo, harness)}, sep='\\n')"
+    )
+    (trapped / "mine").mkdir()
+    (trapped / "mine" / "show_paths.py").write_text(code)
+    path = f"{ROOT}:{trapped / 'mine'}" if installed else str(trapped / "mine")
+    done = subprocess.run(
+        child.command("show_paths", "a", "b c"), capture_output=True, text=True, timeout=30, check=False,
+        env={"PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, *files = done.stdout.splitlines()
+    assert first.endswith("show_paths.py a b c __main__")
+    assert not [name for name in files if Path(name).parent in (trapped, trapped / "slo", trapped / "harness")]
+    assert str(ROOT / "harness" / "__init__.py") in files
+
+
+def test_the_command_by_its_module_looks_past_files_with_our_names(tmp_path: Path) -> None:
+    (tmp_path / "rich.py").write_text(SAYS)
+    (tmp_path / "secrets.py").write_text(SAYS)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "harness", "run", "--protocol", "null", "--kind", "concurrency"),
+            *("--concurrency", "1", "--queries", "3", "--slo", "p50(latency) <= 10s", "--out", "r"),
+        ],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert "executed" not in done.stderr + done.stdout
+    assert (tmp_path / "r" / "requests.parquet").is_file(), done.stderr
+
+
+def test_workers_that_can_t_begin_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import sys; sys.stdin.readline(); raise SystemExit('no module named this')"
+    monkeypatch.setattr(child, "command", lambda *words: [sys.executable, "-c", script])
+
+    async def start() -> None:
+        with writing.log(tmp_path / "worker.log") as log:
+            await Crew().start([{"shard": 0}, {"shard": 1}], log, _nothing)
+
+    with pytest.raises(HarnessFault) as caught:
+        asyncio.run(start())
+    assert caught.value.errors == [
+        "nothing was sent: workers 0, 1 ended with exit code 1",
+        "worker.log ends: no module named this no module named this",
+    ]
+
+
+def _nothing(member: Any, message: Any) -> None:
+    """Hears status lines."""
+
+
+def test_no_process_of_ours_is_started_in_another_way() -> None:
+    """``sys.executable`` stands in the one module that knows how."""
+    found = [path for path in (ROOT / "harness").rglob("*.py") if "sys.executable" in path.read_text(encoding="utf-8")]
+    assert {str(path.relative_to(ROOT)) for path in found} == {"harness/child.py", "harness/verbs/serve.py"}

@@ -1,0 +1,111 @@
+"""Files are whole or not there, and no link that lies where we write is followed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from harness import writing
+from harness.errors import HarnessFault
+from harness.job import read_formats
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """``ulimit -f`` for this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.html.partial"])
+def test_a_link_where_we_write_is_replaced_or_passed_by_and_its_target_is_untouched(name: str, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / name).symlink_to(victim)
+    writing.whole(tmp_path / "report.html", b"ours")
+    assert victim.read_text() == "mine"
+    assert (tmp_path / "report.html").read_bytes() == b"ours"
+    assert not (tmp_path / "report.html").is_symlink()
+
+
+def test_a_dangling_link_is_not_made_a_file(tmp_path: Path) -> None:
+    (tmp_path / "new.yaml").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "run.log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        writing.new(tmp_path / "new.yaml", "x")
+    with pytest.raises(HarnessFault, match="symbolic links"):
+        writing.log(tmp_path / "run.log")
+    assert read_formats([f"json={tmp_path / 'new.yaml'}"])[1] == []
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_can_t_be_written_whole_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    writing.whole(path, b"old")
+    with files_of_at_most(1000), pytest.raises(OSError, match="File too large"):
+        writing.whole(path, b"x" * 5000)
+
+    def breaks_off(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        writing.whole(path, breaks_off)
+    assert path.read_bytes() == b"old"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_files_have_the_mode_that_the_user_s_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        writing.whole(tmp_path / "a", b"")
+        writing.new(tmp_path / "b", "")
+        writing.log(tmp_path / "c").close()
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "abc"} == {0o640}
+
+
+def test_a_pipe_and_a_descriptor_are_written_as_they_are(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    heard: list[bytes] = []
+    reader = threading.Thread(target=lambda: heard.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    writing.whole(tmp_path / "pipe", b"said")
+    reader.join(10)
+    assert heard == [b"said"]
+    reads, writes = os.pipe()
+    writing.whole(Path(f"/dev/fd/{writes}"), b"said too")
+    assert os.read(reads, 100) == b"said too"
+    os.close(reads)
+    os.close(writes)
+
+
+def test_a_log_grows_and_its_end_is_told_on_one_line(tmp_path: Path) -> None:
+    for text in (b"first\n", b"Traceback\n  last line\n"):
+        with writing.log(tmp_path / "log") as log:
+            log.write(text)
+    assert writing.tail(tmp_path / "log") == "first Traceback last line"
+    assert writing.tail(tmp_path / "log", 9) == "... last line"
+    assert writing.tail(tmp_path / "none") == ""
+
+
+def test_checking_a_place_leaves_nothing_there(tmp_path: Path) -> None:
+    writing.check(tmp_path / "a.json")
+    writing.check(Path("/dev/null"))
+    assert not [*tmp_path.iterdir()]
+    for path, said in ((tmp_path, "directory"), (tmp_path / "no" / "a.json", "No such file")):
+        with pytest.raises(OSError, match=said):
+            writing.check(path)
