@@ -242,6 +242,12 @@ def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
     return mapping
 
 
+def public_scenario(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as it may be written down on this host, whose environment and files its references name."""
+    headers, _ = resolve(scenario.target.model_dump())
+    return _public(scenario, Redactor(_hidden(scenario, headers)))
+
+
 def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The options that are everybody's, and every error in all of them."""
     known = protocols()

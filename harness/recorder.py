@@ -21,7 +21,8 @@ from slo.records import COLUMNS, Records, Status, TokensFrom
 from slo.session_columns import PACE_CAPTURE, PACE_EAGER, RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze
 
 SEGMENT_ROWS = 20_000
-SEGMENT_NS = 1_000_000_000
+#: A row is on disk a second after it ended: the segment is cut at this age, the rest is for its way there.
+SEGMENT_NS = 700_000_000
 #: One slice of settling: short, so that the loop sees its sockets again.
 SLICE_NS = 1_000_000
 #: Settling stops this long before the next due time: twice what one exchange took lately, within these bounds.
@@ -264,7 +265,7 @@ class Recorder:
         due = self._next_due_ns()
         while pending:
             margin = min(max(2 * self._cost_ns, MARGIN_NS[0]), MARGIN_NS[1])
-            if now > due - margin and len(pending) < BACKLOG:
+            if now > due - margin and len(pending) < BACKLOG and now - pending[0].done_ns < SEGMENT_NS:
                 self._clock.wake_at(due + 1, self._work)
                 return
             self._keep(pending.popleft())
@@ -310,6 +311,10 @@ class Recorder:
         self.measured += len(measured)
         self._fresh.latency.frombytes((measured["done_ns"] - measured["due_ns"]).tobytes())
         self._put(records)
+
+    def tick(self) -> None:
+        """Some times a second, whether or not anything ends: the last rows before a silence go to disk too."""
+        self._cut_if_due(self._clock.now_ns())
 
     def _cut_if_due(self, now: int) -> None:
         if len(self._columns) >= SEGMENT_ROWS or (len(self._columns) and now - self._begun_ns > SEGMENT_NS):

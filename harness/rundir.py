@@ -1,8 +1,9 @@
 """The run directory: where a run's files are, how it is sealed, how it is opened again.
 
 Sealing turns the workers' segments into ``requests.parquet`` and ``chunks.parquet``, adds a row for every planned sample
-that no worker accounts for, and writes what makes the run repeatable. Verdicts and reports can be recomputed from a sealed
-directory for ever.
+that no worker accounts for, and writes what makes the run repeatable. Each file appears whole or not at all, ``manifest.json`` last, and
+only then do the segments go: killed between any two of them, the directory can be sealed again (``harness/salvage.py``). Verdicts and
+reports can be recomputed from a sealed directory for ever.
 """
 
 from __future__ import annotations
@@ -27,19 +28,23 @@ from documents.text import plain
 from harness import accounts, earlier, plan_file
 from harness.errors import HarnessFault
 from harness.manifest import checked
-from harness.segments import read_segments
+from harness.segments import read_segments, segment_files
 from harness.workforce import Member
 from harness.writing import whole, write_json
 from scenarios.plan import Dealing, Plan
 from slo import cancelled, tables
 from slo import records as rec
-from slo.accounts import DIED, GONE, sums
+from slo.accounts import DIED, GONE, LOST, sums
 from slo.queries import with_deadline
 from slo.records import BoolArray, IntArray, Phase, Records, Status
 from slo.validity import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
+#: What a run has on disk before its first query, for whoever has to seal it (``harness/ahead.py``).
+BEGUN = "begun.json"
 _UNSENT = "not sent before the run ended"
+#: Errors of rows that stand for what nobody recorded.
+NOT_RECORDED = (_UNSENT, *LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ def seal(
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
-    names = {path.name for folder in folders for path in folder.glob("w*.seg")}
+    names = {f"{path.name.partition('.')[0]}.seg" for folder in folders for path in segment_files(folder)}
     parts, unreadable = read_segments(folders)
     parts += [records for member in members for records in member.segments]
     measured = rec.concat(parts)
@@ -134,12 +139,21 @@ def seal(
         _write(sealed, plan, client_stats)
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, plan, client_stats, error)
+    if sealed.directory != directory:  # with no manifest there it would seem to be unsealed
+        _forget(directory)
     for folder in folders if not unreadable and sealed.whole else []:
         shutil.rmtree(folder, ignore_errors=True)
+    if sealed.whole:
+        _forget(directory)
     for log in (directory.worker_log, directory.server_log):
         if log.is_file() and not log.stat().st_size:
             log.unlink()
     return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
+
+
+def _forget(directory: RunDirectory) -> None:
+    with contextlib.suppress(OSError):
+        directory.file(BEGUN).unlink(missing_ok=True)
 
 
 def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]], error: OSError) -> Sealed:
@@ -262,10 +276,16 @@ def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]
     generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
     generator["columns"] = sums(sealed.records)
     write_json(directory.file("generator.json"), generator)
-    scenario = yaml.safe_dump(dict(sealed.scenario), sort_keys=False, allow_unicode=True)
-    whole(directory.file("scenario.yaml"), scenario.encode())
+    scenario = write_scenario(directory, sealed.scenario)
     manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}
     write_json(directory.file("manifest.json"), manifest)  # last: a directory with a manifest is whole
+
+
+def write_scenario(directory: RunDirectory, scenario: Mapping[str, Any]) -> str:
+    """Write scenario.yaml, whole or not at all, and return its text. Raises OSError."""
+    text = yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True)
+    whole(directory.file("scenario.yaml"), text.encode())
+    return text
 
 
 def _digest(text: str) -> str:

@@ -2,15 +2,22 @@
 
 The worker's side is ``SegmentWriter``, a thread that writes and renames; a full disk sends segments to another folder and
 says so, and rows that no disk takes stay in memory. The coordinator's side is ``read_segments``. Nothing is judged here.
+
+Everybody who writes there holds the folder (``hold``), so that nobody seals a run that is still going on (``claim``). A worker that came
+to its end leaves its last message beside its segments (``keep_done``): without it rows may be missing, with it none is.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import re
 import tempfile
 import threading
 import traceback
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
@@ -27,6 +34,55 @@ from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 _MAGIC = b"plimsoll-segment/2\n"
 #: A column of one value may stand for so many rows: far more than a segment has.
 _MOST_ALIKE = 1 << 22
+_DONE = re.compile(r"w(\d{3,6})\.done")
+
+
+def hold(folder: Path) -> int | None:
+    """Say for as long as the returned descriptor is open that somebody writes here; None where the file system knows no locks.
+
+    Raises OSError if the folder is not there.
+    """
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    return held
+
+
+def claim(folder: Path) -> int:
+    """Have the folder alone, until the returned descriptor is closed. Raises BlockingIOError while somebody holds it, and OSError."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise
+    except OSError:
+        pass  # no locks on this file system: whoever asks looks at the process as well
+    return held
+
+
+def keep_done(folder: Path, worker: int, message: Mapping[str, Any]) -> None:
+    """Write a worker's last message beside its segments. Raises OSError."""
+    partial = folder / f"w{worker:03d}.done.new"
+    partial.write_text(json.dumps(message), encoding="utf-8")
+    partial.rename(folder / f"w{worker:03d}.done")
+
+
+def read_done(folder: Path) -> dict[int, dict[str, Any]]:
+    """The last messages of the workers that came to their end, by worker. One that can't be read counts as none."""
+    found: dict[int, dict[str, Any]] = {}
+    for path in sorted(folder.glob("w*.done")):
+        name = _DONE.fullmatch(path.name)
+        try:
+            message = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if name is not None and isinstance(message, dict):
+            found[int(name[1])] = message
+    return found
 
 
 class SegmentWriter:
@@ -229,12 +285,25 @@ def _arrays(layout: object, body: memoryview, has_session: bool) -> dict[str, np
 
 
 def read_segments(folders: list[Path]) -> tuple[list[Records], list[str]]:
-    """All segments in these folders, in worker and time order, and a message for each that can't be read."""
+    """All segments in these folders, in worker and time order, and a message for each that can't be read.
+
+    One whose writer was killed before it was renamed counts where it is whole all the same.
+    """
     parts, faults = [], []
-    paths = [path for folder in folders if folder.is_dir() for path in folder.glob("w*.seg")]
-    for path in sorted(paths, key=lambda path: path.name):
+    for path in sorted((path for folder in folders for path in segment_files(folder)), key=lambda path: path.name):
         try:
             parts.append(read_segment(path))
-        except (OSError, ValueError, MemoryError) as error:
-            faults.append(f"segment {path} is unreadable ({error or 'no memory for it'}): its rows are missing")
+        except (OSError, ValueError, KeyError, MemoryError) as error:
+            torn = path.suffix == ".partial"
+            what = "was cut off as it was written" if torn else f"is unreadable ({error or 'no memory for it'})"
+            faults.append(f"segment {path} {what}: its rows are missing")
     return parts, faults
+
+
+def segment_files(folder: Path) -> list[Path]:
+    """The segments in a folder, and what a killed writer left of one in the place of it."""
+    if not folder.is_dir():
+        return []
+    whole = list(folder.glob("w*.seg"))
+    there = {path.stem for path in whole}
+    return [*whole, *(path for path in folder.glob("w*.partial") if path.name.partition(".")[0] not in there)]

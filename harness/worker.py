@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gc
 import io
 import json
@@ -36,7 +37,7 @@ from harness.outputs import OutputLog
 from harness.plugins import protocols
 from harness.recorder import FRESH, TIMING_CHARS, Recorder, spread
 from harness.redaction import Guarded, masked
-from harness.segments import SegmentWriter, dump_segment
+from harness.segments import SegmentWriter, dump_segment, hold, keep_done
 from harness.vitals import AHEAD_NS, Vitals
 from scenarios import cancellation
 from scenarios.plan import Plan
@@ -75,6 +76,8 @@ class Worker:
         self._t0_ns = 0
         self._drop: tuple[int, str] | None = None
         self._stopping = False
+        self._orphaned = False
+        hold(Path(spec["segments"]))  # to the end of this process, which may outlive its coordinator
 
     # -- set-up -------------------------------------------------------------------------------------------------
 
@@ -170,19 +173,22 @@ class Worker:
             buffer = io.BytesIO()
             dump_segment(buffer, records)
             self._say({"type": "segment", "data": base64.b64encode(buffer.getvalue()).decode()})
-        self._say(
-            {
-                "type": "done",
-                "aborted": issuer.aborted,
-                "max_duration_hit": issuer.max_duration_hit,
-                "faults": self._faults + recorder.faults + writer.faults,
-                "account": {"sent": issuer.sent, "rows": recorder.rows, **writer.account},
-                "disk_notes": writer.notes + recorder.notes,
-                "folders": writer.folders,
-                "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-                **measured,
-            }
-        )
+        done = {
+            "type": "done",
+            "aborted": issuer.aborted,
+            "max_duration_hit": issuer.max_duration_hit,
+            "faults": self._faults + recorder.faults + writer.faults,
+            "account": {"sent": issuer.sent, "rows": recorder.rows, **writer.account},
+            "disk_notes": writer.notes + recorder.notes,
+            "folders": writer.folders,
+            "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "orphaned": self._orphaned,
+            **measured,
+        }
+        if not writer.unwritten:  # of a killed coordinator this file is what says that no row is missing
+            with contextlib.suppress(OSError):
+                keep_done(Path(self._spec["segments"]), self._index, done)
+        self._say(done)
 
     async def _until_over(self, issuer: Issuer | NativeRun, recorder: Recorder, clock: LoopClock) -> None:
         said_ns = 0
@@ -207,6 +213,7 @@ class Worker:
                         f"still in flight {drain_ns / 1e9:g} s after the last query (drain)",
                     )
                     return
+            recorder.tick()
             if isinstance(issuer, NativeRun) and issuer.work(recorder):
                 await asyncio.sleep(0)  # there is more: but messages first
                 continue
@@ -248,7 +255,7 @@ class Worker:
         elif kind == "orphaned":
             if not self._t0.is_set():
                 os._exit(1)
-            self._stopping = True
+            self._stopping = self._orphaned = True
             self._drop = (int(Status.UNFINISHED), "the coordinator was gone")
 
     def _loop_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

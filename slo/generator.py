@@ -39,7 +39,8 @@ class GeneratorFacts:
     open loop's plan as its file has them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and
     sealed; both are found again whenever a run directory is opened; ``sent`` and ``recorded``: requests, warm-up included, by the
     workers' own counts (-1: nobody counted); ``lost``: sent, and without a row of any kind; ``account_faults``: what in the rows that
-    came is not as the workers said; ``slots``: of each worker, where a number of requests are kept in flight.
+    came is not as the workers said; ``slots``: of each worker, where a number of requests are kept in flight; ``cut_off``: who was killed before it sealed the run, when,
+    and which rows that cost (None: nobody was).
     """
 
     open_loop: bool
@@ -67,6 +68,7 @@ class GeneratorFacts:
     aborted: str | None = None
     worker_faults: tuple[str, ...] = ()
     interrupted: bool = False
+    cut_off: str | None = None
     max_duration_hit: bool = False
     clock_steps: int = 0
     stamps_refused: int = 0

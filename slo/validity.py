@@ -197,9 +197,7 @@ def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check
         return Check(name, not faults, f"{what}: {'; '.join(faults) if faults else 'none'}", fix, cause)
 
     return [
-        Check(
-            "finished", not facts.interrupted, f"interrupted: {_yes(facts.interrupted)}", "Let the run finish", "user"
-        ),
+        _finished(facts),
         none("not aborted", "aborted", [facts.aborted] if facts.aborted is not None else [], again, "endpoint"),
         Check(
             "within max_duration",
@@ -214,6 +212,15 @@ def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check
         accounts.check(records, facts),
         *_clocks(facts),
     ]
+
+
+def _finished(facts: GeneratorFacts) -> Check:
+    """Nobody stopped it: neither its user nor what killed its coordinator."""
+    if facts.cut_off is not None:
+        return Check("finished", False, facts.cut_off, "Measure again: what is there shows how far it came, no more")
+    detail = "the run was interrupted before its end" if facts.interrupted else "nobody interrupted the run"
+    fix = "What was measured until then is kept, and decides nothing: let the next run come to its end"
+    return Check("finished", not facts.interrupted, detail, fix, "user")
 
 
 def _agree(found: Sequence[str], facts: GeneratorFacts) -> Check:
@@ -249,7 +256,7 @@ def _ended_by(facts: GeneratorFacts) -> Cause | None:
         return "user"
     if facts.aborted is not None:
         return "endpoint"  # it fell behind, or could only fail (harness/search/hopeless.py)
-    return "generator" if facts.worker_faults or facts.disk_faults else None
+    return "generator" if facts.worker_faults or facts.disk_faults or facts.cut_off is not None else None
 
 
 def _yes(flag: bool) -> str:
@@ -273,7 +280,7 @@ def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
         return Check("all sent", False, detail, "See the errors of the run, then measure again", cause)
     # A closed loop may leave planned samples unsent, but each has a row: a run that lost rows proves nothing.
     ok = unsent == 0 or (not facts.open_loop and len(rows) == planned)
-    stopped = facts.interrupted or facts.max_duration_hit
+    stopped = facts.interrupted or facts.max_duration_hit or facts.cut_off is not None
     fix = "The rest was not due before the run was stopped" if stopped else "Lower the rate, add workers"
     return Check("all sent", ok, detail, fix, cause)
 

@@ -18,7 +18,8 @@ from harness.comparison import baseline, interleave, likeness
 from harness.comparison.likeness import Likeness
 from harness.errors import HarnessFault
 from harness.promises import kept
-from harness.rundir import Sealed, open_sealed
+from harness.rundir import Sealed
+from harness.salvage import is_run, open_run
 from slo.comparison.arms import Arm, Reading, RunSample, sample
 from slo.comparison.quantity import Quantity
 from slo.objective import Objective
@@ -138,9 +139,9 @@ def _side(text: str) -> Side:
 
 
 def _folders(path: Path) -> list[Path]:
-    if (path / "manifest.json").is_file():
+    if is_run(path):
         return [path]
-    return _by_start(child for child in path.iterdir() if (child / "manifest.json").is_file())
+    return _by_start(child for child in path.iterdir() if is_run(child))
 
 
 def _globbed(pattern: str) -> list[Path]:
@@ -229,7 +230,7 @@ def _measured(
 
 def _opened(folder: Path) -> Sealed:
     """A run directory whose descriptions are what a comparison reads. Raises HarnessFault."""
-    sealed = open_sealed(folder)
+    sealed = open_run(folder)
     manifest, scenario = sealed.manifest, sealed.scenario
     if not isinstance(manifest, dict) or not isinstance(scenario, dict) or "run_id" not in manifest:
         raise HarnessFault(

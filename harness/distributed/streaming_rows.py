@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from harness import manifest
+from harness.ahead import Ahead
 from harness.exchange import Exchange
 from harness.promises import Promises, keep
 from harness.recorder import Columns
@@ -145,6 +148,16 @@ class Gathered:
     t0_monotonic_ns: int = field(default_factory=time.monotonic_ns)
     _sources: dict[str, _Source] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    _ahead: Ahead | None = None
+
+    def begin(self, about: About, promises: Promises) -> None:
+        """Write down what a killed master's rows are sealed from (``harness/salvage.py``)."""
+        self._ahead = Ahead(self.directory, "Locust's master", lambda text: print(text, file=sys.stderr))
+        with suppress(OSError):
+            keep(promises, self.directory)
+        plan, facts = _plan(about.users), GeneratorFacts(open_loop=False, planned=0)
+        self._ahead.prepare(self._manifest(about, promises, plan, 1), _scenario(about, promises), plan, facts, "turns")
+        self._ahead.announce({})
 
     def take(self, sender: str, message: Mapping[str, Any]) -> None:
         """One message of ``Kept``. Pieces of one sender come in order."""
@@ -157,6 +170,8 @@ class Gathered:
             self.faults.append(
                 f"worker {message['index']}: piece {source.pieces} of its rows never came ({message['number']} did)"
             )
+        if self._ahead is not None:
+            self._ahead.alive()
         source.pieces = message["number"] + 1
         records = later(load_segment(message["piece"]), message["t0_wall_ns"] - self.t0_wall_ns)
         source.rows += len(records)
@@ -174,21 +189,27 @@ class Gathered:
         keep(promises, self.directory)
         facts = self._facts(interrupted)
         plan = _plan(about.users)
-        scenario = _scenario(about, promises)
-        document = manifest.build(
+        document = self._manifest(about, promises, plan, facts.n_workers)
+        try:
+            return seal(self.directory, document, _scenario(about, promises), plan, self._members(), facts)
+        finally:
+            if self._ahead is not None:
+                self._ahead.close()
+
+    def _manifest(self, about: About, promises: Promises, plan: Plan, workers: int) -> dict[str, Any]:
+        return manifest.build(
             run_id=about.run_id,
             started_at=datetime.fromtimestamp(self.t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
             t0_wall_ns=self.t0_wall_ns,
             t0_monotonic_ns=self.t0_monotonic_ns,
             command=public_command(about.command).split(),
-            scenario=scenario,
+            scenario=_scenario(about, promises),
             target_url=about.url,
             model=about.model,
             bundled=None,
             fingerprint=plan.fingerprint(),
-            workers=facts.n_workers,
+            workers=workers,
         )
-        return seal(self.directory, document, scenario, plan, self._members(), facts)
 
     def _members(self) -> list[Member]:
         """The workers, each with its account: what it sent and recorded by its own count, and the digest of what was written here."""

@@ -24,7 +24,7 @@ import zmq
 
 from harness.exit_codes import OF_OUTCOME
 from harness.rundir import open_sealed
-from tests.e2e.plimsoll import PLIMSOLL, Server, server
+from tests.e2e.plimsoll import PLIMSOLL, Server, plimsoll, server
 
 pytestmark = pytest.mark.e2e
 LOCUSTFILE = Path(__file__).parents[2] / "harness" / "distributed" / "locustfile.py"
@@ -223,8 +223,17 @@ def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_la
 def test_nothing_outlives_a_killed_coordinator_and_an_agent_told_to_leave(host: Host) -> None:
     agent, master = host.agent("a"), host.master(1, "out", "--protocol", "null", "--duration", "60s")
     until(lambda: "the run begins" in host.said("a") and host.left("harness.worker"), 60, "the run's begin")
+    until(lambda: [*(host.path / "out" / "segments").glob("w*.seg")], 30, "a segment")
     master.kill()
     until(lambda: "waiting for the next one" in host.said("a"), 30, "the agent's word")
+    (folder,) = until(lambda: re.findall(r"--agent-folder (\S+)`", host.said("a")), 15, f"the folder {host.said('a')}")
+    done = plimsoll("report", "out", "--agent-folder", folder, "--json", cwd=host.path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["validity"]["outcome"] == "INVALID"
+    assert re.search(r"the coordinator \(pid \d+\) was killed or died \d", report["validity"]["reasons"][0])
+    assert report["counts"]["ok"] > 10
+    shutil.rmtree(folder)
     agent.send_signal(signal.SIGINT)
     assert agent.wait(30) == 130
     until(lambda: not host.left(), 15, "the end of every process")

@@ -13,13 +13,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from harness.rundir import open_sealed
+from harness.rundir import open_sealed, request_ids
 from slo.records import Stamp, TokensFrom
-from tests.e2e.plimsoll import ROOT, Server, plimsoll, server
+from tests.e2e.plimsoll import ROOT, Server, plimsoll, server, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -178,3 +179,27 @@ def test_errors_in_a_stream_are_failures_in_locust_and_in_the_verdict(tmp_path: 
     assert "the script fails the answer here" in (tmp_path / "csv_failures.csv").read_text()
     assert ("TPOT", CHAT) not in entries(tmp_path)
     assert done.returncode == (4 if only_busy(tmp_path / "run") else 1), done.stdout
+
+
+def test_a_killed_locust_leaves_a_run_that_can_be_judged(scripted: Server, tmp_path: Path) -> None:
+    """At most the last second of its users' requests is missing, by the server's own log."""
+    words = ["--headless", "-u", "5", "-r", "5", "-t", "60s", "--host", scripted.url, "--plimsoll-out", "run"]
+    process = subprocess.Popen(
+        command(*words), cwd=tmp_path, env=environ(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_for(tmp_path / "run" / "segments" / "w*.seg", 40)
+    time.sleep(1.2)
+    process.kill()
+    process.wait()
+    dead_ns = time.monotonic_ns()
+    done = plimsoll("report", "run", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    validity = json.loads(done.stdout)["validity"]
+    assert validity["outcome"] == "INVALID"
+    assert "Locust's master (pid " in validity["reasons"][0]
+    assert "at most the last second of their rows" in validity["reasons"][0]
+    sealed = open_sealed(tmp_path / "run")
+    kept = set(request_ids(str(sealed.manifest["run_id"]), sealed.records))
+    ours = [row for row in scripted.truth().values() if row["request_id"].startswith(sealed.manifest["run_id"])]
+    assert len(ours) > 20
+    assert all(dead_ns - row["done_ns"] < 1_000_000_000 for row in ours if row["request_id"] not in kept)

@@ -162,6 +162,27 @@ def test_a_segment_is_cut_every_second_and_when_it_is_full(monkeypatch: pytest.M
     assert [len(part) for part in desk.segments] == [4, 2]
 
 
+def test_the_last_row_before_a_silence_is_on_its_way_to_disk_within_the_second() -> None:
+    """Whoever is killed then has it: a worker ticks fifty times a second, whether or not anything ends."""
+    desk = Desk()
+    desk.recorder.finished(finished(0, desk.recorder.t0_ns))
+    desk.clock.run()
+    for _ in range(49):
+        desk.clock.run(desk.clock.now_ns() + 20 * MS)
+        desk.recorder.tick()
+    assert [len(part) for part in desk.segments] == [1]
+
+
+def test_a_row_that_has_waited_for_a_pause_in_the_schedule_is_settled_before_it_is_a_second_old() -> None:
+    desk = Desk()
+    desk.recorder._next_due_ns = lambda: desk.clock.now_ns() + 90_000  # there is always one about to be due
+    desk.recorder.finished(finished(0, desk.recorder.t0_ns))
+    desk.clock.run(desk.recorder.t0_ns + 600 * MS)
+    assert desk.settled == []
+    desk.clock.run(desk.recorder.t0_ns + 800 * MS)
+    assert desk.settled == [0]
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, "a", "b é"])), max_size=12))
 def test_a_segment_reads_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, str]]) -> None:
     desk = Desk()

@@ -301,7 +301,7 @@ def test_a_worker_sends_its_rows_and_the_master_judges_them(capsys: pytest.Captu
     for n in range(60):
         worker.report(finished(worker.next_id()[0], now + n * MS), "chat")
         if n == 30:
-            worker.on_report()
+            worker._flush(worker._kept)
     far.runner.listening[STOP]()  # Locust would fire test_stop from stop()
     assert far.runner.stopped == 1
     worker.on_stop()

@@ -238,7 +238,7 @@ def test_nothing_measured_is_invalid() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"interrupted": True}, "interrupted: yes"),
+        ({"interrupted": True}, "the run was interrupted before its end. What was measured until then is kept"),
         ({"aborted": "8192 requests in flight"}, "aborted: 8192 requests in flight"),
         ({"max_duration_hit": True}, "stopped by max_duration"),
         ({"worker_faults": ("worker 1 exited with 9",)}, "worker 1 exited with 9"),
