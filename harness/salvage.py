@@ -33,6 +33,7 @@ from harness.outputs import gather
 from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
 from harness.segments import claim, read_done, read_segment, read_segments, segment_files
 from harness.workforce import Member
+from harness.writing import whole
 from scenarios import cancellation
 from scenarios.plan import Plan
 from scenarios.reference import references
@@ -284,7 +285,7 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
     made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan))
     if (promises := sealed.directory.file("promises.json")).is_file():
-        shutil.copyfile(promises, made.directory.file("promises.json"))
+        _copy(promises, made.directory.file("promises.json"))
     return made.directory.path
 
 
@@ -307,7 +308,7 @@ def _master_of(folder: Path, begun: Begun, out: Path) -> Path:
     plan = plan_file.load(folder, begun.manifest["plan_fingerprint"])
     plan_file.save(out, plan)
     write_scenario(directory, yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8")))
-    shutil.copyfile(folder / BEGUN, directory.file(BEGUN))
+    _copy(folder / BEGUN, directory.file(BEGUN))
     return out
 
 
@@ -319,9 +320,13 @@ def _bring(source: Path, target: Path) -> None:
         there = target / path.name
         if there.exists() and (path.suffix != ".seg" or _whole(there)):
             continue
-        partial_ = target / f"{path.name}.new"
-        shutil.copyfile(path, partial_)
-        partial_.rename(there)
+        _copy(path, there)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A file, whole or not at all. Raises OSError."""
+    with source.open("rb") as file:
+        whole(target, partial(shutil.copyfileobj, file))
 
 
 def _whole(path: Path) -> bool:

@@ -66,9 +66,7 @@ def claim(folder: Path) -> int:
 
 def keep_done(folder: Path, worker: int, message: Mapping[str, Any]) -> None:
     """Write a worker's last message beside its segments. Raises OSError."""
-    partial = folder / f"w{worker:03d}.done.new"
-    partial.write_text(json.dumps(message), encoding="utf-8")
-    partial.rename(folder / f"w{worker:03d}.done")
+    whole(folder / f"w{worker:03d}.done", json.dumps(message).encode())
 
 
 def read_done(folder: Path) -> dict[int, dict[str, Any]]:
@@ -260,13 +258,14 @@ def _arrays(layout: object, body: memoryview, has_session: bool) -> dict[str, np
         names = [f"session.{name}" for name in SESSION_COLUMNS]
         names += [f"{kind}.{name}" for name in RAGGED for kind in ("values", "offsets")]
         wanted |= dict.fromkeys(names, "i8")
-    if not isinstance(layout, list) or [one[0] if isinstance(one, list) and one else None for one in layout] != [
-        *wanted
-    ]:
+    entries: list[Any] = layout if isinstance(layout, list) else []
+    named = [str(entry[0]) if isinstance(entry, list) and entry else "" for entry in entries]
+    if sorted(named) != sorted(wanted):  # in any order
         raise ValueError("its columns are not those of this version")
     arrays: dict[str, npt.NDArray[np.generic]] = {}
     at = 0
-    for entry, dtype in zip(layout, wanted.values(), strict=True):
+    for entry in entries:
+        dtype = wanted[str(entry[0])]
         if len(entry) != 4 or entry[1] != np.dtype(dtype).str or not all(type(n) is int and n >= 0 for n in entry[2:]):
             raise ValueError(f"{entry[0]} is not laid out as this version does")
         name, _, count, length = entry
