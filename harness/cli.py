@@ -33,6 +33,7 @@ from harness.verbs import (
     slo,
     sweep,
 )
+from harness.verbs.flags import Verb
 
 #: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
 INTERNAL = 70
@@ -107,6 +108,16 @@ for _verb in (
     scenarios,
 ):
     _verb.register(app)
+for _command in (
+    *app.registered_commands,
+    *(
+        one
+        for group in app.registered_groups
+        if group.typer_instance
+        for one in group.typer_instance.registered_commands
+    ),
+):
+    _command.cls = _command.cls if issubclass(_command.cls or Verb, Verb) else Verb
 
 
 def main() -> None:

@@ -56,6 +56,10 @@ class Target:
         learn_target(self.headers, self.options, self.url, self.secrets)
 
 
+#: Connections that one worker opens at once, ahead of t0: fewer than any accept queue holds, so that none is lost and asked for again.
+OPENING = 64
+
+
 class Client(Protocol):
     """Sends exchanges. One per worker. All calls come from the loop's own thread."""
 
@@ -64,7 +68,7 @@ class Client(Protocol):
         ...
 
     async def open(self, connections: int) -> None:
-        """Open up to ``connections`` connections ahead of t0. Failures are not errors: ``send`` will try again."""
+        """Open up to ``connections`` connections ahead of t0, ``OPENING`` at a time. Failures are not errors: ``send`` will try again."""
         ...
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:

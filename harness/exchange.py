@@ -113,8 +113,10 @@ class Exchange:
         "mark_end",
         "mark_ns",
         "media_ns",
+        "n_asked",
         "n_chunks",
         "n_in",
+        "n_in_from",
         "n_out",
         "on_done",
         "on_wire",
@@ -149,7 +151,9 @@ class Exchange:
         self.done_ns = -1
         self.connect_ns = -1
         self.n_in = -1
+        self.n_in_from = 0
         self.n_out = -1
+        self.n_asked = -1
         self.n_chunks = 0
         self.media_ns = -1
         self.bytes_out = 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.client import Target
+from harness.client import OPENING, Target
 from harness.endpoint import Endpoint, explain
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
@@ -135,6 +135,8 @@ class NativeRun:
         if load.warmup is not None and load.warmup.n_queries:
             self._add(load.warmup, Phase.WARMUP)
         self._n_in = np.array([r.n_in if r else -1 for r in load.requests], dtype=np.int64)
+        # What is kept without a look into it was counted by nobody.
+        self._n_in_from = np.where(self._n_in >= 0, rec.TokensFrom.PLAN, rec.TokensFrom.NONE).astype(np.int8)
         self._media = np.array([r.media_ns if r else -1 for r in load.requests], dtype=np.int64)
         self._given_up = ""
         self._unsettled: Iterator[Exchange] = iter(())
@@ -156,12 +158,15 @@ class NativeRun:
         self._engine.open_lane(int(phase), *arrays, limit, cancel)
 
     async def open(self, connections: int) -> None:
-        """Open connections ahead of t0; wait for them at most the connect timeout."""
-        self._engine.open(connections)
+        """Open connections ahead of t0, ``OPENING`` at a time; wait for them at most the connect timeout."""
         give_up_ns = time.monotonic_ns() + self._client.target.connect_timeout_ns
-        await asyncio.sleep(0.002)
-        while self._count("connecting") and time.monotonic_ns() < give_up_ns:
+        connecting = 0
+        while (connections or connecting) and time.monotonic_ns() < give_up_ns:
+            more = min(connections, OPENING - connecting)
+            self._engine.open(more)
+            connections -= more
             await asyncio.sleep(0.001)
+            connecting = self._count("connecting")
 
     def start(self, t0_ns: int) -> None:
         limit = self._load.plan.stop.max_duration_ns
@@ -264,6 +269,7 @@ class NativeRun:
             np.subtract(columns[name], t0_ns, out=columns[name], where=columns[name] >= 0)
         payload = matrix[:, _PAYLOAD]
         columns |= {"n_in": self._n_in[payload], "media_ns": self._media[payload], "worker": worker}
+        columns["n_in_from"] = self._n_in_from[payload]
         return rec.from_columns(len(matrix), **columns)
 
     def _exchanges(self, matrix: Matrix, blob: bytes) -> Iterator[Exchange]:

@@ -135,14 +135,23 @@ def put_chunks(exchange: Exchange, chunk_ns: array[int], first_answer_ns: int) -
     exchange.first_answer_ns = first_answer_ns
 
 
+def count_usage(exchange: Exchange, n_in: int, n_out: int) -> None:
+    """Fill in what the server itself counted, prompt and output tokens; -1: it did not say."""
+    if n_in >= 0:
+        exchange.n_in = n_in
+        exchange.n_in_from = int(TokensFrom.USAGE)
+    if n_out >= 0:
+        exchange.n_out = n_out
+        exchange.tokens_from = int(TokensFrom.USAGE)
+
+
 def count_tokens(exchange: Exchange, n_in: int, n_out: int, ended: bool) -> None:
     """Fill the token counts: the server's where it gives them, else the number of output chunks.
 
     A usage of 0 for a stream that brought output is not believed. ``ended``: a stream without output that
     came to its end had 0 tokens; one that was cut has an unknown number.
     """
-    if n_in >= 0:
-        exchange.n_in = n_in
+    count_usage(exchange, n_in, -1)
     if n_out > 0 or (n_out == 0 and exchange.n_chunks == 0):
         exchange.n_out = n_out
         exchange.tokens_from = int(TokensFrom.USAGE)

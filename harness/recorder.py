@@ -18,11 +18,12 @@ from harness.exchange import Exchange, SessionStamps
 from harness.held import WORST, oversized, reading, text_cost, waiting
 from harness.outcome import LONGEST
 from harness.redaction import cut, redact
-from slo.records import COLUMNS, Records, Status
+from slo.records import COLUMNS, Records, Status, TokensFrom
 from slo.session_columns import PACE_CAPTURE, PACE_EAGER, RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze
 
 SEGMENT_ROWS = 20_000
-SEGMENT_NS = 1_000_000_000
+#: A row is on disk a second after it ended: the segment is cut at this age, the rest is for its way there.
+SEGMENT_NS = 700_000_000
 #: One slice of settling: short, so that the loop sees its sockets again.
 SLICE_NS = 1_000_000
 #: Settling stops this long before the next due time: twice what one exchange took lately, within these bounds.
@@ -33,6 +34,7 @@ BACKLOG = 20_000
 _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))
 _RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name not in ("connect_ns", "media_ns"))
 _OK = int(Status.OK)
+_NOBODY, _PLAN = int(TokensFrom.NONE), int(TokensFrom.PLAN)
 #: Of a Server-Timing value are kept so many characters and entries, and of all those of a run together about so many characters.
 TIMING_LENGTH, TIMING_ENTRIES, TIMING_CHARS = 1024, 32, 64 << 20
 #: Of the error texts of a run so many different ones are kept, and so many characters of them; every later one is ``OTHER``.
@@ -182,12 +184,14 @@ class Columns:
 
     def to_records(self, t0_ns: int, worker: int) -> Records:
         n = len(self)
-        columns: dict[str, npt.NDArray[np.generic]] = {}
+        columns: dict[str, npt.NDArray[Any]] = {}
         for name, column in self.values.items():
             values = np.frombuffer(column, dtype=np.int64).copy() if n else np.empty(0, np.int64)
             if name in _RELATIVE:
                 values[values >= 0] -= t0_ns
             columns[name] = values.astype(COLUMNS[name], copy=False)
+        # What no server counted is the plan's: said here once for all rows, not on each.
+        columns["n_in_from"][(columns["n_in"] >= 0) & (columns["n_in_from"] == _NOBODY)] = _PLAN
         columns["attempts"][columns["sent_ns"] == -1] = 0
         columns["worker"] = np.full(n, worker, dtype=COLUMNS["worker"])
         columns["error"] = np.array(self.error, dtype=COLUMNS["error"])
@@ -299,14 +303,14 @@ class Recorder:
         due = self._next_due_ns()
         while pending:
             margin = min(max(2 * self._cost_ns, MARGIN_NS[0]), MARGIN_NS[1])
-            crowded = self._held > self._waiting
-            if now > due - margin and len(pending) < BACKLOG and not crowded:
+            crowded = self._held > self._waiting or len(pending) >= BACKLOG
+            if now > due - margin and not crowded and now - pending[0].done_ns < SEGMENT_NS:
                 self._clock.wake_at(due + 1, self._work)
                 return
             self._next()
             before, now = now, self._clock.now_ns()
             self._cost_ns += (now - before - self._cost_ns) // 8
-            if now > until and not crowded:
+            if now > until and self._held <= self._waiting:
                 break
         self._cut_if_due(now)
         if pending:
@@ -353,6 +357,10 @@ class Recorder:
         self.measured += len(measured)
         self._fresh.latency.frombytes((measured["done_ns"] - measured["due_ns"]).tobytes())
         self._put(records)
+
+    def tick(self) -> None:
+        """Some times a second, whether or not anything ends: the last rows before a silence go to disk too."""
+        self._cut_if_due(self._clock.now_ns())
 
     def _cut_if_due(self, now: int) -> None:
         if len(self._columns) >= SEGMENT_ROWS or (len(self._columns) and now - self._begun_ns > SEGMENT_NS):

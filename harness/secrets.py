@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from documents import files
 from harness.http.headers import header_error
 from harness.redaction import MASK, SHORTEST, learn, redact
 
@@ -257,9 +258,9 @@ def _environment(name: str, where: str, environ: Mapping[str, str], errors: list
 
 def _read(path: str, where: str, errors: list[str]) -> str | None:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return files.read_text(Path(path).expanduser(), pipe=True)
     except OSError as error:
-        errors.append(f"{where}: can't read {path}: {error.strerror}. Check the path and its permissions")
+        errors.append(f"{where}: can't read {path}: {files.why(error)}. Check the path and its permissions")
     except (UnicodeDecodeError, RuntimeError, ValueError):
         errors.append(f"{where}: can't read {path}: it is not a UTF-8 text file. Give the right file")
     return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gc
 import io
 import json
@@ -38,9 +39,10 @@ from harness.outputs import OutputLog
 from harness.plugins import protocols
 from harness.recorder import FRESH, TIMING_CHARS, Recorder, spread
 from harness.redaction import Guarded, masked
-from harness.segments import SegmentWriter, dump_segment
+from harness.segments import SegmentWriter, dump_segment, hold, keep_done
 from harness.vitals import AHEAD_NS, Vitals
 from scenarios import cancellation
+from scenarios.plan import Plan
 from scenarios.spec import ScenarioError, parse
 from slo.records import Status
 
@@ -76,6 +78,8 @@ class Worker:
         self._t0_ns = 0
         self._drop: tuple[int, str] | None = None
         self._stopping = False
+        self._orphaned = False
+        hold(Path(spec["segments"]))  # to the end of this process, which may outlive its coordinator
 
     # -- set-up -------------------------------------------------------------------------------------------------
 
@@ -125,16 +129,6 @@ class Worker:
         # A closed warm-up with fewer slots than workers is left to the first ones.
         return not warmup.cyclic or (warmup.max_in_flight or 1) >= shards or self._index == 0
 
-    def _connections(self, load: Load) -> int:
-        slots = load.plan.max_in_flight
-        if load.plan.open_loop and slots is None:
-            due = load.plan.due_ns
-            span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
-            slots = int(
-                min(256, max(8, len(due) / (span / 1e9)))
-            )  # a second's worth: connecting is not the endpoint's latency
-        return min(slots or 1, max(1, load.plan.n_samples))
-
     # -- the run ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -146,7 +140,7 @@ class Worker:
         load, fingerprint = self._load(client)
         outputs = self._outputs()
         native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), outputs is not None)
-        await (native or client).open(self._connections(load))
+        await (native or client).open(connections_ahead(load.plan))
         writer = SegmentWriter(Path(self._spec["segments"]), self._index)
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
@@ -192,18 +186,22 @@ class Worker:
             buffer = io.BytesIO()
             dump_segment(buffer, records)
             self._say({"type": "segment", "data": base64.b64encode(buffer.getvalue()).decode()})
-        self._say(
-            {
-                "type": "done",
-                "aborted": issuer.aborted,
-                "max_duration_hit": issuer.max_duration_hit,
-                "faults": self._faults + recorder.faults,
-                "disk_notes": writer.notes + recorder.notes,
-                "folders": writer.folders,
-                "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-                **measured,
-            }
-        )
+        done = {
+            "type": "done",
+            "aborted": issuer.aborted,
+            "max_duration_hit": issuer.max_duration_hit,
+            "faults": self._faults + recorder.faults + writer.faults,
+            "account": {"sent": issuer.sent, "rows": recorder.rows, **writer.account},
+            "disk_notes": writer.notes + recorder.notes,
+            "folders": writer.folders,
+            "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "orphaned": self._orphaned,
+            **measured,
+        }
+        if not writer.unwritten:  # of a killed coordinator this file is what says that no row is missing
+            with contextlib.suppress(OSError):
+                keep_done(Path(self._spec["segments"]), self._index, done)
+        self._say(done)
 
     async def _until_over(self, issuer: Issuer | NativeRun, recorder: Recorder, clock: LoopClock) -> None:
         said_ns = 0
@@ -228,6 +226,7 @@ class Worker:
                         f"still in flight {drain_ns / 1e9:g} s after the last query (drain)",
                     )
                     return
+            recorder.tick()
             if isinstance(issuer, NativeRun) and issuer.work(recorder):
                 await asyncio.sleep(0)  # there is more: but messages first
                 continue
@@ -269,7 +268,7 @@ class Worker:
         elif kind == "orphaned":
             if not self._t0.is_set():
                 os._exit(1)
-            self._stopping = True
+            self._stopping = self._orphaned = True
             self._drop = (int(Status.UNFINISHED), "the coordinator was gone")
 
     def _loop_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -277,6 +276,23 @@ class Worker:
         text = "".join(traceback.format_exception(error)) if error else str(context.get("message"))
         if len(self._faults) < 5:
             self._faults.append(f"worker {self._index}: an error in the event loop: {text}")
+
+
+def connections_ahead(plan: Plan) -> int:
+    """How many connections a worker opens before its first request: connecting is not the endpoint's latency.
+
+    One for each request that a closed loop's slots send at once; a second's worth of an open loop's, at least 8 and at most 256.
+    """
+    if plan.cyclic:
+        most = plan.stop.max_queries
+        queries = plan.max_in_flight or 1
+        return max(1, min(queries, queries if most is None else most) * int(np.diff(plan.offsets).max()))
+    slots = plan.max_in_flight
+    if slots is None:
+        due = plan.due_ns
+        span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
+        slots = int(min(256, max(8, len(due) / (span / 1e9))))
+    return min(slots, max(1, plan.n_samples))
 
 
 def raise_file_limit() -> None:

@@ -198,6 +198,7 @@ def throughput_part(done: slo_verdict.Throughput, good: Goodput) -> Throughput:
         input_tokens_per_s=done.input_tokens_per_s,
         output_tokens=done.output_tokens,
         input_tokens=done.input_tokens,
+        input_tokens_planned=done.input_tokens_planned,
         span_ns=done.span_ns,
     )
 
@@ -230,7 +231,38 @@ def counts_part(records: Records) -> Counts:
         errors=errors,
         other_errors=n_failed - sum(error.count for error in errors),
         warmup=int(np.count_nonzero(records["phase"] == Phase.WARMUP)),
+        **dict(zip(("asked_exactly", "short_of_asked"), exact_output(records), strict=True)),
     )
+
+
+def exact_output(records: Records) -> tuple[int, int]:
+    """Of the measured successes: how many were asked for an exact number of tokens and counted theirs; how many had fewer."""
+    asked = records.ok & records.in_measure & (records["n_asked"] >= 0) & (records["tokens_from"] == TokensFrom.USAGE)
+    return int(np.count_nonzero(asked)), int(np.count_nonzero(asked & (records["n_out"] < records["n_asked"])))
+
+
+def _token_warnings(records: Records, usage_off: bool) -> list[str]:
+    """Numbers of tokens that nobody counted, or that are not those asked for."""
+    found = []
+    counted = records.ok & records.in_measure
+    guessed = int(np.count_nonzero((records["tokens_from"] == TokensFrom.CHUNKS) & counted))
+    if guessed:
+        found.append(
+            f"output tokens of {guessed} requests are counted by chunks, because the server sent no usage: "
+            "token rates and TPOT are estimates" + (_ASK if usage_off else "")
+        )
+    planned = int(np.count_nonzero((records["n_in_from"] == TokensFrom.PLAN) & (records["n_out"] >= 0) & counted))
+    if planned:
+        found.append(
+            f"input tokens of {planned} requests are the plan's lengths, because the server counted none: no rate has them"
+        )
+    asked, short = exact_output(records)
+    if short:
+        found.append(
+            f"{short} of {asked} answers had fewer tokens than asked exactly: the load was lighter than planned. The server may "
+            "not know exact_output's fields (min_tokens, ignore_eos), or it cut those answers. Look at its log"
+        )
+    return found
 
 
 def _all_empty_400(rows: Records) -> bool:
@@ -255,12 +287,7 @@ def warnings_part(
         found.append(
             f"{many(n, 'request')}: p99.9 is the largest value of most metrics" + (", and so is p99" if n < 100 else "")
         )
-    guessed = int(np.count_nonzero((records["tokens_from"] == TokensFrom.CHUNKS) & records.ok & records.in_measure))
-    if guessed:
-        found.append(
-            f"output tokens of {guessed} requests are counted by chunks, because the server sent no usage: "
-            "token rates and TPOT are estimates" + (_ASK if options.get("include_usage") is False else "")
-        )
+    found += _token_warnings(records, options.get("include_usage") is False)
     if options.get("request_id", True) and _all_empty_400(records.measured()):
         found.append(
             "every request got a 400 without a word, and each carried an x-request-id. Some servers (llama-cpp-python) "

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze, join
+from slo.session_columns import RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze, join
 
 #: The second version holds the columns of live sessions; runs without them are written as the first.
 SCHEMA_VERSION = 2
@@ -60,12 +60,13 @@ class Phase(IntEnum):
 
 
 class TokensFrom(IntEnum):
-    """What ``n_out`` was counted from."""
+    """What a number of tokens was counted from: ``tokens_from`` says it of ``n_out``, ``n_in_from`` of ``n_in``."""
 
     NONE = 0
     USAGE = 1  # the server's usage block
     CHUNKS = 2  # number of non-empty content chunks: an estimate
     TOKENIZER = 3
+    PLAN = 4  # nobody counted: the length that the payload was made with
 
 
 #: name -> numpy dtype of every fixed-width column, in file order.
@@ -99,8 +100,12 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "worker": "i2",
         "error": "i4",  # index into errors, -1 none
         "server_timing": "i4",  # index into timings, -1 none
+        "n_in_from": "i1",  # a TokensFrom; never CHUNKS
+        "n_asked": "i8",  # output tokens asked for exactly, -1: no such wish
     }
 )
+#: Columns that older run directories lack.
+LATER = ("attempts", "n_in_from", "n_asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,46 @@ class RecordsError(ValueError):
     """Files that are not records, or that a newer Plimsoll wrote. The message ends with a next step."""
 
 
+#: No run lasts so long, and sums of fewer of them overflow.
+_CENTURY_NS = 1 << 61
+
+
+def contradiction(records: Records) -> str | None:
+    """What no records of ours can hold: a code that means nothing, an index without its text, lists that don't fit. None: nothing."""
+    n = len(records)
+    for name, codes in (("status", Status), ("stamp", Stamp), ("phase", Phase), ("tokens_from", TokensFrom)):
+        if _outside(records[name], 0, len(codes)):
+            return f"{name} has a value that means nothing"
+    timed = [name for name in COLUMNS if name.endswith("_ns")] + (
+        [*SESSION_TIMES] if records.session is not None else []
+    )
+    for name in timed:
+        if _outside(records[name], -_CENTURY_NS, _CENTURY_NS):
+            return f"{name} holds a time a century away"
+    if _outside(records.chunk_ns, -_CENTURY_NS, _CENTURY_NS):
+        return "chunk_ns holds a time a century away"
+    for name in ("error", "server_timing", "slice"):
+        if _outside(records[name], -1, len(records.table(name))):
+            return f"{name} points at a text that is not there"
+    lists = {"chunk_ns": (records.chunk_ns, records.chunk_offsets)}
+    if records.session is not None:
+        lists |= records.session.ragged
+    for name, (values, offsets) in lists.items():
+        fit = (
+            len(offsets) == n + 1
+            and offsets[0] == 0
+            and offsets[-1] == len(values)
+            and bool((np.diff(offsets) >= 0).all())
+        )
+        if not fit or any(len(column) != n for column in records.columns.values()):
+            return f"the lists of {name} are not those of {n} rows"
+    return None
+
+
+def _outside(values: IntArray, least: int, end: int) -> bool:
+    return bool(len(values)) and not (least <= int(values.min()) and int(values.max()) < end)
+
+
 def offsets_of(lengths: npt.NDArray[Any]) -> IntArray:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -223,7 +268,18 @@ def from_arrays(
 
 
 _ZERO = frozenset(
-    {"sample_ix", "n_chunks", "bytes_out", "bytes_in", "status", "stamp", "phase", "tokens_from", "worker"}
+    {
+        "sample_ix",
+        "n_chunks",
+        "bytes_out",
+        "bytes_in",
+        "status",
+        "stamp",
+        "phase",
+        "tokens_from",
+        "n_in_from",
+        "worker",
+    }
 )
 
 

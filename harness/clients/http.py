@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from documents import files
 from harness import outcome
 from harness.body_template import BodyTemplate
 from harness.client import Client, ProtocolSpec, Target
@@ -30,7 +31,6 @@ from harness.wire import framing, pointer, tokens
 from harness.wire.framing import PLAIN_TEXT, Stream
 from harness.wire.pointer import MISSING, Selector
 from scenarios.payload import Payload
-from slo.records import TokensFrom
 
 __all__ = ["PROTOCOLS", "HttpDialect", "HttpOptions"]
 
@@ -72,6 +72,7 @@ class HttpDialect:
         "_success_if",
         "_template",
         "_text",
+        "_wants_reason",
         "accept",
         "plain",
     )
@@ -85,6 +86,7 @@ class HttpDialect:
         self._n_in, self._n_out = _selectors(options.prompt_tokens_path), _selectors(options.output_tokens_path)
         self._error, self._done_at = _selectors(options.error_path), _selectors(options.done_path)
         self._finish = _selectors(options.finish_path)
+        self._wants_reason = bool(self._finish) and options.finish_reason == "required"
         self._success_if = pointer.parse_conditions(options.success_if) if options.success_if else ()
         # The first step of each: a mapping without it holds nothing there, and most events are such.
         self._leads = tuple(map(_lead, (self._error, self._n_in, self._n_out)))
@@ -109,10 +111,10 @@ class HttpDialect:
         if options.body_file is None:
             return (options.body_text or "").encode()
         try:
-            return Path(options.body_file).read_bytes()
+            return files.read_bytes(Path(options.body_file))
         except OSError as error:
             raise HarnessFault(
-                f"target.options.body_file: can't read {options.body_file}: {error.strerror}. Check the path"
+                f"target.options.body_file: can't read {options.body_file}: {files.why(error)}. Check the path"
             ) from None
 
     def _build_head(self, target: Target) -> bytes:
@@ -142,7 +144,11 @@ class HttpDialect:
         if self._form is not None:
             body = self._form.render(payload, self._model)
         else:
-            body = self._body if self._template is None else self._render(self._template, payload)
+            if self._template is None:
+                return HttpRequest(
+                    self._head, self._body
+                )  # nothing of the payload is sent, so its lengths are nobody's
+            body = self._render(self._template, payload)
         return HttpRequest(self._head, body, payload.n_in, payload.media_ns)
 
     def _render(self, template: BodyTemplate, payload: Payload) -> bytes:
@@ -197,11 +203,9 @@ class HttpDialect:
         if fault is not None:
             outcome.fail_by(exchange, fault)
             return
-        if told.n_in >= 0:
-            exchange.n_in = told.n_in
-        if told.n_out >= 0:
-            exchange.n_out = told.n_out
-            exchange.tokens_from = int(TokensFrom.USAGE)
+        outcome.count_usage(exchange, told.n_in, told.n_out)
+        if self._wants_reason and not told.finished:
+            outcome.fail(exchange, outcome.PROTOCOL, tokens.unreasoned(f"finish_path {self._options.finish_path}"))
 
     def _settle_text(self, exchange: Exchange, stream: Stream) -> None:
         """Messages that are text: each is output. A body that is one JSON object may yet be an error in one piece."""
@@ -229,7 +233,11 @@ class HttpDialect:
             met = met or self._meets(event, name)
             return self._read(told, event, name)
 
-        scanned = scan(stream, self._read if met else read, Told(), self._done, self._needs_json)
+        told = Told()
+        scanned = scan(stream, self._read if met else read, told, self._done, self._needs_json)
+        if self._wants_reason and scanned.done and not told.finished and scanned.bad is None:
+            what = f"finish_path {self._options.finish_path}"
+            scanned = replace(scanned, bad=tokens.unreasoned(what, len(scanned.output)))
         if not self._has_text:
             output = [i for i in scanned.output if stream.payloads[i].strip()]
             scanned = replace(scanned, output=output, first_answer=output[0] if output else -1)

@@ -12,6 +12,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
@@ -22,7 +23,7 @@ from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
 from harness.http.dialect import Dialect, HttpRequest, build_head, join_path
-from harness.http.json_stream import ANSWER, NOTHING, Told, checked_extra, prompt_of, scan, settle_scan
+from harness.http.json_stream import ANSWER, NOTHING, FinishReason, Told, checked_extra, prompt_of, scan, settle_scan
 from harness.http.multipart_form import form_part
 from harness.options import STRICT, accept, problems
 from harness.speech.codecs import BrokenAudio, Decoder, decoder, encode_file
@@ -45,7 +46,7 @@ class TranscriptionOptions(BaseModel):
 
     ``format`` is what the recording is uploaded as, ``rate`` its samples a second (null: the recording's own). ``stream`` asks
     for events; ``fields`` adds form fields (vLLM's ``stream_include_usage``, say). ``normaliser`` is how both texts are made
-    comparable before word errors are counted.
+    comparable before word errors are counted. ``finish_reason: optional`` takes a stream that ends with ``[DONE]`` alone for whole.
     """
 
     model_config = STRICT
@@ -59,6 +60,7 @@ class TranscriptionOptions(BaseModel):
     timestamp_granularities: list[Literal["word", "segment"]] = []
     fields: dict[str, str] = {}
     normaliser: str = "basic"
+    finish_reason: FinishReason = "required"
     path: str | None = Field(default=None, pattern=r"^/")
 
     @field_validator("normaliser")
@@ -152,7 +154,11 @@ class TranscriptionDialect:
         if outcome.media_type(exchange) == "text/event-stream":
             if outcome.readable(exchange):
                 stream = framing.take_apart(exchange.body, exchange.mark_ns, exchange.mark_end, "sse")
-                scanned = scan(stream, _transcript_reader(said), Told())
+                told = Told()
+                scanned = scan(stream, _transcript_reader(said), told)
+                if self._options.finish_reason == "required" and scanned.done and not told.finished:
+                    missing = tokens.unreasoned("transcript.text.done", len(scanned.output))
+                    scanned = replace(scanned, bad=scanned.bad or missing)
                 settle_scan(exchange, stream, scanned, "neither transcript.text.done nor [DONE]")
         elif exchange.status == outcome.OK:
             self._settle_whole(exchange, said)
@@ -179,7 +185,7 @@ class TranscriptionDialect:
         else:
             said.append(answer["text"])
             n_in, n_out = tokens.usage_of(answer.get("usage"))
-            exchange.n_in = n_in if n_in >= 0 else exchange.n_in
+            outcome.count_usage(exchange, n_in, -1)
             if n_out >= 0:
                 outcome.count_tokens(exchange, n_in, n_out, True)
 
@@ -221,7 +227,9 @@ def _delta(told: Told, event: dict[str, Any], said: list[str]) -> str:
         return ""
     choices = event.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        told.finished = told.finished or bool(choices[0].get("finish_reason"))
+        reason = choices[0].get("finish_reason")
+        told.finished = told.finished or bool(reason)
+        told.fault = tokens.given_up(reason)
         delta = choices[0].get("delta")
         text = delta.get("content") if isinstance(delta, dict) else None
         return text if isinstance(text, str) else ""

@@ -143,6 +143,9 @@ class RealtimeDialogue:
             outcome.fail(exchange, outcome.PROTOCOL, reading.broken)
         elif reading.status == "cancelled":
             outcome.fail_by(exchange, Fault("the response was cancelled"))
+        elif reading.status not in ("completed", "incomplete"):
+            said = f"its status is {reading.status[:40]!r}" if reading.status else "its status is missing"
+            outcome.fail(exchange, outcome.PROTOCOL, f"the answer ended without a finish reason: {said}")
         elif not (reading.sounds if self._options.output == "audio" else reading.text_ns):
             outcome.fail(exchange, outcome.PROTOCOL, f"the answer holds no {self._options.output}")
 

@@ -95,6 +95,7 @@ def responses_dialect(target: Target) -> JsonDialect:
             read,
             options.stream,
             end="none of response.completed, .incomplete and .failed came",
+            exact=options.exact_output,
         )
     )
 

@@ -21,13 +21,11 @@ from harness.rpc.call import CODES, GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of
 from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
 from harness.rpc.outcome import GRPC, fail_code
-from harness.wire.tokens import fault_of
+from harness.wire.tokens import sheds_load
 from scenarios.payload import Payload
 from slo.accuracy import Answer
 
 _FINAL = "triton_final_response"
-#: How Triton says that it sheds load, where a status would be UNAVAILABLE.
-_SHED = "maximum queue size"
 
 
 class TritonStreamDialect:
@@ -90,10 +88,9 @@ class TritonStreamDialect:
         if code > 0:
             fail_code(exchange, code, message)
             return
-        fault = fault_of({"error": message})
         text = outcome.shown(message)
-        overloaded = (fault is not None and fault.overloaded) or _SHED in message
-        outcome.fail(exchange, outcome.REFUSED if overloaded else GRPC, f"in the stream: {text}")
+        status = outcome.REFUSED if sheds_load(message) else GRPC
+        outcome.fail(exchange, status, f"in the stream: {text}")
 
 
 class _Scan:

@@ -35,6 +35,7 @@ def watcher(place: Place, prepared: Prepared) -> LiveView:
     """The live view of this run, for ``carry_out``."""
     scenario, target = prepared.job.scenario, prepared.job.target
     run = RunPart(
+        id=prepared.job.run_id,
         plimsoll=package_version(),
         scenario=scenario.name,
         kind=scenario.kind,

@@ -30,7 +30,8 @@ class HttpRequest:
 
     ``head`` is the request line and every header except Host, x-request-id and content-length, each line
     ended by CRLF, without the closing empty line. ``n_in`` is the prompt length in tokens (-1 unknown),
-    ``media_ns`` the playing time of audio carried (-1 none), ``clip`` that audio, for ``settle`` to compare with. The head may hold credentials, so it is left
+    ``media_ns`` the playing time of audio carried (-1 none), ``clip`` that audio, for ``settle`` to compare with, ``n_asked`` the output tokens
+    asked for exactly (-1: no such wish). The head may hold credentials, so it is left
     out of ``repr``.
     """
 
@@ -39,6 +40,7 @@ class HttpRequest:
     n_in: int = -1
     media_ns: int = -1
     clip: Clip | None = field(default=None, compare=False)
+    n_asked: int = -1
 
     def __repr__(self) -> str:
         line = re.split(rb"\?| HTTP|\r", self.head, maxsplit=1)[0].decode("latin-1")  # a query may hold a key

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from harness.client import Target
+from harness.client import OPENING, Target
 from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
@@ -41,6 +41,7 @@ class Prepared:
     media_ns: int
     head: bool
     clip: Clip | None = field(default=None, repr=False, compare=False)
+    n_asked: int = -1
 
 
 class Connection:
@@ -190,7 +191,8 @@ class HttpClient:
             suffix = b"\r\n\r\n" + request.body
         else:
             suffix = b"\r\n" + request.body
-        return Prepared(prefix, suffix, request.n_in, request.media_ns, method == b"HEAD", request.clip)
+        is_head = method == b"HEAD"
+        return Prepared(prefix, suffix, request.n_in, request.media_ns, is_head, request.clip, request.n_asked)
 
     async def find(self) -> Endpoint:
         """Resolve the host and load its TLS settings, once. Raises HarnessFault."""
@@ -199,14 +201,16 @@ class HttpClient:
         return self._found
 
     async def open(self, connections: int) -> None:
-        """Resolve the host and open ``connections`` connections; wait for them at most the connect timeout."""
+        """Resolve the host and open ``connections`` connections, ``OPENING`` at a time; wait for them at most the connect timeout."""
         weigh = partial(relieve, self._flying, self.cancel)
         self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh)
         await self.find()
-        for _ in range(min(connections, self._limit)):
-            self._connect(None)
+        left = min(connections, self._limit)
         give_up_ns = self._clock.now_ns() + self.target.connect_timeout_ns
-        while self.connecting and self._clock.now_ns() < give_up_ns:
+        while (left or self.connecting) and self._clock.now_ns() < give_up_ns:
+            for _ in range(more := min(left, OPENING - self.connecting)):
+                self._connect(None)
+            left -= more
             await asyncio.sleep(0.001)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
@@ -228,6 +232,7 @@ class HttpClient:
             self._waiting.append(exchange)
 
     def settle(self, exchange: Exchange) -> None:
+        exchange.n_asked = exchange.request.n_asked
         self._dialect.settle(exchange)
 
     def plain(self) -> PlainSuccess | None:

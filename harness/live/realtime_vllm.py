@@ -10,6 +10,7 @@ import base64
 
 import orjson
 
+from harness import outcome
 from harness.client import Target
 from harness.exchange import Exchange
 from harness.live.dialogue import DONE, NOTHING, READY, Message, Script
@@ -21,7 +22,6 @@ from harness.speech.live import clip_of, live_audio
 from harness.speech.recognition import put_transcripts
 from harness.wire.tokens import Fault, usage_of
 from scenarios.payload import Payload
-from slo.records import TokensFrom
 
 RATE = 16_000
 _CODES = {b"session.created": READY, b"transcription.done": DONE, b"error": DONE}
@@ -75,8 +75,7 @@ class VllmDialogue:
                 fault = fault or error_of(message)
         if exchange.session is not None and exchange.session.open_ns >= 0:
             put_transcripts(exchange, script.clip, events, self._options.audio.normaliser)
-        if n_out >= 0:
-            exchange.n_in, exchange.n_out, exchange.tokens_from = n_in, n_out, int(TokensFrom.USAGE)
+        outcome.count_usage(exchange, n_in, n_out)
         conclude(exchange, said, fault)
 
 

@@ -14,6 +14,7 @@ from harness import outcome
 from harness.exchange import Exchange
 from harness.rpc.call import code_name
 from harness.wire.http2_frames import error_name
+from harness.wire.tokens import sheds_load
 from slo.records import Status
 
 OK, GRPC, TIMEOUT = int(Status.OK), int(Status.GRPC), int(Status.TIMEOUT)
@@ -23,6 +24,8 @@ RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE = 8, 13, 14
 _RESETS = {7: UNAVAILABLE, 8: CANCELLED, 11: RESOURCE_EXHAUSTED, 12: PERMISSION_DENIED}
 #: gRPC codes that are not just GRPC.
 _STATUSES = {0: OK, DEADLINE_EXCEEDED: TIMEOUT, RESOURCE_EXHAUSTED: int(Status.REFUSED)}
+#: gRPC codes under which servers also shed load: their words tell.
+_VAGUE = frozenset({UNKNOWN, INTERNAL, UNAVAILABLE})
 Headers = Iterable[tuple[bytes, bytes]]
 
 
@@ -66,10 +69,13 @@ def judge(exchange: Exchange, http_status: int, many: bool) -> None:
 
 
 def fail_code(exchange: Exchange, code: int, message: str) -> None:
-    """Record a gRPC error status with the server's message."""
+    """Record a gRPC error status with the server's message: REFUSED where code or words say that it shed the load."""
     text = outcome.shown(message)
     name = f"gRPC {code_name(code)}"
-    outcome.fail(exchange, _STATUSES.get(code, GRPC), f"{name}: {text}" if text else name)
+    status = _STATUSES.get(code, GRPC)
+    if status == GRPC and code in _VAGUE and sheds_load(message):
+        status = int(Status.REFUSED)
+    outcome.fail(exchange, status, f"{name}: {text}" if text else name)
 
 
 def _judge_http(exchange: Exchange, http_status: int) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from harness.client import Target
+from harness.client import OPENING, Target
 from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint
 from harness.exchange import Exchange, SessionStamps
@@ -72,12 +72,15 @@ class GrpcClient:
             asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
         )
         self.endpoint = await locate(self.target, "h2")
-        if connections:
-            for _ in range(min(connections, self._limit) if self._own else self._limit):
-                self._connect()
+        left = (min(connections, self._limit) if self._own else self._limit) if connections else 0
         give_up_ns = self.clock.now_ns() + self.target.connect_timeout_ns
-        while any(not channel.ready for channel in self._channels) and self.clock.now_ns() < give_up_ns:
+        opening = 0
+        while (left or opening) and self.clock.now_ns() < give_up_ns:
+            for _ in range(more := min(left, OPENING - opening)):
+                self._connect()
+            left -= more
             await asyncio.sleep(0.001)
+            opening = sum(not channel.ready for channel in self._channels)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
         prepared: Prepared = exchange.request

@@ -30,7 +30,6 @@ from harness.wire import pointer
 from scenarios.durations import Duration
 from scenarios.payload import Payload
 from slo.accuracy import Answer
-from slo.records import TokensFrom
 
 if TYPE_CHECKING:
     from harness.protos.descriptors import Method, Schema
@@ -274,9 +273,7 @@ class TemplateDialect:
             )
             outcome.count_tokens(exchange, scan.n_in, scan.n_out, exchange.status == outcome.OK)
         else:
-            exchange.n_in = scan.n_in if scan.n_in >= 0 else exchange.n_in
-            if scan.n_out >= 0:
-                exchange.n_out, exchange.tokens_from = scan.n_out, int(TokensFrom.USAGE)
+            outcome.count_usage(exchange, scan.n_in, scan.n_out)
         if scan.fault is not None:
             self._fail(exchange, scan.fault)
         elif bad is not None:

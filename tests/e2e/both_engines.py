@@ -37,6 +37,7 @@ EXACT = (
     "bytes_out",
     "n_chunks",
     "n_in",
+    "n_in_from",
     "n_out",
     "payload_ix",
     "phase",

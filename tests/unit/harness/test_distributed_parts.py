@@ -500,7 +500,7 @@ def test_agents_elsewhere_are_not_sent_to_a_server_that_only_we_reach(
 
     agents = {"agents": [{"name": "a", "host": {"hostname": host}}]}
     workforce = cast("Workforce", SimpleNamespace(facts=lambda: agents, kill=kill))
-    job = cast("coordinator.Job", SimpleNamespace(bundled=bundled))
+    job = cast("coordinator.Job", SimpleNamespace(bundled=bundled, directory=None))
     leader = coordinator.Coordinator(job, notices.append, (), workforce)
     target = cast("Target", SimpleNamespace(url=url))
     if refused:

@@ -29,6 +29,26 @@ def test_every_code_is_a_failure_that_keeps_its_name_and_message(code: int) -> N
     assert (exchange.status, exchange.code, exchange.error) == (expected, code, f"gRPC {CODES[code]}: why")
 
 
+@pytest.mark.parametrize(
+    ("code", "said", "status"),
+    [
+        (14, b"[request id: 5] Exceeds maximum queue size", Status.REFUSED),  # Triton
+        (13, b'Model "m" has no worker to serve inference request. Please use scale workers API', Status.REFUSED),
+        (14, b"upstream connect error or disconnect/reset before headers. reset reason: overflow", Status.REFUSED),
+        (14, b"failed to connect to all addresses", Status.GRPC),
+        (13, b"CUDA out of memory", Status.GRPC),
+        (3, b"the batch exceeds maximum queue size of the model", Status.GRPC),  # the request's own fault
+        (4, b"Exceeds maximum queue size", Status.TIMEOUT),
+    ],
+)
+def test_a_server_that_sheds_load_is_known_by_its_words_where_its_code_is_vague(
+    code: int, said: bytes, status: Status
+) -> None:
+    exchange = finished((b"grpc-status", b"%d" % code), (b"grpc-message", said))
+    judge(exchange, 200, False)
+    assert exchange.status == status
+
+
 @pytest.mark.parametrize(("said", "code"), [(b"99", 99), (b"x", 2), (b"0, 0", 2), (b"123456", 2), ("²".encode(), 2)])
 def test_a_code_that_the_specification_does_not_know_is_a_failure(said: bytes, code: int) -> None:
     exchange = finished((b"grpc-status", said))

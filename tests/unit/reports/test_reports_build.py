@@ -279,6 +279,30 @@ def test_estimated_token_counts_are_announced() -> None:
     assert not any("counted by chunks" in text for text in report(made).warnings)
 
 
+def test_prompt_lengths_that_nobody_counted_are_announced_and_in_no_rate() -> None:
+    made = records(50)
+    planned = report(replace(made, columns={**made.columns, "n_in_from": np.full(50, 4, "i1")}))
+    assert any("input tokens of 50 requests are the plan's lengths" in text for text in planned.warnings)
+    assert (planned.throughput.input_tokens, planned.throughput.input_tokens_planned) == (None, 50 * 128)
+    assert all(one.n_in_planned for one in planned.slowest.ttft)
+    counted = report(made)
+    assert not any("the plan's lengths" in text for text in counted.warnings)
+    assert (counted.throughput.input_tokens, counted.throughput.input_tokens_planned) == (50 * 128, None)
+
+
+def test_answers_shorter_than_asked_exactly_are_counted_and_announced() -> None:
+    made = records(50)
+    asked = np.where(np.arange(50) < 40, 20, -1)
+    short = int(np.count_nonzero((made["n_out"] < 20) & (asked > 0)))
+    found = report(replace(made, columns={**made.columns, "n_asked": asked}))
+    assert 0 < short < 40
+    assert (found.counts.asked_exactly, found.counts.short_of_asked) == (40, short)
+    assert any(f"{short} of 40 answers had fewer tokens than asked exactly" in text for text in found.warnings)
+    # Chunks are no count of tokens, so nothing can be said of them.
+    guessed = {**made.columns, "n_asked": asked, "tokens_from": np.full(50, 2, "i1")}
+    assert report(replace(made, columns=guessed)).counts.asked_exactly == 0
+
+
 def test_usage_is_asked_for_only_where_an_option_of_ours_switched_it_off() -> None:
     made = records(50)
     guessed = replace(made, columns={**made.columns, "tokens_from": np.full(50, 2, "i1")})

@@ -82,6 +82,18 @@ def test_names_in_files_are_the_enumerations_names() -> None:
     assert chunks.column_names == ["query_id", "sample_ix", "phase", "chunk_ns", "merged"]
 
 
+def test_a_directory_from_before_a_column_is_read_with_what_the_others_say_of_it() -> None:
+    some = from_columns(
+        4, n_in=[5, 5, 5, -1], tokens_from=[1, 2, 0, 0], n_in_from=[1, 4, 4, 0], n_asked=[7, -1, -1, -1]
+    )
+    requests, chunks = to_tables(some, ["x"] * 4)
+    assert requests.column("n_in_from").to_pylist() == ["usage", "plan", "plan", "none"]
+    assert tables.from_tables(requests, chunks)["n_asked"].tolist() == [7, -1, -1, -1]
+    older = tables.from_tables(requests.drop_columns(["n_in_from", "n_asked"]), chunks)
+    assert older["n_in_from"].tolist() == [1, 4, 4, 0]
+    assert older["n_asked"].tolist() == [-1] * 4
+
+
 def write(folder: Path, some: Records, schema: bytes | None = None) -> None:
     for table, name in zip(to_tables(some, ["x"] * len(some)), ("requests", "chunks"), strict=True):
         changed = table if schema is None else table.replace_schema_metadata({tables._SCHEMA_KEY: schema})
