@@ -156,11 +156,11 @@ class Columns:
 
     __slots__ = ("_timed", "chunk_ends", "chunks", "error", "errors", "session", "timing", "timings", "values")
 
-    def __init__(self, said: ErrorTexts, timed: bool = True) -> None:
+    def __init__(self, said: ErrorTexts | None = None, timed: bool = True) -> None:
         self.values = {name: array("q") for name in _FIELDS}
         self.error = array("q")
         self.timing = array("q")
-        self.errors = Texts(said.shown)
+        self.errors = Texts((said or ErrorTexts()).shown)
         self.timings = Texts(shown_timing)
         self._timed = timed
         self.chunks = array("q")
