@@ -161,6 +161,7 @@ class NativeRun:
         """Open connections ahead of t0, ``OPENING`` at a time; wait for them at most the connect timeout."""
         give_up_ns = time.monotonic_ns() + self._client.target.connect_timeout_ns
         connecting = 0
+        self._engine.open(0)  # its thread begins, whether or not there is anything to open
         while (connections or connecting) and time.monotonic_ns() < give_up_ns:
             more = min(connections, OPENING - connecting)
             self._engine.open(more)
