@@ -51,7 +51,11 @@ def read_bytes(path: Path, most: int = DATA, *, pipe: bool = False) -> bytes:
     """All of a regular file of at most ``most`` bytes; with ``pipe`` also of a pipe that ends soon. Raises OSError."""
     with opened(path, pipe=pipe) as file:
         is_pipe = stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
-        data = _from_pipe(file.fileno(), most, path) if is_pipe else file.read(most + 1)
+        data = (
+            _from_pipe(file.fileno(), most, path)
+            if is_pipe
+            else file.read(min(most, os.fstat(file.fileno()).st_size or most) + 1)
+        )  # room is made for all of it at once
     if len(data) > most:
         size = f"{most >> 20:,} MiB" if most >= 1 << 20 else f"{most >> 10:,} KiB"
         raise OSError(
