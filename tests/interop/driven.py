@@ -46,10 +46,15 @@ def free_ports(n: int) -> list[int]:
 
 @contextmanager
 def running(
-    command: list[str], ready_url: str, cwd: Path, env: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S
+    command: list[str],
+    ready_url: str,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    patience_s: float = PATIENCE_S,
+    log_file: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A server for the time of a block, from when ``ready_url`` is answered by anything but 400 (a model that Triton is loading), 404 or 503."""
-    with tempfile.TemporaryFile() as log:
+    with log_file.open("w+b") if log_file else tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -97,9 +102,15 @@ class Run:
     """What a run directory says."""
 
     records: Records
+    request_ids: list[str]
     errors: list[str | None]
     report: dict[str, Any]
     exit_code: int
+
+    def ids(self, *statuses: Status) -> list[str]:
+        """The ids of the rows that ended so, sorted."""
+        each = zip(self.request_ids, self.records["status"], strict=True)
+        return sorted(one for one, status in each if status in statuses)
 
     @property
     def statuses(self) -> set[Status]:
@@ -121,8 +132,8 @@ def run(folder: Path, url: str, scenario: Mapping[str, Any], *flags: str) -> Run
     assert (out / "report.json").is_file(), ran.stderr
     records = tables.load(out)
     assert contradictions.find(records) == []
-    errors = pq.read_table(out / "requests.parquet", columns=["error"]).to_pydict()["error"]
-    return Run(records, errors, json.loads((out / "report.json").read_text()), ran.returncode)
+    told = pq.read_table(out / "requests.parquet", columns=["request_id", "error"]).to_pydict()
+    return Run(records, told["request_id"], told["error"], json.loads((out / "report.json").read_text()), ran.returncode)
 
 
 def metric(url: str, name: str, **labels: str) -> float:

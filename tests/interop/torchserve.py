@@ -93,7 +93,7 @@ def test_streams(server: Server, protocol: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_full_job_queue_is_an_overload(server: Server, protocol: str, tmp_path: Path) -> None:
     asked, logged = server.asked(), [server.logged(code) for code in (200, 503)]
-    load = {"kind": "concurrency", "params": {"concurrency": 16}, "stop": {"min_queries": 60, "min_duration": "1s"}}
+    load = {"kind": "server", "params": {"rate": 60}, "stop": {"min_queries": 60, "min_duration": "1s"}}
     found = run(tmp_path, server.url(protocol), {**texts(tmp_path, protocol, "now slowly"), **load})
     assert found.statuses == {Status.OK, Status.REFUSED}, set(found.errors)
     assert any("no worker to serve" in str(error) for error in found.errors)
@@ -119,7 +119,7 @@ def test_streams_that_break_off_are_no_successes(server: Server, protocol: str, 
     found = run(tmp_path, server.url(protocol), whole)
     assert Status.OK not in found.statuses
     assert found.records["n_chunks"][0] >= 1, found.errors
-    again = texts(tmp_path, protocol, "one")
-    until_it_is_back = {"kind": "server", "params": {"rate": 2}, "stop": {"min_queries": 20, "min_duration": "1ms"}}
-    back = run(tmp_path, server.url(protocol), {**again, **until_it_is_back})
-    assert back.records["status"][-1] == Status.OK
+    if how == "die":  # the next test must find a worker
+        load = {"kind": "server", "params": {"rate": 2}, "stop": {"min_queries": 20, "min_duration": "1ms"}}
+        back = run(tmp_path, server.url(protocol), {**texts(tmp_path, protocol, "one"), **load})
+        assert back.records["status"][-1] == Status.OK, back.errors[-1]
