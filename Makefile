@@ -9,7 +9,7 @@ VENDORS := .venv-vendors/.installed
 # The tests start hundreds of processes; without bytecode on disk each would compile some 500 modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check unit e2e sanitize interop bench golden docs lock setup clean
+.PHONY: demo test test-all fuzz check unit e2e sanitize interop bench golden docs lock setup clean
 
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
@@ -38,7 +38,12 @@ $(VENDORS): requirements-vendors.lock
 demo: $(STAMP)  ## start the bundled server, drive it for 45 s, print the verdict, leave runs/demo-*/report.html
 	$(BIN)/plimsoll run demo
 
-test: check unit e2e  ## everything CI runs
+test: check unit e2e  ## style, types, generated docs, unit and end-to-end tests
+
+test-all: test fuzz  ## everything CI runs
+
+fuzz: $(STAMP)  ## 10,000 damaged inputs for every reader of what users name, from a seed; two readers at once
+	PLIMSOLL_FUZZ_INPUTS=10000 $(BIN)/python -m pytest -q -n 2 tests/fuzz
 
 check: $(STAMP)  ## style, types, generated docs
 	$(BIN)/ruff check .

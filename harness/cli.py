@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
+from harness.redaction import Guarded
 from harness.verbs import (
     agent,
     bakeoff,
@@ -32,6 +33,7 @@ from harness.verbs import (
     slo,
     sweep,
 )
+from harness.verbs.flags import Verb
 
 #: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
 INTERNAL = 70
@@ -106,12 +108,23 @@ for _verb in (
     scenarios,
 ):
     _verb.register(app)
+for _command in (
+    *app.registered_commands,
+    *(
+        one
+        for group in app.registered_groups
+        if group.typer_instance
+        for one in group.typer_instance.registered_commands
+    ),
+):
+    _command.cls = _command.cls if issubclass(_command.cls or Verb, Verb) else Verb
 
 
 def main() -> None:
     """Entry point of the ``plimsoll`` command: errors become one clear message each and an exit code."""
     from scenarios.errors import ScenarioError
 
+    sys.stderr = Guarded(sys.stderr)
     try:
         app()
     except ScenarioError as error:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from harness.exchange import Exchange
+from harness.secrets import learn_target
 from scenarios.payload import Payload
 
 #: With more requests than this in flight at once an open-loop run is given up as hopeless.
@@ -26,7 +27,8 @@ MAX_SPIN_NS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to send, resolved: ``headers`` may hold secrets, so a Target is never written anywhere.
+    """Where to send, resolved: ``headers`` and ``secrets`` (what references in them stood for) are never written anywhere. A
+    process that has a Target knows its secrets: ``harness.redaction`` keeps them out of what it says.
 
     ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
     validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``, ``stamps`` of
@@ -48,6 +50,14 @@ class Target:
     engine: str = "auto"
     stamps: str = "kernel"
     spin_ns: int | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        learn_target(self.headers, self.options, self.url, self.secrets)
+
+
+#: Connections that one worker opens at once, ahead of t0: fewer than any accept queue holds, so that none is lost and asked for again.
+OPENING = 64
 
 
 class Client(Protocol):
@@ -58,7 +68,7 @@ class Client(Protocol):
         ...
 
     async def open(self, connections: int) -> None:
-        """Open up to ``connections`` connections ahead of t0. Failures are not errors: ``send`` will try again."""
+        """Open up to ``connections`` connections ahead of t0, ``OPENING`` at a time. Failures are not errors: ``send`` will try again."""
         ...
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:

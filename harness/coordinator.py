@@ -18,12 +18,14 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
 from harness import bundled as bundled_server
 from harness import limits, timer, writing
 from harness import manifest as manifest_file
+from harness.ahead import Ahead
 from harness.client import Target
 from harness.crew import Crew
 from harness.errors import HarnessFault
@@ -32,6 +34,7 @@ from harness.model_name import first_model
 from harness.origin import CLEARTEXT, locate
 from harness.outputs import gather
 from harness.plugins import protocols
+from harness.redaction import redact
 from harness.rundir import RunDirectory, Sealed, seal
 from harness.speech.options import stated_normaliser
 from harness.watcher import Beginning, Watcher
@@ -61,6 +64,7 @@ class Job:
     command: Sequence[str]
     bundled: Sequence[str] | None = None
     foreseen: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: see harness/foresight.py
+    run_id: str = field(default_factory=lambda: secrets.token_hex(5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ class Coordinator:
         self._enough: str | None = None
         self._interrupts = 0
         self._t0_ns = 0
+        self._over = False
+        self._ahead = Ahead(job.directory, "the coordinator", notice)
         self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> Outcome:
@@ -145,6 +151,7 @@ class Coordinator:
             await self._workforce.kill()
             raise HarnessFault("interrupted before the first query: nothing was sent", ExitCode.INTERRUPTED) from None
         finally:
+            self._ahead.close()
             if server is not None:
                 await bundled_server.stop(server.process)
             for watcher in self._watchers:
@@ -163,34 +170,27 @@ class Coordinator:
         shards = await workforce.gather(plan, scenario.workers, self._notice)
         await self._look_around(target)
         target, tuning = await timer.tuned(target, plan, shards) if not workforce.facts() else (target, {})
-        run_id = secrets.token_hex(5)
+        run_id = job.run_id
+        manifest = self._manifest(run_id, target, server, plan, shards)
+        manifest |= {**job.foreseen, **tuning, "source_samples": n_samples}
+        self._ahead.prepare(manifest, job.public, plan, planned(scenario, plan, shards), workforce.dealing)
         folder = job.directory.segments
         share = partial(worker_spec, scenario, target, run_id, folder, shards=shards, dealing=workforce.dealing)
         specs = [share(index) for index in range(shards)]
         with writing.log(job.directory.worker_log) as log:
             await workforce.start(specs, log, self._on_status)
             self._t0_ns = time.monotonic_ns() + workforce.lead_ns + scenario.warmup_ns
-            t0_wall_ns = time.time_ns() + self._t0_ns - time.monotonic_ns()
+            known = {**start(self._t0_ns), **workforce.facts()}
+            self._ahead.announce(known, planned(scenario, plan, shards, workforce.facts()))
+            manifest |= known
             workforce.go(self._t0_ns)
             for watcher in self._watchers:
                 watcher.begin(Beginning(run_id, scenario, plan, self._t0_ns))
             await workforce.finished()
+        self._over = True
         for watcher in self._watchers:
             watcher.end()
-        manifest = manifest_file.build(
-            run_id=run_id,
-            started_at=datetime.fromtimestamp(t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
-            t0_wall_ns=t0_wall_ns,
-            t0_monotonic_ns=self._t0_ns,
-            command=job.command,
-            scenario=job.public,
-            target_url=target.url,
-            model=target.model,
-            bundled=server.facts if server is not None else None,
-            fingerprint=plan.fingerprint(),
-            workers=shards,
-        )
-        manifest |= {**job.foreseen, **tuning, **workforce.facts(), "source_samples": n_samples}
+        manifest |= workforce.facts()
         if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
             manifest["normaliser"] = stated_normaliser(target.options)
         if scenario.mode == "accuracy":
@@ -198,6 +198,24 @@ class Coordinator:
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
         facts = self._facts(plan, shards)
         return seal(job.directory, manifest, job.public, plan, workforce.members, facts, chosen, workforce.dealing)
+
+    def _manifest(
+        self, run_id: str, target: Target, server: bundled_server.Bundled | None, plan: Plan, shards: int
+    ) -> dict[str, Any]:
+        """Without t0, which is not known yet."""
+        return manifest_file.build(
+            run_id=run_id,
+            started_at="",
+            t0_wall_ns=0,
+            t0_monotonic_ns=0,
+            command=self._job.command,
+            scenario=self._job.public,
+            target_url=target.url,
+            model=target.model,
+            bundled=server.facts if server is not None else None,
+            fingerprint=plan.fingerprint(),
+            workers=shards,
+        )
 
     async def _look_around(self, target: Target) -> None:
         """An agent on another host has another 127.0.0.1. Raises HarnessFault where the bundled server is on ours."""
@@ -220,6 +238,7 @@ class Coordinator:
             self._notice(f"warning: the answers could not be written to {job.directory.path} ({error.strerror})")
 
     def _on_status(self, member: Member, message: Mapping[str, Any]) -> None:
+        self._ahead.alive()
         for watcher in self._watchers:
             watcher.heard(member.index, message)
         if self._enough is None and not self._interrupts:
@@ -233,6 +252,9 @@ class Coordinator:
             self._notice("interrupted: stopping before the first query ...")
             if self._task is not None and self._interrupts == 1:
                 self._task.cancel()
+            return
+        if self._over:
+            self._notice("interrupted: every query is over; sealing the run ...")
             return
         if self._interrupts == 1:
             self._notice(
@@ -250,29 +272,56 @@ class Coordinator:
 
     def _facts(self, plan: Plan, shards: int) -> GeneratorFacts:
         members = self._workforce.members
-        done = [member.done for member in members if member.done is not None]
-        faults = [*deaths(members), *self._workforce.faults(), *(text for report in done for text in report["faults"])]
+        facts = ended(planned(self._job.scenario, plan, shards, self._workforce.facts()), members)
+        faults = [*deaths(members), *self._workforce.faults(), *facts.worker_faults]
         faults += _exhausted(members, self._workforce.facts(), (time.monotonic_ns() - self._t0_ns) / 1e9)
-        stop, frame = plan.stop, self._job.scenario.frame
-        return GeneratorFacts(
-            open_loop=plan.open_loop,
-            process=_arrival_process(self._job.scenario),
-            planned=0 if plan.cyclic else plan.n_samples,
-            planned_queries=0 if plan.cyclic else plan.n_queries,
-            min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
-            min_duration_ns=stop.min_duration_ns,
-            **_vitals(done),
-            aborted=self._enough or next((report["aborted"] for report in done if report["aborted"]), None),
-            worker_faults=tuple(faults),
+        return replace(
+            facts,
+            aborted=self._enough or facts.aborted,
+            worker_faults=tuple(map(redact, faults)),
             interrupted=bool(self._interrupts),
-            max_duration_hit=any(report["max_duration_hit"] for report in done),
-            no_endpoint=not protocols()[self._job.target.protocol].needs_url,
-            disk_notes=tuple(text for report in done for text in report["disk_notes"]),
-            n_workers=shards,
-            **_clocks(self._workforce.facts()),
-            frame_interval_ns=frame.interval_ns if frame is not None else 0,
-            frame_deadline_ns=frame.deadline_ns if frame is not None else 0,
         )
+
+
+def planned(
+    scenario: Scenario, plan: Plan, shards: int, force: Mapping[str, Any] = MappingProxyType({})
+) -> GeneratorFacts:
+    """What is known before the first query. ``force``: the facts of the workforce."""
+    stop, frame = plan.stop, scenario.frame
+    return GeneratorFacts(
+        open_loop=plan.open_loop,
+        process=_arrival_process(scenario),
+        planned=0 if plan.cyclic else plan.n_samples,
+        planned_queries=0 if plan.cyclic else plan.n_queries,
+        min_queries=stop.min_queries if plan.cyclic else min(stop.min_queries, plan.n_queries),
+        min_duration_ns=stop.min_duration_ns,
+        no_endpoint=not protocols()[scenario.target.protocol].needs_url,
+        n_workers=shards,
+        slots=_slots(plan, shards),
+        **_clocks(force),
+        frame_interval_ns=frame.interval_ns if frame is not None else 0,
+        frame_deadline_ns=frame.deadline_ns if frame is not None else 0,
+    )
+
+
+def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
+    """The facts with what the workers that came to their end say of it."""
+    done = [member.done for member in members if member.done is not None]
+    return replace(
+        known,
+        **_vitals(done),
+        aborted=next((report["aborted"] for report in done if report["aborted"]), None),
+        worker_faults=tuple(text for report in done for text in report["faults"]),
+        max_duration_hit=any(report["max_duration_hit"] for report in done),
+        disk_notes=tuple(text for report in done for text in report["disk_notes"]),
+    )
+
+
+def start(t0_ns: int) -> dict[str, Any]:
+    """t0 as the manifest has it, from this host's monotonic clock."""
+    t0_wall_ns = time.time_ns() + t0_ns - time.monotonic_ns()
+    started = datetime.fromtimestamp(t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+    return {"started_at": started, "t0_wall_ns": t0_wall_ns, "t0_monotonic_ns": t0_ns}
 
 
 def worker_spec(
@@ -312,6 +361,13 @@ def _exhausted(members: Sequence[Member], facts: Mapping[str, Any], seconds: flo
             opened = sum(int(report["client"].get("connections_opened", 0)) for report in reports)
             found += limits.exhaustion(failed, opened, seconds, limits.read())
     return found
+
+
+def _slots(plan: Plan, shards: int) -> tuple[int, ...]:
+    """Requests that each worker keeps in flight; empty where nothing waits for another's answer."""
+    if plan.max_in_flight is None or not (plan.cyclic or plan.n_queries == 1):
+        return ()
+    return tuple(len(range(index, plan.max_in_flight, shards)) for index in range(shards))
 
 
 def loopback(url: str) -> bool:

@@ -87,10 +87,13 @@ class Exchange:
     clock, the client's ``settle`` takes the body apart and fills the token fields.
 
     ``request`` is what the client's ``encode`` made of the payload; ``stamp`` starts at 0 (kernel) and is set to 1
-    by the first read that the kernel did not stamp. ``on_done`` is called exactly once, by the client.
+    by the first read that the kernel did not stamp; ``attempts`` is how often its request was
+    written (the recorder makes it 0 where nothing was sent).
+    ``on_done`` is called exactly once, by the client.
     """
 
     __slots__ = (
+        "attempts",
         "body",
         "bytes_in",
         "bytes_out",
@@ -110,8 +113,10 @@ class Exchange:
         "mark_end",
         "mark_ns",
         "media_ns",
+        "n_asked",
         "n_chunks",
         "n_in",
+        "n_in_from",
         "n_out",
         "on_done",
         "on_wire",
@@ -146,7 +151,9 @@ class Exchange:
         self.done_ns = -1
         self.connect_ns = -1
         self.n_in = -1
+        self.n_in_from = 0
         self.n_out = -1
+        self.n_asked = -1
         self.n_chunks = 0
         self.media_ns = -1
         self.bytes_out = 0
@@ -155,6 +162,7 @@ class Exchange:
         self.status = 8  # slo.records.Status.UNFINISHED until somebody says otherwise
         self.stamp = 0
         self.phase = 0
+        self.attempts = 1
         self.tokens_from = 0
         self.error: str | None = None
         self.server_timing: str | None = None

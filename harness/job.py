@@ -10,8 +10,8 @@ from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
+from documents import files
 from harness import accuracy, bundled, rundir, writing
 from harness.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
 from harness.coordinator import Job
@@ -21,17 +21,43 @@ from harness.native import why_not
 from harness.origin import origin_of
 from harness.plugins import protocols
 from harness.promises import Asked, Promises, read_promises
-from harness.secrets import Headers, redact, resolve, sensitive_values
+from harness.redaction import Redactor, learn
+from harness.secrets import (
+    Headers,
+    option_headers,
+    public_command,
+    public_value,
+    query_values,
+    resolve,
+    sensitive_values,
+    url_secrets,
+)
 from reports.format import Format, formats
-from scenarios.document import read_document
 from scenarios.durations import parse_duration
 from scenarios.flags import COMMAND_LINE, Flags
-from scenarios.spec import Scenario, ScenarioError, library, load, with_flags
+from scenarios.spec import Scenario, ScenarioError, document, load, with_flags
 from slo import objective
 from slo.objective import Objective
 
 #: Options of every target, whatever its protocol.
 _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
+#: Names of servers and of services, which are often given for what is sent to them.
+_SPOKEN_BY = {
+    **dict.fromkeys(
+        ("vllm", "sglang", "openai", "tensorrt-llm", "lmdeploy", "litellm"),
+        ("openai-chat", "openai-completions", "openai-embeddings", "openai-responses"),
+    ),
+    "triton": ("triton-stream", "triton-generate", "kserve-v2", "kserve-v2-grpc"),
+    "kserve": ("kserve-v2", "kserve-v2-grpc", "openai-chat"),
+    "mlserver": ("kserve-v2", "kserve-v2-grpc"),
+    "tgi": ("tgi-generate", "openai-chat"),
+    "ollama": ("ollama-chat", "ollama-generate", "openai-chat"),
+    "llamacpp": ("llamacpp-completion", "openai-chat"),
+    "llama.cpp": ("llamacpp-completion", "openai-chat"),
+    "anthropic": ("anthropic-messages",),
+    "riva": ("riva-asr", "riva-tts"),
+    "tensorflow": ("tfserving", "tfserving-grpc"),
+}
 #: Protocols without a route of their own.
 _ANY_ROUTE = ("http", "websocket")
 
@@ -154,22 +180,33 @@ def prepare(
             errors += [text.replace("--slo", f"{scenario.name}:objectives:", 1) for text in problems]
         errors += accuracy.check(scenario, promises.objectives)
         target, headers, problems = _target(scenario)
-        errors += problems
+        errors += problems if scenario_name is None else _lined(problems, scenario, scenario_name, flags)
     if errors or scenario is None or target is None or headers is None:
         raise HarnessFault(errors)
     directory = rundir.create(out or _default_out(scenario.name))
-    hidden = _hidden(scenario, headers)
-    shown = [redact(word, hidden) for word in (command or sys.argv)]
+    section = scenario.target
+    literal = [*section.headers.items(), *option_headers(section.options)]
+    shown = public_command(command or sys.argv, literal, [section.url or ""])
     server = _bundled(scenario, protocols()[target.protocol])
-    return Prepared(Job(scenario, _public(scenario, hidden), target, directory, shown, server), promises, outputs)
+    public = _public(scenario, Redactor(_hidden(scenario, headers)))
+    return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
+
+
+def _lined(errors: list[str], scenario: Scenario, name: str, flags: Flags) -> list[str]:
+    """Errors of the target with the file and the line of each, where no flag gave what is wrong."""
+    found: list[str] = []
+    for text in errors:
+        begin = re.match(rf"{re.escape(scenario.name)}: ?target\.(\w+)", text)
+        from_file = begin is not None and flags.get(begin[1]) is None
+        found += document(name).placed([name + text[len(scenario.name) :]]) if from_file else [text]
+    return found
 
 
 def _errors_beyond(scenario_name: str, slo_given: bool) -> list[str]:
     """What a scenario file that does not even parse gets wrong besides: its objectives and its protocol's options."""
-    path = library().get(scenario_name, Path(scenario_name))
     try:
-        raw = read_document(path.read_text(encoding="utf-8"), scenario_name)
-    except (OSError, UnicodeDecodeError, ScenarioError):
+        raw = document(scenario_name)
+    except ScenarioError:
         return []
     errors: list[str] = []
     listed = raw.get("objectives")
@@ -178,43 +215,50 @@ def _errors_beyond(scenario_name: str, slo_given: bool) -> list[str]:
         errors += [text.replace("--slo", f"{scenario_name}:objectives:", 1) for text in problems]
     section = raw.get("target")
     if isinstance(section, dict):
-        options = section.get("options")
-        _, problems = _options(scenario_name, section.get("protocol", "openai-chat"), options or {})
-        errors += problems if isinstance(options, dict | None) else []
-    return errors
+        options, url, ca_file = (section.get(name) for name in ("options", "url", "ca_file"))
+        given = options if isinstance(options, dict) else {}  # what is no mapping is reported with the whole
+        errors += _options(scenario_name, section.get("protocol", "openai-chat"), given)[1]
+        if isinstance(url, str | None) and isinstance(ca_file, str | None):
+            errors += _place(scenario_name, url, ca_file)
+    return raw.placed(errors)
 
 
 def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
-    """Every text that may be a credential: of the target's headers, the protocol's own, and the URL's query."""
-    own = [scenario.target.options.get(name) for name in ("headers", "metadata")]
-    literal = [pair for given in own if isinstance(given, dict) for pair in given.items()]
-    query = [value for _, value in parse_qsl(urlsplit(scenario.target.url or "").query)]
-    return headers.secret_values | sensitive_values((str(name), str(text)) for name, text in literal) | set(query)
+    """Every text that is a credential: of the target's headers, the protocol's own, and what the URL's query holds."""
+    url = scenario.target.url or ""
+    own = sensitive_values(option_headers(scenario.target.options))
+    return headers.secret_values | own | query_values(url) | url_secrets(url)
 
 
-def _public(scenario: Scenario, hidden: frozenset[str]) -> dict[str, Any]:
-    """The scenario as it may be written down: a credential that stands in it in the clear is masked."""
-    mapping: dict[str, Any] = _masked(scenario.to_mapping(), hidden)
-    if mapping["target"].get("url"):
-        mapping["target"]["url"] = public_url(mapping["target"]["url"])
+def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
+    """The scenario as it may be written down: credentials in it are masked, and of headers every value that is not known to be harmless."""
+    mapping: dict[str, Any] = hidden.masked(scenario.to_mapping())
+    target, options = mapping["target"], mapping["target"].get("options") or {}
+    if target.get("url"):
+        target["url"] = public_url(target["url"])
+    for place, name in ((target, "headers"), (options, "headers"), (options, "metadata")):
+        if isinstance(place.get(name), dict):
+            place[name] = {key: public_value(str(key), str(value)) for key, value in place[name].items()}
     return mapping
 
 
-def _masked(value: Any, secrets: frozenset[str]) -> Any:
-    if isinstance(value, dict):
-        return {name: _masked(item, secrets) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked(item, secrets) for item in value]
-    return redact(value, secrets) if isinstance(value, str) else value
+def public_scenario(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as it may be written down on this host, whose environment and files its references name."""
+    headers, _ = resolve(scenario.target.model_dump())
+    return _public(scenario, Redactor(_hidden(scenario, headers)))
 
 
 def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The options that are everybody's, and every error in all of them."""
     known = protocols()
+    if not isinstance(protocol, str):
+        return {}, []  # said already: it is no text
     if protocol not in known:
-        near = get_close_matches(str(protocol), known, n=3)
-        hint = f"Did you mean {' or '.join(near)}? " if near else ""
-        return {}, [f"{where}:target.protocol: {protocol!r} is unknown. {hint}Use one of {', '.join(sorted(known))}"]
+        near = _SPOKEN_BY.get(protocol.lower()) or tuple(get_close_matches(protocol, known, n=3))
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"Use one of {', '.join(sorted(known))}"
+        if protocol.lower() in _SPOKEN_BY:
+            hint = f"{protocol} names a server, and a protocol is what is sent to it. Give one of {', '.join(near)}"
+        return {}, [f"{where}:target.protocol: {protocol!r:.60} is unknown. {hint}"]
     options = dict(given)
     common = {name: options.pop(name) for name in _COMMON_OPTIONS if name in options}
     errors = [f"{where}: {text}" for text in known[protocol].check(options)]
@@ -242,8 +286,8 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in _COMMON_OPTIONS}
 
 
-def check_file(name: str) -> Scenario:
-    """A scenario file or library scenario with everything in it checked, its payloads encoded too. Sends nothing.
+def check_file(name: str, *, encode: bool = True) -> Scenario:
+    """A scenario file or library scenario with everything in it checked, with ``encode`` its payloads too. Sends nothing.
 
     Environment variables that hold secrets may be missing here. Raises HarnessFault with every error found.
     """
@@ -251,12 +295,12 @@ def check_file(name: str) -> Scenario:
         scenario = load(name)
     except ScenarioError as error:
         raise HarnessFault(error.errors + _errors_beyond(name, slo_given=False)) from None
+    section = scenario.target
     _, _, problems = read_objectives(scenario.objectives)
     errors = [text.replace("--slo", f"{name}:objectives:", 1) for text in problems]
-    _, problems = _options(name, scenario.target.protocol, scenario.target.options)
-    errors += problems
-    if not problems:
-        section = scenario.target
+    _, problems = _options(name, section.protocol, section.options)
+    errors += problems + _place(name, section.url, section.ca_file)
+    if not errors and encode:
         target = Target(section.url or "http://127.0.0.1:1", section.protocol, "m", options=_own(section.options))
         try:
             client = protocols()[target.protocol].build(target, None)
@@ -266,8 +310,33 @@ def check_file(name: str) -> Scenario:
         except (HarnessFault, ScenarioError) as error:
             errors += [f"{name}: {text}" for text in error.errors]
     if errors:
-        raise HarnessFault(errors)
+        raise HarnessFault(document(name).placed(errors))
     return scenario
+
+
+def _place(where: str, url: str | None, ca_file: str | None) -> list[str]:
+    """What is wrong with the URL and the certificates, whatever else is."""
+    errors: list[str] = []
+    tls = False
+    if url is not None and "://" in url:  # else the scenario's own check says that it is none
+        try:
+            tls = origin_of(url).tls
+        except HarnessFault as fault:
+            return [f"{where}:{text}" for text in fault.errors]
+    if ca_file is None:
+        return errors
+    if not tls:
+        what = (
+            f"{url.partition(':')[0]}:// has no certificates to check"
+            if url
+            else "the bundled server has no certificate"
+        )
+        errors.append(f"{where}:target.ca_file: {what}. Give a URL with https, wss or grpcs, or leave it out")
+    try:
+        files.opened(Path(ca_file)).close()
+    except OSError as error:
+        errors.append(f"{where}:target.ca_file: {ca_file} can't be read ({files.why(error)}). Give a PEM file")
+    return errors
 
 
 def target_of(scenario: Scenario) -> Target:
@@ -280,17 +349,12 @@ def target_of(scenario: Scenario) -> Target:
 
 def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
     section = scenario.target
+    learn(url_secrets(section.url or ""))  # before an error names the URL
     common, errors = _options(scenario.name, section.protocol, section.options)
     errors += _unspoken(scenario)
-    if section.url is not None:
-        try:
-            origin_of(section.url)
-        except HarnessFault as fault:
-            errors += [f"{scenario.name}: {text}" for text in fault.errors]
+    errors += _place(scenario.name, section.url, section.ca_file)
     headers, problems = resolve(section.model_dump())
     errors += [f"{scenario.name}: {text}" for text in problems]
-    if section.ca_file is not None and not Path(section.ca_file).is_file():
-        errors.append(f"{scenario.name}:target.ca_file: {section.ca_file} does not exist. Give a PEM file")
     if errors:
         return None, headers, errors
     target = Target(
@@ -309,6 +373,7 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
         engine=common.get("engine", "auto"),
         stamps=common.get("stamps", "kernel"),
         spin_ns=common["spin"],
+        secrets=tuple(sorted(headers.secret_values)),
     )
     reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None
     return target, headers, [f"{scenario.name}:{reason}"] if reason else []

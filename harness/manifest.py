@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from harness.redaction import redact
+
 SCHEMA = "plimsoll.manifest/1"
 _LIBRARIES = ("numpy", "uvloop", "httptools", "orjson", "pydantic", "pyarrow", "hdrhistogram", "scipy")
 
@@ -90,11 +92,49 @@ def build(
         "command": list(command) or list(sys.argv),
         "scenario_name": scenario.get("name", ""),
         "target": {
-            "url": public_url(target_url) if target_url else "",
-            "model": model,
+            "url": redact(public_url(target_url)) if target_url else "",
+            "model": redact(model),  # a server may name a model after the key that asked for it
             "bundled": dict(bundled) if bundled else None,
         },
         "seed": scenario.get("seed"),
         "plan_fingerprint": fingerprint,
         "workers": workers,
     }
+
+
+#: Of what kind what is read of a run directory's files must be, where it is there at all: by its path.
+_KINDS: Mapping[str, Mapping[str, type]] = {
+    "manifest.json": {
+        **dict.fromkeys(("run_id", "started_at", "plimsoll", "plan_fingerprint", "scenario_sha256", "normaliser"), str),
+        **dict.fromkeys(("t0_wall_ns", "t0_monotonic_ns", "seed", "workers", "source_samples"), int),
+        **dict.fromkeys(("host", "libraries", "target", "timer", "calibration", "calibration.table"), dict),
+        **dict.fromkeys(("calibration.table.host", "calibration.table.added"), dict),
+        **dict.fromkeys(("command", "foreseen"), list),
+    },
+    "scenario.yaml": {
+        **dict.fromkeys(("name", "description", "kind", "mode"), str),
+        **dict.fromkeys(("target", "target.options", "params", "source", "stop", "cancel"), dict),
+        **dict.fromkeys(("target.url", "target.protocol", "target.model"), str),
+        "seed": int,
+        "objectives": list,
+    },
+}
+_CALLED = {str: "a text", int: "a whole number", dict: "a mapping", list: "a list of texts"}
+
+
+def checked(name: str, held: object) -> dict[str, Any]:
+    """What a file of a run directory holds, if it is what is written there. Raises ValueError that names the first other thing."""
+    if not isinstance(held, dict):
+        raise ValueError(f"{name} holds no mapping")
+    for path, kind in _KINDS.get(name, {}).items():
+        value: Any = held
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        fits = value is None or isinstance(value, kind)
+        if kind is int and fits and value is not None:
+            fits = not isinstance(value, bool) and abs(value) < 1 << 63
+        if kind is list and fits and value is not None:
+            fits = all(isinstance(one, str) for one in value)
+        if not fits:
+            raise ValueError(f"{path} of {name} is {str(value)[:60]!r}, not {_CALLED[kind]}")
+    return held

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.client import Target
+from harness.client import OPENING, Target
 from harness.endpoint import Endpoint, explain
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.held import budget, too_much
 from harness.http.pool import HttpClient
 from harness.issuer import CANCELLED, Load, too_many_outstanding
 from harness.origin import origin_of
@@ -36,14 +37,16 @@ if TYPE_CHECKING:
 #: The columns of a row as engine.h's Row has them.
 ROW = (
     "query_id", "sample_ix", "payload_ix", "due_ns", "ready_ns", "sent_ns", "headers_ns", "first_byte_ns", "done_ns",
-    "connect_ns", "bytes_out", "bytes_in", "code", "status", "stamp", "phase", "settled", "head_len", "body_len", "n_marks",
-    "error", "detail",
+    "connect_ns", "bytes_out", "bytes_in", "code", "status", "stamp", "phase", "attempts", "settled", "head_len", "body_len",
+    "n_marks", "error", "detail",
 )  # fmt: skip
 _SHARED = ROW[: ROW.index("settled")]
 _TIMES = frozenset(name for name in _SHARED if name.endswith("_ns") and name != "connect_ns")
 _PAYLOAD = ROW.index("payload_ix")
 #: Why an exchange failed, as engine.h numbers it.
-_TIMEOUT, _CONNECT, _CONNECT_TIMEOUT, _CLOSED_EARLY, _CLOSED_MIDDLE, _WIRE, _GIVEN_UP, _CANCELLED = range(1, 9)
+_TIMEOUT, _CONNECT, _CONNECT_TIMEOUT, _CLOSED_EARLY, _CLOSED_MIDDLE, _WIRE, _GIVEN_UP, _CANCELLED, _TOO_MUCH = range(
+    1, 10
+)
 #: One turn of settling: then the worker looks at its messages again.
 TURN_NS = 50_000_000
 #: How long the engine's thread may take to give everything up.
@@ -109,6 +112,7 @@ class NativeRun:
         self._load = load
         self._wire_errors = _engine.WIRE_ERRORS
         target = client.target
+        self._budget = budget()
         self._engine: Engine = _engine.Engine(
             addresses=endpoint.numeric(),
             run_id=load.run_id.encode(),
@@ -119,6 +123,7 @@ class NativeRun:
             send_request_id=target.send_request_id,
             stamping=target.stamps == "kernel",
             spin_ns=spin_of(load.plan) if target.spin_ns is None else target.spin_ns,
+            held_limit=self._budget,
         )
         self._engine.set_requests([r and (r.prefix, r.suffix, r.head) for r in load.requests])
         plain = None if answers else client.plain()
@@ -129,6 +134,8 @@ class NativeRun:
         if load.warmup is not None and load.warmup.n_queries:
             self._add(load.warmup, Phase.WARMUP)
         self._n_in = np.array([r.n_in if r else -1 for r in load.requests], dtype=np.int64)
+        # What is kept without a look into it was counted by nobody.
+        self._n_in_from = np.where(self._n_in >= 0, rec.TokensFrom.PLAN, rec.TokensFrom.NONE).astype(np.int8)
         self._media = np.array([r.media_ns if r else -1 for r in load.requests], dtype=np.int64)
         self._given_up = ""
         self._unsettled: Iterator[Exchange] = iter(())
@@ -150,12 +157,15 @@ class NativeRun:
         self._engine.open_lane(int(phase), *arrays, limit, cancel)
 
     async def open(self, connections: int) -> None:
-        """Open connections ahead of t0; wait for them at most the connect timeout."""
-        self._engine.open(connections)
+        """Open connections ahead of t0, ``OPENING`` at a time; wait for them at most the connect timeout."""
         give_up_ns = time.monotonic_ns() + self._client.target.connect_timeout_ns
-        await asyncio.sleep(0.002)
-        while self._count("connecting") and time.monotonic_ns() < give_up_ns:
+        connecting = 0
+        while (connections or connecting) and time.monotonic_ns() < give_up_ns:
+            more = min(connections, OPENING - connecting)
+            self._engine.open(more)
+            connections -= more
             await asyncio.sleep(0.001)
+            connecting = self._count("connecting")
 
     def start(self, t0_ns: int) -> None:
         limit = self._load.plan.stop.max_duration_ns
@@ -258,6 +268,7 @@ class NativeRun:
             np.subtract(columns[name], t0_ns, out=columns[name], where=columns[name] >= 0)
         payload = matrix[:, _PAYLOAD]
         columns |= {"n_in": self._n_in[payload], "media_ns": self._media[payload], "worker": worker}
+        columns["n_in_from"] = self._n_in_from[payload]
         return rec.from_columns(len(matrix), **columns)
 
     def _exchanges(self, matrix: Matrix, blob: bytes) -> Iterator[Exchange]:
@@ -269,13 +280,13 @@ class NativeRun:
 
     def _exchange(self, row: list[int], blob: bytes, at: int) -> tuple[int, Exchange]:
         (query_id, sample_ix, payload_ix, due_ns, ready, sent, headers, first, done, connect, bytes_out, bytes_in, code,
-         status, stamp, phase, _, head_len, body_len, n_marks, error, detail) = row  # fmt: skip
+         status, stamp, phase, attempts, _, head_len, body_len, n_marks, error, detail) = row  # fmt: skip
         request = self._load.requests[payload_ix]
         exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, request)
         exchange.ready_ns, exchange.sent_ns, exchange.headers_ns = ready, sent, headers
         exchange.first_byte_ns, exchange.done_ns, exchange.connect_ns = first, done, connect
         exchange.bytes_out, exchange.bytes_in, exchange.code = bytes_out, bytes_in, code
-        exchange.status, exchange.stamp, exchange.phase = status, stamp, phase
+        exchange.status, exchange.stamp, exchange.phase, exchange.attempts = status, stamp, phase, attempts
         exchange.n_in, exchange.media_ns = request.n_in, request.media_ns
         end = at + head_len
         exchange.headers = header_list(blob[at:end]) if head_len else []
@@ -301,6 +312,8 @@ class NativeRun:
             return self._given_up
         if error == _CANCELLED:
             return CANCELLED
+        if error == _TOO_MUCH:
+            return too_much(self._budget)
         reason = explain(OSError(detail, "")) if detail else ""
         if error == _CONNECT:
             return reason or "the connection was closed"

@@ -19,6 +19,7 @@ import orjson
 
 from harness import outcome
 from harness.exchange import Exchange
+from harness.redaction import redact
 from harness.wire import framing, pointer
 from harness.wire.framing import Stream
 from harness.wire.pointer import Selector
@@ -87,7 +88,7 @@ class OutputLog:
         if answer is None:
             return
         if answer.numbers is None:
-            entry["text"] = answer.text
+            entry["text"] = answer.text and redact(answer.text)
         else:
             entry |= {
                 "data": base64.b64encode(answer.numbers.tobytes()).decode(),

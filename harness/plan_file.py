@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from documents import files
 from harness.writing import whole
 from scenarios.plan import IntArray, Plan, Stop
 from slo import cancelled
@@ -33,11 +34,23 @@ _UNREADABLE = (
 
 
 def save(folder: Path, plan: Plan) -> None:
-    """Write the whole plan. Raises OSError."""
+    """Write the plan, whole or not at all. Raises OSError."""
     scalars = {name: getattr(plan, name) for name in _SCALARS} | {"stop": asdict(plan.stop)}
     arrays: dict[str, Any] = {name: getattr(plan, name) for name in _ARRAYS}
     arrays["scalars"] = np.array(json.dumps(scalars))
     whole(folder / NAME, lambda file: np.savez_compressed(file, **arrays))
+
+
+def load(folder: Path, fingerprint: object) -> Plan:
+    """The plan that ``save`` wrote. Raises ValueError for a file that can't be read, and for another plan than that fingerprint's."""
+    arrays, scalars = _read(folder / NAME)
+    try:
+        plan = Plan(**{**arrays, **(scalars or {}), "stop": Stop(**(scalars or {}).get("stop", {}))})
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{NAME} is no plan: {str(error).rstrip('.')}") from None
+    if plan.fingerprint() != fingerprint:
+        raise ValueError(f"{NAME} does not have the plan_fingerprint that the run began with")
+    return plan
 
 
 def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[str, Any]) -> GeneratorFacts:
@@ -110,7 +123,7 @@ def differences(records: Records, plan: Plan) -> list[str]:
 def _read(path: Path) -> tuple[dict[str, IntArray], dict[str, Any] | None]:
     """The arrays of a plan's file, each a list of whole numbers, and its scalars. Raises ValueError."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with files.opened(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: np.asarray(archive[name]) for name in _ARRAYS}
             text = str(archive["scalars"]) if "scalars" in archive.files else None
         scalars = None if text is None else json.loads(text)

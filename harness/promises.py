@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from documents import files
 from harness.errors import HarnessFault
 from harness.rundir import RunDirectory, Sealed
 from harness.writing import write_json
@@ -178,10 +179,10 @@ def kept(sealed: Sealed) -> Promises:
     """
     path = sealed.directory.file(FILE)
     if not path.is_file():
-        made, errors = read_promises(Asked(slo=list(sealed.scenario.get("objectives", ()))))
+        made, errors = read_promises(Asked(slo=list(sealed.scenario.get("objectives") or ())))
     else:
         try:
-            made, errors = _from_json(path.read_text(encoding="utf-8")), []
+            made, errors = _from_json(files.read_text(path, files.DATA)), []
         except ObjectiveError as error:
             made, errors = Promises(), error.errors
         except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Waiting for an endpoint to be ready: a connection, and then the endpoint's own word where it has a health route.
 
 An open port is not yet readiness: servers listen while they load weights. So ``/health`` (vLLM, SGLang, TGI, llama.cpp, the
-bundled server) and ``/v2/health/ready`` (Triton, KServe) are asked, of a gRPC server ``grpc.health.v1``; a server that has none
+bundled server), ``/v2/health/ready`` (Triton, KServe) and ``/ping`` (TorchServe, SageMaker's containers) are asked, of a gRPC server ``grpc.health.v1``; a server that has none
 of them is ready once it accepts connections.
 It refuses to send anything that a model would compute.
 """
@@ -21,7 +21,7 @@ from harness.endpoint import tls_context
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 
-ROUTES = ("/health", "/v2/health/ready")
+ROUTES = ("/health", "/v2/health/ready", "/ping")
 _GRPC = ("grpc", "grpcs")
 _PAUSE_S = 0.1
 _ANSWER_S = 2.0

@@ -15,11 +15,14 @@ import numpy.typing as npt
 
 from harness.clock import Clock
 from harness.exchange import Exchange, SessionStamps
-from slo.records import COLUMNS, Records, Status
+from harness.outcome import LONGEST
+from harness.redaction import cut, redact
+from slo.records import COLUMNS, Records, Status, TokensFrom
 from slo.session_columns import PACE_CAPTURE, PACE_EAGER, RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze
 
 SEGMENT_ROWS = 20_000
-SEGMENT_NS = 1_000_000_000
+#: A row is on disk a second after it ended: the segment is cut at this age, the rest is for its way there.
+SEGMENT_NS = 700_000_000
 #: One slice of settling: short, so that the loop sees its sockets again.
 SLICE_NS = 1_000_000
 #: Settling stops this long before the next due time: twice what one exchange took lately, within these bounds.
@@ -30,6 +33,9 @@ BACKLOG = 20_000
 _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "server_timing"))
 _RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name not in ("connect_ns", "media_ns"))
 _OK = int(Status.OK)
+_NOBODY, _PLAN = int(TokensFrom.NONE), int(TokensFrom.PLAN)
+#: Of a Server-Timing value are kept so many characters and entries, and of all those of a run together about so many characters.
+TIMING_LENGTH, TIMING_ENTRIES, TIMING_CHARS = 1024, 32, 64 << 20
 #: What the live display counts as no error: a success, and what was given up on purpose.
 _UNFAILED = (_OK, int(Status.CANCELLED))
 
@@ -72,17 +78,62 @@ class SessionRows:
         return freeze(columns, ragged, tuple(self._table))
 
 
+class Texts:
+    """A string table of what peers said, under construction: each text redacted and of a sane length."""
+
+    __slots__ = ("_seen", "_shown", "chars", "table")
+
+    def __init__(self, shown: Callable[[str], str]) -> None:
+        self._shown = shown
+        self._seen: dict[str, int] = {}
+        self.table: dict[str, int] = {}
+        self.chars = 0
+
+    def place(self, text: str | None) -> int:
+        """Its place in the table, -1 for None."""
+        if text is None:
+            return -1
+        known = self._seen.get(text)
+        if known is not None:
+            return known
+        shown = self._shown(text)
+        before = len(self.table)
+        place = self.table.setdefault(shown, before)
+        self.chars += len(shown) if place == before else 0
+        if len(text) <= LONGEST:
+            self._seen[text] = place
+        return place
+
+
+def shown_error(text: str) -> str:
+    """An error text as a row may hold it."""
+    return cut(text, LONGEST)
+
+
+def shown_timing(text: str) -> str:
+    """A Server-Timing value as a row may hold it: redacted, of whole entries only (half a number would be a lie), at most 32 of
+    them and 1 KiB.
+    """
+    shown = redact(text[: 8 * TIMING_LENGTH])
+    if len(text) > 8 * TIMING_LENGTH or len(shown) > TIMING_LENGTH:
+        shown = shown[:TIMING_LENGTH]
+        whole, comma, last = shown.rpartition(",")
+        shown = whole if comma else last.rpartition(";")[0]
+    return ",".join(shown.split(",", TIMING_ENTRIES)[:TIMING_ENTRIES])
+
+
 class Columns:
-    """Rows under construction. Times are stored absolute and made relative when the segment is cut."""
+    """Rows under construction. Times are stored absolute and made relative when the segment is cut. ``timed``: with stage times."""
 
-    __slots__ = ("chunk_ends", "chunks", "error", "errors", "session", "timing", "timings", "values")
+    __slots__ = ("_timed", "chunk_ends", "chunks", "error", "errors", "session", "timing", "timings", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, timed: bool = True) -> None:
         self.values = {name: array("q") for name in _FIELDS}
         self.error = array("q")
         self.timing = array("q")
-        self.errors: dict[str, int] = {}
-        self.timings: dict[str, int] = {}
+        self.errors = Texts(shown_error)
+        self.timings = Texts(shown_timing)
+        self._timed = timed
         self.chunks = array("q")
         self.chunk_ends = array("q")
         self.session: SessionRows | None = None
@@ -97,26 +148,29 @@ class Columns:
             self.session.append(exchange.session)
         for name, column in self.values.items():
             column.append(getattr(exchange, name))
-        self.error.append(_intern(self.errors, exchange.error))
-        self.timing.append(_intern(self.timings, exchange.server_timing))
+        self.error.append(self.errors.place(exchange.error))
+        self.timing.append(self.timings.place(exchange.server_timing) if self._timed else -1)
         self.chunks.extend(exchange.chunk_ns)
         self.chunk_ends.append(len(self.chunks))
 
     def to_records(self, t0_ns: int, worker: int) -> Records:
         n = len(self)
-        columns: dict[str, npt.NDArray[np.generic]] = {}
+        columns: dict[str, npt.NDArray[Any]] = {}
         for name, column in self.values.items():
             values = np.frombuffer(column, dtype=np.int64).copy() if n else np.empty(0, np.int64)
             if name in _RELATIVE:
                 values[values >= 0] -= t0_ns
             columns[name] = values.astype(COLUMNS[name], copy=False)
+        # What no server counted is the plan's: said here once for all rows, not on each.
+        columns["n_in_from"][(columns["n_in"] >= 0) & (columns["n_in_from"] == _NOBODY)] = _PLAN
+        columns["attempts"][columns["sent_ns"] == -1] = 0
         columns["worker"] = np.full(n, worker, dtype=COLUMNS["worker"])
         columns["error"] = np.array(self.error, dtype=COLUMNS["error"])
         columns["server_timing"] = np.array(self.timing, dtype=COLUMNS["server_timing"])
         offsets = np.concatenate(([0], np.array(self.chunk_ends, dtype=np.int64))).astype(np.int64)
         chunks = np.array(self.chunks, dtype=np.int64) - t0_ns
         session = None if self.session is None else self.session.to_table(t0_ns)
-        return Records(columns, chunks, offsets, tuple(self.errors), tuple(self.timings), session)
+        return Records(columns, chunks, offsets, tuple(self.errors.table), tuple(self.timings.table), session)
 
 
 def _intern(table: dict[str, int], text: str | None) -> int:
@@ -193,6 +247,8 @@ class Recorder:
         self.measured = 0
         self.bad = 0
         self.faults: list[str] = []
+        self.notes: list[str] = []
+        self.timing_chars = TIMING_CHARS
         self._fresh = Fresh()
 
     def finished(self, exchange: Exchange) -> None:
@@ -209,7 +265,7 @@ class Recorder:
         due = self._next_due_ns()
         while pending:
             margin = min(max(2 * self._cost_ns, MARGIN_NS[0]), MARGIN_NS[1])
-            if now > due - margin and len(pending) < BACKLOG:
+            if now > due - margin and len(pending) < BACKLOG and now - pending[0].done_ns < SEGMENT_NS:
                 self._clock.wake_at(due + 1, self._work)
                 return
             self._keep(pending.popleft())
@@ -256,13 +312,23 @@ class Recorder:
         self._fresh.latency.frombytes((measured["done_ns"] - measured["due_ns"]).tobytes())
         self._put(records)
 
+    def tick(self) -> None:
+        """Some times a second, whether or not anything ends: the last rows before a silence go to disk too."""
+        self._cut_if_due(self._clock.now_ns())
+
     def _cut_if_due(self, now: int) -> None:
         if len(self._columns) >= SEGMENT_ROWS or (len(self._columns) and now - self._begun_ns > SEGMENT_NS):
             self._cut()
 
     def _cut(self) -> None:
         self._put(self._columns.to_records(self.t0_ns, self.worker))
-        self._columns = Columns()
+        left, self.timing_chars = self.timing_chars, self.timing_chars - self._columns.timings.chars
+        if self.timing_chars <= 0 < left:
+            self.notes.append(
+                f"worker {self.worker}: the stages of later requests (Server-Timing) were not kept: all of them so far are more than "
+                f"{TIMING_CHARS >> 20} million characters. Have the server say less, or run for a shorter time"
+            )
+        self._columns = Columns(timed=self.timing_chars > 0)
 
     def take_fresh(self) -> Fresh:
         """What the measured rows settled since the last call had."""

@@ -1,8 +1,9 @@
 """The run directory: where a run's files are, how it is sealed, how it is opened again.
 
 Sealing turns the workers' segments into ``requests.parquet`` and ``chunks.parquet``, adds a row for every planned sample
-that no worker accounts for, and writes what makes the run repeatable. Verdicts and reports can be recomputed from a sealed
-directory for ever.
+that no worker accounts for, and writes what makes the run repeatable. Each file appears whole or not at all, ``manifest.json`` last, and
+only then do the segments go: killed between any two of them, the directory can be sealed again (``harness/salvage.py``). Verdicts and
+reports can be recomputed from a sealed directory for ever.
 """
 
 from __future__ import annotations
@@ -22,21 +23,28 @@ from typing import Any
 import numpy as np
 import yaml
 
-from harness import earlier, plan_file
+from documents import files
+from documents.text import plain
+from harness import accounts, earlier, plan_file
 from harness.errors import HarnessFault
-from harness.segments import read_segments
+from harness.manifest import checked
+from harness.segments import read_segments, segment_files
 from harness.workforce import Member
 from harness.writing import whole, write_json
 from scenarios.plan import Dealing, Plan
 from slo import cancelled, tables
 from slo import records as rec
+from slo.accounts import DIED, GONE, LOST, sums
 from slo.queries import with_deadline
 from slo.records import BoolArray, IntArray, Phase, Records, Status
 from slo.validity import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
+#: What a run has on disk before its first query, for whoever has to seal it (``harness/ahead.py``).
+BEGUN = "begun.json"
 _UNSENT = "not sent before the run ended"
-_LOST = "its worker died before it was recorded"
+#: Errors of rows that stand for what nobody recorded.
+NOT_RECORDED = (_UNSENT, *LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +120,13 @@ def seal(
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
+    names = {f"{path.name.partition('.')[0]}.seg" for folder in folders for path in segment_files(folder)}
     parts, unreadable = read_segments(folders)
     parts += [records for member in members for records in member.segments]
     measured = rec.concat(parts)
     missing = _missing(plan, members, measured, int(manifest["t0_monotonic_ns"]), dealing)
     facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
+    facts = accounts.settled(facts, plan, members, measured, missing, names)
     records = rec.concat([measured, missing]) if len(missing) else measured
     records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
     facts = _counted(replace(facts, disk_faults=(*facts.disk_faults, *unreadable)), records, plan)
@@ -129,12 +139,21 @@ def seal(
         _write(sealed, plan, client_stats)
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, plan, client_stats, error)
+    if sealed.directory != directory:  # with no manifest there it would seem to be unsealed
+        _forget(directory)
     for folder in folders if not unreadable and sealed.whole else []:
         shutil.rmtree(folder, ignore_errors=True)
+    if sealed.whole:
+        _forget(directory)
     for log in (directory.worker_log, directory.server_log):
         if log.is_file() and not log.stat().st_size:
             log.unlink()
     return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
+
+
+def _forget(directory: RunDirectory) -> None:
+    with contextlib.suppress(OSError):
+        directory.file(BEGUN).unlink(missing_ok=True)
 
 
 def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]], error: OSError) -> Sealed:
@@ -198,7 +217,8 @@ def _lost_in_closed_loop(plan: Plan, members: Sequence[Member], measured: Record
 def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: int, dealing: Dealing) -> Records:
     """Rows for planned samples that no worker recorded.
 
-    UNFINISHED where a worker that died had come to their due time, so that it may have sent them; UNSENT otherwise.
+    UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says that it
+    recorded more than came; UNSENT otherwise.
     """
     if plan.cyclic:
         return rec.empty()
@@ -213,14 +233,19 @@ def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: in
     due = np.repeat(plan.due_ns, np.diff(plan.offsets))[left]
     until = np.array([(member.died_ns or t0_ns) - t0_ns for member in members])
     lost = dead[owner] & (due <= until[owner])
-    errors = [_LOST if gone else _UNSENT for gone in lost.tolist()]
+    taken = np.zeros(n, dtype=bool)
+    for member in members:
+        taken[np.flatnonzero(owner == member.index)[: accounts.gone(member, measured)]] = True
+    errors = [
+        DIED if died else GONE if away else _UNSENT for died, away in zip(lost.tolist(), taken.tolist(), strict=True)
+    ]
     return rec.from_columns(
         n,
         query_id=query[left],
         sample_ix=plan.sample_ix[left],
         payload_ix=plan.payload_ix[left],
         due_ns=due,
-        status=np.where(lost, int(Status.UNFINISHED), int(Status.UNSENT)),
+        status=np.where(lost | taken, int(Status.UNFINISHED), int(Status.UNSENT)),
         worker=owner,
         errors=errors,
     )
@@ -249,11 +274,18 @@ def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]
         whole(directory.file(name), partial(pq.write_table, table, compression="zstd"))
     plan_file.save(directory.path, plan)
     generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
+    generator["columns"] = sums(sealed.records)
     write_json(directory.file("generator.json"), generator)
-    scenario = yaml.safe_dump(dict(sealed.scenario), sort_keys=False, allow_unicode=True)
-    whole(directory.file("scenario.yaml"), scenario.encode())
+    scenario = write_scenario(directory, sealed.scenario)
     manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}
     write_json(directory.file("manifest.json"), manifest)  # last: a directory with a manifest is whole
+
+
+def write_scenario(directory: RunDirectory, scenario: Mapping[str, Any]) -> str:
+    """Write scenario.yaml, whole or not at all, and return its text. Raises OSError."""
+    text = yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True)
+    whole(directory.file("scenario.yaml"), text.encode())
+    return text
 
 
 def _digest(text: str) -> str:
@@ -270,23 +302,23 @@ def open_sealed(path: Path) -> Sealed:
             f"{path}: not a run directory (no manifest.json). Give the folder that `plimsoll run` printed"
         )
     try:
-        manifest = json.loads(directory.file("manifest.json").read_text(encoding="utf-8"))
-        generator = json.loads(directory.file("generator.json").read_text(encoding="utf-8"))
-        text = directory.file("scenario.yaml").read_text(encoding="utf-8")
-        scenario = yaml.safe_load(text)
+        manifest = json.loads(files.read_bytes(directory.file("manifest.json")))
+        generator = json.loads(files.read_bytes(directory.file("generator.json")))
+        text = files.read_text(directory.file("scenario.yaml"))
+        scenario = plain(text)
         for name, held in (("manifest.json", manifest), ("generator.json", generator), ("scenario.yaml", scenario)):
-            if not isinstance(held, dict):
-                raise ValueError(f"{name} holds no mapping")
+            checked(name, held)
         manifest = earlier.noted(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         records = tables.load(path)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked["plan_fingerprint"] = manifest.get("plan_fingerprint")
         facts = plan_file.checked(facts, records, path, asked)
+        facts = replace(facts, plan_faults=(*facts.plan_faults, *accounts.faults_of(records, generator.get("columns"))))
         if manifest.get("scenario_sha256", _digest(text)) != _digest(text):
             fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"
             facts = replace(facts, plan_faults=(*facts.plan_faults, fault))
         records = with_deadline(records, facts.frame_deadline_ns)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
     return Sealed(directory, manifest, scenario, records, facts)

@@ -2,29 +2,42 @@
 
 A scenario file names a secret, it never holds one: ``${env:NAME}`` and ``${file:PATH}`` in a header value,
 ``api_key_env``, ``api_key_file`` or ``headers_file``. Where none of them gives an Authorization header and
-``PLIMSOLL_API_KEY`` is set, that is used. Nothing here logs, caches or writes.
+``PLIMSOLL_API_KEY`` is set, that is used. What is resolved, ``harness.redaction`` learns; nothing here logs or writes.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from harness.http.dialect import header_error
+from documents import files
+from harness.http.headers import header_error
+from harness.redaction import MASK, SHORTEST, learn, redact
 
 #: Used when the target gives no Authorization header.
 IMPLICIT_KEY = "PLIMSOLL_API_KEY"
-MASK = "[redacted]"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: A literal value of such a header is taken for a secret even when the file holds it in the clear.
-_SENSITIVE = re.compile(r"authorization|cookie|token|secret|password|api[-_]?key|(?:^|[-_])key$", re.IGNORECASE)
+_SENSITIVE = re.compile(
+    r"authorization|auth(?!or)|cookie|credential|session|signature|token|secret|password|api[-_]?key|(?:^|[-_])(?:key|sig)$",
+    re.IGNORECASE,
+)
 _SCHEME = re.compile(r"^(?:bearer|basic|token|key)\s+", re.IGNORECASE)
-#: Shorter strings are words ("on", "eu"): replacing them would only garble messages.
-_SHORTEST = 6
+_COOKIE = re.compile(r"[\w!#$%&'*+.^`|~-]+=[^=\s]")
+#: Literal values of these are written down as they are; those of every other header may be credentials, and are masked.
+HARMLESS = frozenset(
+    (
+        "accept", "accept-charset", "accept-encoding", "accept-language", "anthropic-beta", "anthropic-version", "cache-control",
+        "content-encoding", "content-language", "content-type", "inference-header-content-length", "openai-beta", "origin",
+        "pragma", "prefer", "priority", "user-agent",
+    )
+)  # fmt: skip
 
 
 class Headers:
@@ -62,11 +75,13 @@ def resolve(target: Mapping[str, Any], environ: Mapping[str, str] | None = None)
     for name, text, where in _written(target, errors):
         value = _expand(text, where, source, secret, errors).strip()
         problem = header_error(name, value)
+        if problem is None and MASK in value:
+            problem = f"header {name!r}: a run does not keep its value. Give it again: --header '{name}: ...'"
         if problem is not None:
             errors.append(f"{where}: {problem}")
             continue
         if _SENSITIVE.search(name):
-            secret |= {value, _SCHEME.sub("", value)}
+            secret |= _credentials(value)
         found[name.lower()] = (name, value)
     explicit = "authorization" in found
     for key, where in _api_keys(target, source, errors):
@@ -81,31 +96,104 @@ def resolve(target: Mapping[str, Any], environ: Mapping[str, str] | None = None)
             continue
         secret |= {key, f"Bearer {key}"}
         found["authorization"] = ("Authorization", f"Bearer {key}")
+    learn(secret)
     return Headers(tuple(found.values()), frozenset(value for value in secret if value)), errors
 
 
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """``text`` with every secret replaced by a mask, longest first; strings under 6 characters are left
-    alone.
-    """
-    for value in sorted(secrets, key=len, reverse=True):
-        if len(value) >= _SHORTEST and value in text:
-            text = text.replace(value, MASK)
-    return text
-
-
 def sensitive_values(headers: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """What to redact from a server's error text: values of headers whose names say credential."""
+    """The values of headers whose names say credential, as they stand and without their scheme: of 6 characters and more."""
     values: set[str] = set()
     for name, value in headers:
         if _SENSITIVE.search(name):
-            values |= {value, _SCHEME.sub("", value)}
-    return frozenset(value for value in values if len(value) >= _SHORTEST)
+            values |= _credentials(value)
+    return frozenset(value for value in values if len(value) >= SHORTEST)
+
+
+def _credentials(value: str) -> set[str]:
+    """What is secret in the value of a header that holds a credential: all of it, what follows a scheme, the password in Basic's
+    base64, each cookie.
+    """
+    bare = _SCHEME.sub("", value)
+    parts: set[str] = set()
+    if value[:6].lower() == "basic ":
+        try:
+            user, colon, password = base64.b64decode(bare + "=" * (-len(bare) % 4)).decode().partition(":")
+        except (binascii.Error, ValueError):
+            return {value, bare}
+        parts = {f"{user}:{password}", password or user} if colon else set()
+    elif ";" in value or _COOKIE.match(value):
+        parts = {part.partition("=")[2].strip() for part in value.split(";")}
+    return {value, bare} | {part for part in parts if len(part) >= SHORTEST}
 
 
 def url_secrets(url: str) -> frozenset[str]:
-    """Credentials in a URL's query, such as ``?token=...``: by the names that would say credential of a header."""
-    return sensitive_values(parse_qsl(urlsplit(url).query))
+    """Credentials in a URL: a password (or a user name without one), and query values by the names that would say credential of
+    a header; decoded, and as they are written there.
+    """
+    try:
+        parts = urlsplit(url if "://" in url else f"//{url}")
+    except ValueError:
+        return frozenset()
+    pairs = parse_qsl(parts.query) + _written_pairs(parts.query)
+    user, colon, password = parts.netloc.rpartition("@")[0].partition(":")
+    whole = password if colon else user
+    return sensitive_values(pairs) | {text for text in (whole, unquote(whole)) if len(text) >= SHORTEST}
+
+
+def query_values(url: str) -> frozenset[str]:
+    """Every value in a URL's query, decoded and as it is written there: what must not be written down."""
+    query = urlsplit(url).query
+    return frozenset(value for _, value in parse_qsl(query) + _written_pairs(query))
+
+
+def _written_pairs(query: str) -> list[tuple[str, str]]:
+    return [(unquote(name), value) for name, _, value in (part.partition("=") for part in query.split("&"))]
+
+
+def learn_target(
+    headers: Iterable[tuple[str, str]], options: Mapping[str, Any], url: str, secrets: Iterable[str] = ()
+) -> None:
+    """Have this process's redactor know everything of a target that may be secret. ``secrets``: what references stood for."""
+    pairs = [*headers, *option_headers(options)]
+    private = {value for name, value in pairs if name.lower() not in HARMLESS and len(value) >= SHORTEST}
+    learn({*secrets, *sensitive_values(pairs), *url_secrets(url), *private})
+
+
+def option_headers(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Headers that a protocol's own options hold."""
+    given = [options.get(name) for name in ("headers", "metadata")]
+    return [(str(name), str(text)) for pairs in given if isinstance(pairs, Mapping) for name, text in pairs.items()]
+
+
+def public_value(name: str, value: str) -> str:
+    """A header's value as it may be written down: of a harmless one and of a bare reference as it is, else the mask."""
+    literal = _SCHEME.sub("", _REFERENCE.sub("", value)).strip()
+    return redact(value) if name.lower() in HARMLESS or not literal else MASK
+
+
+def public_command(
+    words: Iterable[str], headers: Sequence[tuple[str, str]] = (), urls: Sequence[str] = ("",)
+) -> list[str]:
+    """A command line as it may be written down: without what the redactor knows, without the queries of ``urls`` and without the
+    values of ``headers`` (as the scenario writes them).
+    """
+    for url in urls:
+        learn_target([(name, value) for name, value in headers if not _REFERENCE.search(value)], {}, url)
+    shown = []
+    for word in words:
+        for url in sorted(filter(None, urls), key=len, reverse=True):
+            head, mark, _ = url.partition("?")
+            user, at, _ = head.partition("://")[2].rpartition("@")
+            head = head.replace(user + at, f"{MASK}@", 1) if at else head
+            word = word.replace(url, head + (f"?{MASK}" if mark else ""))
+        shown.append(redact(word))
+    for name, value in headers:
+        if value and public_value(name, value) == MASK:
+            there = re.compile(
+                rf"((?:^|[=.]){re.escape(name)}\s*[:=]\s*){re.escape(redact(value))}(?![^,\s])", re.IGNORECASE
+            )
+            shown = [there.sub(rf"\g<1>{MASK}", word) for word in shown]
+    return shown
 
 
 def _written(target: Mapping[str, Any], errors: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -170,9 +258,9 @@ def _environment(name: str, where: str, environ: Mapping[str, str], errors: list
 
 def _read(path: str, where: str, errors: list[str]) -> str | None:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return files.read_text(Path(path).expanduser(), pipe=True)
     except OSError as error:
-        errors.append(f"{where}: can't read {path}: {error.strerror}. Check the path and its permissions")
+        errors.append(f"{where}: can't read {path}: {files.why(error)}. Check the path and its permissions")
     except (UnicodeDecodeError, RuntimeError, ValueError):
         errors.append(f"{where}: can't read {path}: it is not a UTF-8 text file. Give the right file")
     return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,8 @@ from harness.progress import LiveDisplay, Progress
 from harness.promises import FILE as PROMISES
 from harness.promises import Promises, keep
 from harness.remains import attempt_folder, keep_attempt, last_is_back
-from harness.rundir import RunDirectory, Sealed, open_sealed
+from harness.rundir import BEGUN, RunDirectory, Sealed, open_sealed
+from harness.segments import segment_files
 from harness.watcher import Watcher
 from harness.workforce import Workforce
 from reports import report as reporting
@@ -46,12 +49,17 @@ def run_job(
     Raises HarnessFault for what went wrong before the first query.
     """
     outcome, result = carry_through(prepared, watchers=watchers, workforce=workforce, live=live)
+    directory = outcome.sealed.directory
     if outcome.interrupted:
         result = _exiting(result, ExitCode.INTERRUPTED)
     code = result.exit_code or ExitCode.USAGE  # a pass of which a file is missing
     kept = outcome.sealed.directory if outcome.sealed.whole else None
-    written = publish(result, kept, prepared.outputs, as_json=as_json, unwritten=code)
-    if kept is not None and (as_json or not written):
+    with _records_are_safe(directory):
+        written = publish(result, kept, prepared.outputs, as_json=as_json, unwritten=code)
+    if outcome.interrupted and kept is not None:
+        said = f"interrupted: what was measured is in {kept.path}; `plimsoll report {kept.path}` shows it again"
+        _notice(Console(stderr=True), said)
+    elif kept is not None and (as_json or not written):
         _notice(Console(stderr=True), f"run directory: {kept.path}")
     return int(code if not written else result.exit_code or 0)
 
@@ -79,7 +87,9 @@ def carry_through(
     while True:
         again = f"attempt {len(earlier) + 1} of {1 + retries}: " if earlier else ""
         noted = {"attempts": as_noted(earlier)} if earlier else {}
-        attempt = replace(prepared, job=replace(prepared.job, foreseen={**prepared.job.foreseen, **noted}))
+        run_id = secrets.token_hex(5) if earlier else prepared.job.run_id
+        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **noted}, run_id=run_id)
+        attempt = replace(prepared, job=job)
         try:
             if earlier:
                 _say_again(earlier[-1], directory, len(earlier), retries)
@@ -94,7 +104,8 @@ def carry_through(
                 last_is_back(directory, len(earlier))
                 write_report(earlier[-1], directory)
             raise
-        result = judge(outcome.sealed, prepared.promises)
+        with _records_are_safe(outcome.sealed.directory):
+            result = judge(outcome.sealed, prepared.promises)
         moved = (
             outcome.sealed.directory != directory or not outcome.sealed.whole
         )  # its disk is full: there is no room for another attempt
@@ -103,6 +114,18 @@ def carry_through(
         if not _set_apart(directory, len(earlier) + 1, retries):
             return outcome, result
         earlier.append(result)
+
+
+@contextlib.contextmanager
+def _records_are_safe(directory: RunDirectory) -> Iterator[None]:
+    """Ctrl-C while a sealed run is judged or its report written costs the report alone. Raises HarnessFault, which says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise HarnessFault(
+            f"interrupted while the report was made. The records are whole in {directory.path}: `plimsoll report {directory.path}` makes it",
+            ExitCode.INTERRUPTED,
+        ) from None
 
 
 def _set_apart(directory: RunDirectory, number: int, retries: int) -> bool:
@@ -167,6 +190,9 @@ def carry_out(
         outcome = asyncio.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
         _tidy(prepared.job.directory)
+        if prepared.job.directory.file(BEGUN).is_file():  # a defect of ours, after t0
+            folder = prepared.job.directory.path
+            notice(f"what was measured is in {folder}: `plimsoll report {folder}` seals it and makes its report")
         raise
     finally:
         display.close()
@@ -284,8 +310,9 @@ def _tidy(directory: RunDirectory) -> None:
     for log in (directory.worker_log, directory.server_log):
         if log.exists() and not log.stat().st_size:
             log.unlink()
-    if not any(directory.segments.glob("*")):
-        directory.file(PROMISES).unlink(missing_ok=True)
+    if not segment_files(directory.segments):
+        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml"):
+            directory.file(name).unlink(missing_ok=True)
     try:
         directory.segments.rmdir()
         directory.path.rmdir()

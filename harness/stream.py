@@ -21,9 +21,11 @@ import struct
 import termios
 import time
 from array import array
+from collections.abc import Callable
 
 from harness.clock import WallMap
 from harness.endpoint import EXHAUSTED, Endpoint, explain
+from harness.held import WEIGH_EVERY, budget
 from harness.sink import CLOSED, Sink
 
 _SO_TIMESTAMPING = 37
@@ -33,6 +35,8 @@ _TIMESPEC = struct.Struct("@qq")
 _ANC_SIZE = socket.CMSG_SPACE(48)
 _READ_SIZE = 262_144
 _OUTQ = array("i", [0])  # where the kernel writes its answer: all streams of a process live on one thread
+#: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info`` (since 4.1).
+_ACKED, _ACKED_AT, _INFO_SIZE = struct.Struct("=Q"), 120, 128
 #: How long TLS messages that no request asked for may lie unread before their stamp is refused.
 _UNASKED_NS = 1_000_000_000
 
@@ -44,16 +48,29 @@ class Readers:
         "_anchor",
         "buffer",
         "exhausted",
+        "held_limit",
         "kernel_reads",
         "loop",
         "preferred",
         "stamping",
+        "unweighed",
         "user_reads",
         "view",
         "wall",
+        "weigh",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wall: WallMap, stamping: bool = True) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        wall: WallMap,
+        stamping: bool = True,
+        weigh: Callable[[int], None] = lambda limit: None,
+    ) -> None:
+        """``weigh`` is called, with ``held.budget()``, whenever ``held.WEIGH_EVERY`` bytes have come."""
+        self.weigh = weigh
+        self.held_limit = budget()
+        self.unweighed = 0
         self.loop = loop
         self.wall = wall
         self.stamping = stamping
@@ -98,16 +115,23 @@ class Stream:
         "_out",
         "_pending",
         "_readers",
+        "_reset",
         "_sink",
         "_sock",
         "_tls",
         "_tried",
         "_writing",
         "connected",
+        "read_at_most",
+        "taken",
     )
 
     def __init__(self, readers: Readers, endpoint: Endpoint, sink: Sink, duplex: bool = False) -> None:
-        """``duplex``: both sides talk at once, so that what is read need not answer what was written last."""
+        """``duplex``: both sides talk at once, so that what is read need not answer what was written last.
+
+        ``taken``: bytes that the kernel took so far; ``read_at_most``, once it is lost: how many of them the peer can
+        have read.
+        """
         self._readers = readers
         self._endpoint = endpoint
         self._sink: Sink = sink
@@ -123,7 +147,10 @@ class Stream:
         self._tls: ssl.SSLObject | None = None
         self._in: ssl.MemoryBIO | None = None
         self._out: ssl.MemoryBIO | None = None
+        self._reset = False
         self.connected = False
+        self.taken = 0
+        self.read_at_most = 0
 
     # -- connecting ---------------------------------------------------------------------------------------------
 
@@ -267,7 +294,9 @@ class Stream:
             # The peer may have answered and closed before it took the whole request: what it said is read first.
             if error.errno not in (errno.EPIPE, errno.ECONNRESET):
                 self._readers.loop.call_soon(self._lose, explain(error))
+            self._note_reset(error)
             return
+        self.taken += sent
         if sent < len(data):
             self._pending += memoryview(data)[sent:]
             if not self._writing:
@@ -282,13 +311,19 @@ class Stream:
             sent = sock.send(memoryview(self._pending)[:_READ_SIZE])
         except (BlockingIOError, InterruptedError):
             return
-        except OSError:
+        except OSError as error:
             self._pending.clear()  # the reason comes with the read side
+            self._note_reset(error)
             sent = 0
+        self.taken += sent
         del self._pending[:sent]
         if not self._pending:
             self._writing = False
             self._readers.loop.remove_writer(self._fd)
+
+    def _note_reset(self, error: OSError) -> None:
+        """It is said once: what is read after it looks like an orderly end."""
+        self._reset = self._reset or error.errno == errno.ECONNRESET
 
     def _flush_tls(self) -> None:
         if self._out is not None and (data := self._out.read()):
@@ -314,7 +349,7 @@ class Stream:
         now = time.monotonic_ns()
         if n == 0:
             if self._tls is not None and self.connected:
-                self._finish("TLS: the connection was closed without close_notify", now)  # it may have been cut
+                self._finish("TLS: the connection was closed without close_notify", now, True)  # it may have been cut
             else:
                 self._end_of_stream(now)
             return
@@ -335,6 +370,10 @@ class Stream:
             self._sink.on_data(readers.view[:n], stamp, kernel)
         else:
             self._decrypt(readers.view[:n], stamp, kernel)
+        readers.unweighed += n
+        if readers.unweighed > WEIGH_EVERY:
+            readers.unweighed = 0
+            readers.weigh(readers.held_limit)
 
     def _decrypt(self, data: memoryview, stamp: int, kernel: bool) -> None:
         tls = self._tls
@@ -365,19 +404,34 @@ class Stream:
         if not self.connected:
             self._lose("the connection was closed during the TLS handshake")
             return
-        self._finish("", t_ns)
+        self._finish("", t_ns, True)
 
     # -- ending -------------------------------------------------------------------------------------------------
 
     def _lose(self, reason: str) -> None:
         self._finish(reason, time.monotonic_ns())
 
-    def _finish(self, reason: str, t_ns: int) -> None:
+    def _finish(self, reason: str, t_ns: int, orderly: bool = False) -> None:
         if self._lost:
             return
         sink, was_connected = self._sink, self.connected
+        self.read_at_most = self._acknowledged() if orderly and not self._reset else self.taken
         self.close()
         sink.on_lost(reason, t_ns, was_connected)
+
+    def _acknowledged(self) -> int:
+        """How many of the bytes written had reached the peer's host when it ended the connection in good order.
+
+        Whatever a host sends acknowledges all that reached it, so no byte beyond can have been read by then. A reset
+        proves nothing: it is not read for what it acknowledges, and follows at once on a request that was read as well.
+        """
+        try:
+            info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE) if self._sock else b""
+        except OSError:
+            info = b""
+        return (
+            _ACKED.unpack_from(info, _ACKED_AT)[0] - 1 if len(info) == _INFO_SIZE else self.taken
+        )  # the SYN counts as one
 
     def close(self) -> None:
         """Close now, silently: the sink hears nothing more."""

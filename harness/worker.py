@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gc
 import io
 import json
@@ -34,10 +35,12 @@ from harness.issuer import Issuer, Load
 from harness.native import NativeRun, attach
 from harness.outputs import OutputLog
 from harness.plugins import protocols
-from harness.recorder import FRESH, Recorder, spread
-from harness.segments import SegmentWriter, dump_segment
+from harness.recorder import FRESH, TIMING_CHARS, Recorder, spread
+from harness.redaction import Guarded, masked
+from harness.segments import SegmentWriter, dump_segment, hold, keep_done
 from harness.vitals import AHEAD_NS, Vitals
 from scenarios import cancellation
+from scenarios.plan import Plan
 from scenarios.spec import ScenarioError, parse
 from slo.records import Status
 
@@ -54,6 +57,8 @@ class Voice:
         os.dup2(2, 1)  # a stray print, ours or a plug-in's, goes to the log and breaks no message
 
     def __call__(self, message: Mapping[str, Any]) -> None:
+        if message["type"] in ("fault", "done"):  # the others hold no words of anybody's
+            message = masked(message)
         self._pipe.write(json.dumps(message) + "\n")
         self._pipe.flush()
 
@@ -71,11 +76,15 @@ class Worker:
         self._t0_ns = 0
         self._drop: tuple[int, str] | None = None
         self._stopping = False
+        self._orphaned = False
+        hold(Path(spec["segments"]))  # to the end of this process, which may outlive its coordinator
 
     # -- set-up -------------------------------------------------------------------------------------------------
 
     def _client(self, clock: LoopClock) -> Client:
-        target = Target(**{**self._spec["target"], "headers": tuple(map(tuple, self._spec["target"]["headers"]))})
+        given = self._spec["target"]
+        pairs = {"headers": tuple(map(tuple, given["headers"])), "secrets": tuple(given["secrets"])}
+        target = Target(**{**given, **pairs})
         return protocols()[target.protocol].build(target, clock)
 
     def _load(self, client: Client) -> tuple[Load, str]:
@@ -109,16 +118,6 @@ class Worker:
         # A closed warm-up with fewer slots than workers is left to the first ones.
         return not warmup.cyclic or (warmup.max_in_flight or 1) >= shards or self._index == 0
 
-    def _connections(self, load: Load) -> int:
-        slots = load.plan.max_in_flight
-        if load.plan.open_loop and slots is None:
-            due = load.plan.due_ns
-            span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
-            slots = int(
-                min(256, max(8, len(due) / (span / 1e9)))
-            )  # a second's worth: connecting is not the endpoint's latency
-        return min(slots or 1, max(1, load.plan.n_samples))
-
     # -- the run ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -130,11 +129,12 @@ class Worker:
         load, fingerprint = self._load(client)
         outputs = self._outputs()
         native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), outputs is not None)
-        await (native or client).open(self._connections(load))
+        await (native or client).open(connections_ahead(load.plan))
         writer = SegmentWriter(Path(self._spec["segments"]), self._index)
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
+        recorder.timing_chars = TIMING_CHARS // int(self._spec["shards"])
         issuers.append(Issuer(load, client, clock, recorder.finished))
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
         gc.collect()
@@ -173,18 +173,22 @@ class Worker:
             buffer = io.BytesIO()
             dump_segment(buffer, records)
             self._say({"type": "segment", "data": base64.b64encode(buffer.getvalue()).decode()})
-        self._say(
-            {
-                "type": "done",
-                "aborted": issuer.aborted,
-                "max_duration_hit": issuer.max_duration_hit,
-                "faults": self._faults + recorder.faults,
-                "disk_notes": writer.notes,
-                "folders": writer.folders,
-                "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-                **measured,
-            }
-        )
+        done = {
+            "type": "done",
+            "aborted": issuer.aborted,
+            "max_duration_hit": issuer.max_duration_hit,
+            "faults": self._faults + recorder.faults + writer.faults,
+            "account": {"sent": issuer.sent, "rows": recorder.rows, **writer.account},
+            "disk_notes": writer.notes + recorder.notes,
+            "folders": writer.folders,
+            "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "orphaned": self._orphaned,
+            **measured,
+        }
+        if not writer.unwritten:  # of a killed coordinator this file is what says that no row is missing
+            with contextlib.suppress(OSError):
+                keep_done(Path(self._spec["segments"]), self._index, done)
+        self._say(done)
 
     async def _until_over(self, issuer: Issuer | NativeRun, recorder: Recorder, clock: LoopClock) -> None:
         said_ns = 0
@@ -209,6 +213,7 @@ class Worker:
                         f"still in flight {drain_ns / 1e9:g} s after the last query (drain)",
                     )
                     return
+            recorder.tick()
             if isinstance(issuer, NativeRun) and issuer.work(recorder):
                 await asyncio.sleep(0)  # there is more: but messages first
                 continue
@@ -250,7 +255,7 @@ class Worker:
         elif kind == "orphaned":
             if not self._t0.is_set():
                 os._exit(1)
-            self._stopping = True
+            self._stopping = self._orphaned = True
             self._drop = (int(Status.UNFINISHED), "the coordinator was gone")
 
     def _loop_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -258,6 +263,23 @@ class Worker:
         text = "".join(traceback.format_exception(error)) if error else str(context.get("message"))
         if len(self._faults) < 5:
             self._faults.append(f"worker {self._index}: an error in the event loop: {text}")
+
+
+def connections_ahead(plan: Plan) -> int:
+    """How many connections a worker opens before its first request: connecting is not the endpoint's latency.
+
+    One for each request that a closed loop's slots send at once; a second's worth of an open loop's, at least 8 and at most 256.
+    """
+    if plan.cyclic:
+        most = plan.stop.max_queries
+        queries = plan.max_in_flight or 1
+        return max(1, min(queries, queries if most is None else most) * int(np.diff(plan.offsets).max()))
+    slots = plan.max_in_flight
+    if slots is None:
+        due = plan.due_ns
+        span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
+        slots = int(min(256, max(8, len(due) / (span / 1e9))))
+    return min(slots, max(1, plan.n_samples))
 
 
 def raise_file_limit() -> None:
@@ -276,6 +298,7 @@ def main() -> int:
     # The segment thread must not keep the interpreter lock from the sending loop for the default 5 ms.
     sys.setswitchinterval(0.0001)
     say = Voice()
+    sys.stdout, sys.stderr = Guarded(sys.stdout), Guarded(sys.stderr)
     spec = json.loads(sys.stdin.readline())
     try:
         worker = Worker(spec, say)

@@ -109,6 +109,7 @@ class ByPrompt(BaseModel, frozen=True, extra="forbid"):
     unit: str = "ns"
     n: int
     unknown: int = Field(default=0, description="measured requests whose prompt length nobody told")
+    planned: bool = Field(default=False, description="lengths are the plan's, because the server counted none")
     bins: list[PromptBin]
     points: list[tuple[int, Number]]
 

@@ -135,7 +135,7 @@ def _seen(records: Records, rows: IntArray, run_id: str, start: int, step: int) 
         "n_workers": len(workers),
         "answered": int(np.count_nonzero(records["first_token_ns"][rows] >= 0)),
         "until_ns": _until(done - due, (records["sent_ns"][rows] >= 0) & (done >= 0)),
-        "steps": np.bincount((when - start) // step, minlength=MAX_STEPS)[:MAX_STEPS].tolist(),
+        "steps": np.bincount(np.maximum(when - start, 0) // step, minlength=MAX_STEPS)[:MAX_STEPS].tolist(),
         "request_ids": [request_id(run_id, int(queries[i]), int(samples[i])) for i in some.tolist()],
     }
 

@@ -23,11 +23,13 @@ _NAMES = (
     ("stamp", tuple(member.name.lower() for member in Stamp)),
     ("phase", PHASES),
     ("tokens_from", tuple(member.name.lower() for member in TokensFrom)),
+    ("n_in_from", tuple(member.name.lower() for member in TokensFrom)),
 )
 #: Of these columns -1 is "did not happen" or "not known"; query_id, bytes and the like are always there.
 _MAYBE = frozenset(name for name in COLUMNS if name.endswith("_ns") and name != "due_ns") | {
     "n_in",
     "n_out",
+    "n_asked",
     "payload_ix",
     "code",
     "worker",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,8 @@ from slo.sentence import sentence
 from slo.steady import T_LIMIT
 
 _TEXT = 300
+#: Only where a protocol asks for usage by an option of ours, and it was switched off.
+_ASK = ". Ask the server for it: leave target.options.include_usage on"
 
 
 def validity_part(
@@ -195,6 +198,7 @@ def throughput_part(done: slo_verdict.Throughput, good: Goodput) -> Throughput:
         input_tokens_per_s=done.input_tokens_per_s,
         output_tokens=done.output_tokens,
         input_tokens=done.input_tokens,
+        input_tokens_planned=done.input_tokens_planned,
         span_ns=done.span_ns,
     )
 
@@ -227,14 +231,53 @@ def counts_part(records: Records) -> Counts:
         errors=errors,
         other_errors=n_failed - sum(error.count for error in errors),
         warmup=int(np.count_nonzero(records["phase"] == Phase.WARMUP)),
+        **dict(zip(("asked_exactly", "short_of_asked"), exact_output(records), strict=True)),
     )
 
 
+def exact_output(records: Records) -> tuple[int, int]:
+    """Of the measured successes: how many were asked for an exact number of tokens and counted theirs; how many had fewer."""
+    asked = records.ok & records.in_measure & (records["n_asked"] >= 0) & (records["tokens_from"] == TokensFrom.USAGE)
+    return int(np.count_nonzero(asked)), int(np.count_nonzero(asked & (records["n_out"] < records["n_asked"])))
+
+
+def _token_warnings(records: Records, usage_off: bool) -> list[str]:
+    """Numbers of tokens that nobody counted, or that are not those asked for."""
+    found = []
+    counted = records.ok & records.in_measure
+    guessed = int(np.count_nonzero((records["tokens_from"] == TokensFrom.CHUNKS) & counted))
+    if guessed:
+        found.append(
+            f"output tokens of {guessed} requests are counted by chunks, because the server sent no usage: "
+            "token rates and TPOT are estimates" + (_ASK if usage_off else "")
+        )
+    planned = int(np.count_nonzero((records["n_in_from"] == TokensFrom.PLAN) & (records["n_out"] >= 0) & counted))
+    if planned:
+        found.append(
+            f"input tokens of {planned} requests are the plan's lengths, because the server counted none: no rate has them"
+        )
+    asked, short = exact_output(records)
+    if short:
+        found.append(
+            f"{short} of {asked} answers had fewer tokens than asked exactly: the load was lighter than planned. The server may "
+            "not know exact_output's fields (min_tokens, ignore_eos), or it cut those answers. Look at its log"
+        )
+    return found
+
+
+def _all_empty_400(rows: Records) -> bool:
+    return bool((rows["code"] == 400).all()) and {"HTTP 400"} == set(rows.texts("error"))
+
+
 def warnings_part(
-    records: Records, seen: slo_validity.Validity, metrics: Mapping[str, Metric], steady: SteadinessPart | None
+    records: Records,
+    seen: slo_validity.Validity,
+    metrics: Mapping[str, Metric],
+    steady: SteadinessPart | None,
+    options: Mapping[str, Any],
 ) -> list[str]:
     """What a reader should know before quoting a number: the generator's warnings, and the limits of the
-    data.
+    data. ``options``: the target's, as far as the scenario gives them.
     """
     found = list(seen.warnings)
     n = int(np.count_nonzero(records["phase"] == Phase.MEASURE))
@@ -244,11 +287,11 @@ def warnings_part(
         found.append(
             f"{many(n, 'request')}: p99.9 is the largest value of most metrics" + (", and so is p99" if n < 100 else "")
         )
-    guessed = int(np.count_nonzero((records["tokens_from"] == TokensFrom.CHUNKS) & records.ok & records.in_measure))
-    if guessed:
+    found += _token_warnings(records, options.get("include_usage") is False)
+    if options.get("request_id", True) and _all_empty_400(records.measured()):
         found.append(
-            f"output tokens of {guessed} requests are counted by chunks, because the server sent no usage: "
-            "token rates and TPOT are estimates. Ask the server for usage in the stream"
+            "every request got a 400 without a word, and each carried an x-request-id. Some servers (llama-cpp-python) "
+            "refuse one that is no UUID: set target.options.request_id: false, which leaves it out"
         )
     for name, metric in metrics.items():
         if metric.missing and metric.n and name in ("ttft", "latency", "ttfb"):

@@ -7,25 +7,16 @@ infinity; the ``failed`` or ``n`` beside it says why. This module computes nothi
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
 from reports.bracket import Bracket
 from reports.timer import Timer
+from slo.foreign import printable as printable
 
 #: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
 Number = int | float | None
-
-#: Control characters and direction overrides: they would speak to the reader's terminal, not to the reader.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """``text`` with every character that could steer a terminal replaced by U+FFFD; tabs and line ends stay."""
-    return _UNPRINTABLE.sub("\ufffd", text)
-
 
 #: Text from outside: a scenario, a server, a command line.
 Text = Annotated[str, AfterValidator(printable)]
@@ -291,7 +282,10 @@ class Throughput(BaseModel, frozen=True, extra="forbid"):
     good_fraction: float | None = None
     input_tokens_per_s: float | None = None
     output_tokens: int | None = None
-    input_tokens: int | None = None
+    input_tokens: int | None = Field(default=None, description="of requests whose server counted them")
+    input_tokens_planned: int | None = Field(
+        default=None, description="of requests whose server counted none: the plan's lengths, in no rate"
+    )
     span_ns: int = 0
 
 
@@ -312,3 +306,8 @@ class Counts(BaseModel, frozen=True, extra="forbid"):
     errors: list[ErrorCount] = Field(default_factory=list)
     other_errors: int = Field(default=0, description="failures whose text is not among errors")
     warmup: int = 0
+    asked_exactly: int = Field(
+        default=0,
+        description="successes of which an exact number of output tokens was asked and whose server counted them",
+    )
+    short_of_asked: int = Field(default=0, description="those of them that had fewer")

@@ -12,7 +12,7 @@ import numpy as np
 from reports.chart_data import number
 from reports.chart_parts import ByPrompt, PromptBin
 from slo.distribution import quantile
-from slo.records import FloatArray, IntArray, Records
+from slo.records import FloatArray, IntArray, Records, TokensFrom
 
 MAX_BINS = 12
 MAX_POINTS = 300
@@ -48,6 +48,7 @@ def by_prompt(name: str, values: FloatArray, row: IntArray, unit: str, records: 
         unit=unit,
         n=len(found),
         unknown=int(np.count_nonzero(~known)),
+        planned=lengths_planned(records),
         bins=bins,
         points=[(int(n_in[i]), number(float(found[i]), unit)) for i in picked if np.isfinite(found[i])],
     )
@@ -57,9 +58,12 @@ def prompt_lengths(records: Records) -> IntArray:
     """int64[n]: input tokens of each row as the server counted them, -1 where unknown.
 
     A row that failed takes the count of a success with the same payload: its own is at best an estimate of ours, in other
-    tokens than the server's.
+    tokens than the server's. Where no success was counted, all rows have the plan's lengths (``lengths_planned``).
     """
-    n_in, payload, ok = records["n_in"], records["payload_ix"], records.ok
+    n_in, payload = records["n_in"], records["payload_ix"]
+    if lengths_planned(records):
+        return n_in
+    ok = records.ok & (records["n_in_from"] != TokensFrom.PLAN)
     told = ok & (n_in >= 0) & (payload >= 0)
     if ok.all() or not told.any():
         return np.where(ok, n_in, -1)
@@ -69,6 +73,12 @@ def prompt_lengths(records: Records) -> IntArray:
     filled = n_in.copy()
     filled[lost] = np.where(known[at] == payload[lost], n_in[told][first][at], -1)
     return filled
+
+
+def lengths_planned(records: Records) -> bool:
+    """No server counted any: the lengths there are, are the plan's."""
+    known = records["n_in_from"][records.ok & (records["n_in"] >= 0)]
+    return len(known) > 0 and bool((known == TokensFrom.PLAN).all())
 
 
 def _bounds(low: int, high: int, n: int) -> IntArray:

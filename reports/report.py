@@ -146,7 +146,7 @@ def build(
         throughput=throughput_part(throughput(records), good),
         counts=counts_part(records),
         attempts=attempts_part(manifest, judged.outcome, judged.reasons),
-        warnings=[*own, *warnings_part(records, seen, measured.metrics, steady)],
+        warnings=[*own, *warnings_part(records, seen, measured.metrics, steady, _options(scenario))],
         confidence=judged.confidence,
         charts=_charts(records, measured),
         histograms=dict(measured.histograms),
@@ -219,5 +219,9 @@ def _charts(records: Records, measured: Measures) -> Charts:
 
 def _ids_sent(scenario: Mapping[str, Any]) -> bool:
     """Whether the target was sent an ``x-request-id``."""
-    options = (scenario.get("target") or {}).get("options") or {}
-    return bool(options.get("request_id", True))
+    return bool(_options(scenario).get("request_id", True))
+
+
+def _options(scenario: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The target's options, as far as the scenario gives them."""
+    return (scenario.get("target") or {}).get("options") or {}

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from reports.parts import Text
 from reports.provenance import public_text
-from slo.records import IntArray, Phase, Records, Stamp, Status
+from slo.records import IntArray, Phase, Records, Stamp, Status, TokensFrom
 
 MAX_SLOWEST = 10
 _TEXT = 200
@@ -53,6 +53,7 @@ class SlowRequest(BaseModel, frozen=True, extra="forbid"):
     stages_ns: Stages
     connect_ns: int | None = None
     n_in: int | None = None
+    n_in_planned: bool = Field(default=False, description="n_in is the plan's length, because the server counted none")
     n_out: int | None = None
     status: str = "OK"
     code: int | None = None
@@ -119,6 +120,7 @@ def _request(records: Records, row: int, value_ns: int, run_id: str) -> SlowRequ
         stages_ns=Stages(**{stage: None if at is None else at - due for stage, at in times.items()}),
         connect_ns=known("connect_ns"),
         n_in=known("n_in"),
+        n_in_planned=known("n_in_from") == TokensFrom.PLAN,
         n_out=known("n_out"),
         status=Status(int(records.columns["status"][row])).name,
         code=known("code"),

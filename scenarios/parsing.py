@@ -14,10 +14,11 @@ from pydantic import BaseModel, ValidationError
 
 from scenarios.arrival import MAX_QUERIES
 from scenarios.discovery import kinds, sources
+from scenarios.document import Document
 from scenarios.errors import ScenarioError
 from scenarios.kind import Kind
 from scenarios.problems import Loc, Place, problems, unknown
-from scenarios.scenario import Scenario, StopSection
+from scenarios.scenario import Scenario, StopSection, TargetSection
 
 M = TypeVar("M", bound=BaseModel)
 Found = list[tuple[Loc, str]]
@@ -34,12 +35,12 @@ def parse(
     labels: Mapping[str, str] | None = None,
 ) -> Scenario:
     """The scenario in ``mapping``. Raises ``ScenarioError`` with every problem, each ``where:key.path: what.
-    next step.``
+    next step.``, or ``where:line: key.path: ...`` where it was read from a file.
 
     Relative file names start at ``folder`` (default: stay as they are). ``labels`` renames key paths in
     messages.
     """
-    place = Place(where, labels or {})
+    place = Place(where, labels or {}, mapping.lines if isinstance(mapping, Document) else {})
     if not isinstance(mapping, Mapping):
         raise ScenarioError([place.say((), "not a mapping. Give key: value pairs, starting with name and kind")])
     raw = {key: {} if value is None and key in _SECTIONS else value for key, value in mapping.items()}
@@ -70,8 +71,42 @@ def _validated(
     try:
         return model.model_validate(raw, context=dict(context))
     except ValidationError as error:
-        found += problems(error, model, place, below)
+        found += problems(error, model, place, below, _belongs)
         return None
+
+
+#: What people call it at the top of a file, and what it is.
+_MEANT = {
+    "duration": "stop.min_duration: it sends for at least this long (stop.max_duration ends it, whatever else)",
+    "queries": "stop.min_queries: it sends at least so many (stop.max_queries ends it at so many)",
+    "requests": "stop.min_queries: it sends at least so many (stop.max_queries ends it at so many)",
+    "slo": "objectives, a list such as ['p99(ttft) <= 200ms']",
+    "slos": "objectives, a list such as ['p99(ttft) <= 200ms']",
+}
+
+
+def _belongs(loc: Loc) -> str:
+    """Where a key that is unknown at ``loc`` belongs; "" for one that is known nowhere."""
+    key = loc[-1] if loc else None
+    if not isinstance(key, str):
+        return ""
+    if len(loc) == 1:
+        if key in _MEANT:
+            return f"Write it as {_MEANT[key]}"
+        for name, model in (("stop", StopSection), ("target", TargetSection)):
+            if key in {item.alias or field for field, item in model.model_fields.items()}:
+                return f"It belongs under {name}, as {name}.{key}"
+    of_kinds = [kind.name for kind in kinds().values() if key in kind.params.model_fields]
+    of_sources = [source.name for source in sources().values() if key in source.params.model_fields and key != "kind"]
+    if loc[0] == "params" and len(loc) == 2 and of_kinds:
+        return f"It belongs to kind {' or '.join(of_kinds)}. Change kind, or take it out"
+    if loc[0] == "source" and len(loc) == 2 and of_sources:
+        return f"It belongs to source {' or '.join(of_sources)}. Change source.kind, or take it out"
+    if len(loc) == 1 and of_kinds:
+        return f"It belongs under params, of kind {' or '.join(of_kinds)}"
+    if len(loc) == 1 and of_sources:
+        return f"It belongs under source, of kind {' or '.join(of_sources)}"
+    return ""
 
 
 def _params(

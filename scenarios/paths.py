@@ -1,6 +1,6 @@
 """File names inside a scenario: relative ones start at the scenario file's own folder.
 
-Nothing is opened here; a missing file is reported when it is needed, with ``missing``.
+Nothing is read here; a file that is missing, or is none, is reported when it is needed, with ``missing``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo
+
+from documents import files
 
 
 def _resolve(value: str, info: ValidationInfo) -> str:
@@ -25,12 +27,14 @@ FileName = Annotated[str, Field(min_length=1), AfterValidator(_resolve)]
 
 def missing(path: Path, where: str) -> str | None:
     """The error text when ``path`` is not a readable file, else None."""
-    if path.is_dir():
-        return f"{where}: {path} is a folder. Give a file."
     if not path.exists():
         near = sorted(p.name for p in path.parent.iterdir() if p.suffix == path.suffix) if path.parent.is_dir() else []
         hint = f" That folder has: {', '.join(near[:5])}." if near else f" Is {path.parent} the right folder?"
         return f"{where}: {path} does not exist.{hint} Relative paths start at the scenario file's folder."
+    try:
+        files.opened(path).close()
+    except OSError as error:
+        return f"{where}: {path} can't be read ({files.why(error)}). Give a file."
     return None
 
 

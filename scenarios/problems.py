@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -34,26 +34,41 @@ _OUT_OF_RANGE = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a mapping came from. ``labels`` renames some key paths (``params.rate`` is ``--rate``)."""
+    """Where a mapping came from. ``labels`` renames some key paths (``params.rate`` is ``--rate``); ``lines`` of a file that was read."""
 
     where: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[Loc, int] = field(default_factory=dict)
 
     def at(self, loc: Loc) -> str:
         path = ""
-        for part in loc:
+        keys = tuple(
+            part for part in loc if isinstance(part, int) or not part.startswith("<")
+        )  # that is a union's branch
+        for part in keys:
             if isinstance(part, int):
                 path += f"[{part}]"
-            elif not part.startswith("<"):  # the name of a union's branch, not a key
+            else:
                 path += f".{part}" if path else part
+        if self.lines and path not in self.labels:
+            line = next((self.lines[keys[:i]] for i in range(len(keys), -1, -1) if keys[:i] in self.lines), 1)
+            return f"{self.where}:{line}: {path}" if path else f"{self.where}:{line}"
         return self.labels.get(path) or (f"{self.where}:{path}" if path else self.where)
 
     def say(self, loc: Loc, what: str) -> str:
         return f"{self.at(loc)}: {what.rstrip('.')}."
 
 
-def problems(error: ValidationError, model: type[BaseModel], place: Place, below: Loc = ()) -> list[tuple[Loc, str]]:
-    """(location, message) of every problem in ``error``, from validating ``model`` at ``below``."""
+def problems(
+    error: ValidationError,
+    model: type[BaseModel],
+    place: Place,
+    below: Loc = (),
+    belongs: Callable[[Loc], str] = lambda loc: "",
+) -> list[tuple[Loc, str]]:
+    """(location, message) of every problem in ``error``, from validating ``model`` at ``below``; ``belongs(loc)`` says where a key that
+    is unknown there is known.
+    """
     found = []
     items = error.errors(include_url=False)
     for item in items:
@@ -61,7 +76,7 @@ def problems(error: ValidationError, model: type[BaseModel], place: Place, below
         if item["type"] == "too_short" and inside:
             continue  # pydantic counts only the good items of a list; the bad ones are reported themselves
         loc = below + tuple(item["loc"])
-        found.append((loc, place.say(loc, _what(item, model))))
+        found.append((loc, place.say(loc, _what(item, model, belongs(loc)))))
     return found
 
 
@@ -71,12 +86,14 @@ def unknown(name: object, known: Iterable[str], what: str) -> str:
     return f"{what} {name!r} is not known. {_nearest(str(name), names)}Known: {', '.join(names)}"
 
 
-def _what(item: Any, model: type[BaseModel]) -> str:
+def _what(item: Any, model: type[BaseModel], belongs: str = "") -> str:
     kind, value, context = item["type"], item["input"], item.get("ctx", {})
     if kind == "extra_forbidden":
         known = sorted(_keys(_models_at(model, item["loc"][:-1])))
         if item["loc"][-1] in known:
             return "does not go with the other choices made here. Remove it"
+        if belongs:
+            return f"unknown key. {belongs}"
         return f"unknown key. {_nearest(str(item['loc'][-1]), known)}Known keys here: {', '.join(known)}"
     if kind == "missing":
         return "is missing. Add it"

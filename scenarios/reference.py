@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from documents import files
 from scenarios.errors import ScenarioError
 from scenarios.paths import missing
 from scenarios.payload import PayloadSource
@@ -53,7 +54,7 @@ def _read(path: Path) -> dict[str, Expected]:
         raise ScenarioError([problem])
     found: dict[str, Expected] = {}
     errors: list[str] = []
-    with path.open("rb") as lines:
+    with files.opened(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue

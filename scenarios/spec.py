@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from scenarios.document import read_document
+from scenarios.document import Document, read_file
 from scenarios.errors import ScenarioError
 from scenarios.flags import Flags, with_flags
 from scenarios.parsing import parse
@@ -25,6 +25,7 @@ __all__ = [
     "ScenarioError",
     "StopSection",
     "TargetSection",
+    "document",
     "json_schema",
     "library",
     "load",
@@ -47,14 +48,21 @@ def load(name_or_path: str | Path) -> Scenario:
     file's folder.
     """
     path = _find(name_or_path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError([f"{path}: cannot be read ({error}). Give a UTF-8 text file."]) from None
-    where = str(name_or_path)
-    mapping = read_document(text, where)
+    mapping = document(name_or_path)
     mapping.setdefault("name", path.stem)
-    return parse(mapping, where, folder=path.resolve().parent)
+    return parse(mapping, mapping.where, folder=path.resolve().parent)
+
+
+def document(name_or_path: str | Path) -> Document:
+    """What stands in that file, as it is written. Raises ``ScenarioError`` for one that can't be read or is not YAML."""
+    found = read_file(_find(name_or_path), str(name_or_path), "Give a scenario file, or a library name")
+    if "apiVersion" in found:
+        raise ScenarioError(
+            [f"{found.where}: is an OpenSLO document, not a scenario. Check it with: plimsoll slo check FILE."]
+        )
+    if "arms" in found and "kind" not in found:
+        raise ScenarioError([f"{found.where}: is a bake-off file, not a scenario. Run it with: plimsoll bakeoff FILE."])
+    return found
 
 
 def _find(name_or_path: str | Path) -> Path:
@@ -62,10 +70,8 @@ def _find(name_or_path: str | Path) -> Path:
     if text in known:
         return known[text]
     path = Path(name_or_path).expanduser()
-    if path.is_file():
-        return path
-    if path.is_dir():
-        raise ScenarioError([f"{text}: is a folder. Give a scenario file in it."])
+    if path.exists():
+        return path  # what is no file is refused where it is read
     if isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         raise ScenarioError(
             [f"{text}: there is no such file. Check the path, or give a library name: {', '.join(known)}."]

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
 
+from documents import files
 from scenarios.errors import ScenarioError
 from scenarios.paths import missing
 from scenarios.payload_list import cap
@@ -33,6 +36,8 @@ UNIT_NS: Mapping[str, int] = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, 
 BLOCK_TOKENS = 512
 
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+#: A date and time of this age and the next one, which 64 bits hold in ns. numpy would take "now" and "NaT" too.
+_MOMENT = re.compile(r"(?:19|20|21)\d\d-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,18})?)?)?)?", re.ASCII)
 _RUN = ("query_id", "sample_ix", "payload_ix", "due_ns", "n_in", "n_out", "phase")
 
 
@@ -110,7 +115,7 @@ def _in_order(made: list[tuple[int, int, int, tuple[int, ...] | None]]) -> Trace
 
 def _format(path: Path) -> str:
     """By the first line, which every format begins in its own way."""
-    with path.open("rb") as file:
+    with files.opened(path) as file:
         line = file.readline(1_000_000).decode("utf-8-sig", errors="replace").strip()
     if not line.startswith("{"):
         return "azure" if set(_AZURE) <= {part.strip() for part in line.split(",")} else "csv"
@@ -123,7 +128,7 @@ def _format(path: Path) -> str:
 
 def _check_head(path: Path, needed: Sequence[str]) -> None:
     """One error for a column that is nowhere, not one for each line."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _text(path) as file:
         try:
             head = [name.strip() for name in next(csv.reader(file), [])]
         except csv.Error:
@@ -140,8 +145,12 @@ def _check_head(path: Path, needed: Sequence[str]) -> None:
         )
 
 
+def _text(path: Path) -> TextIOWrapper:
+    return TextIOWrapper(files.opened(path), encoding="utf-8-sig", errors="replace", newline="")
+
+
 def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    with path.open("rb") as lines:
+    with files.opened(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -154,7 +163,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _text(path) as file:
         rows = csv.DictReader(file, skipinitialspace=True)
         while True:
             try:
@@ -196,15 +205,20 @@ def _time(entry: Mapping[str, Any], key: str, unit_ns: int) -> int:
         exact = Decimal(str(value).strip()) * unit_ns
     except InvalidOperation:
         pass
+    except Overflow:
+        raise ValueError(f"{key} is {value!r:.60}, which no clock shows. Give a time") from None
     else:
-        if not exact.is_finite() or abs(exact) >= 2**63:
-            raise ValueError(f"{key} is {value!r}, which no clock shows. Give a time")
+        if not exact.is_finite() or abs(exact) >= 2**62:
+            raise ValueError(f"{key} is {value!r:.60}, which no clock shows. Give a time")
         return round(exact)
+    written = str(value).strip().removesuffix("Z").removesuffix("+00:00")
     try:
-        stamp = np.datetime64(str(value).strip().removesuffix("Z").removesuffix("+00:00"), "ns")
+        if _MOMENT.fullmatch(written) is None:
+            raise ValueError
+        stamp = np.datetime64(written, "ns")
     except ValueError:
         raise ValueError(
-            f"{key} is {value!r}, neither a number nor a date and time in UTC. Write 2026-01-31 12:00:00.5"
+            f"{key} is {value!r:.60}, neither a number nor a date and time in UTC. Write 2026-01-31 12:00:00.5"
         ) from None
     return int(stamp.astype(np.int64))
 
@@ -213,10 +227,10 @@ def _count(entry: Mapping[str, Any], key: str) -> int:
     value = entry.get(key)
     try:
         number = -1 if value is None or isinstance(value, bool) else int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1
     if not 0 <= number <= 10_000_000:
-        raise ValueError(f"{key} is {value!r}, not a length in tokens. Give a whole number from 0 up")
+        raise ValueError(f"{key} is {value!r:.60}, not a length in tokens. Give a whole number from 0 up")
     return number
 
 
@@ -230,8 +244,8 @@ def _run(path: Path, where: str) -> Trace:
     try:
         table = pq.read_table(file, columns=list(_RUN))
         phase = np.array(table.column("phase").to_pylist())
-        column = {name: table.column(name).to_numpy().astype(np.int64) for name in _RUN if name != "phase"}
-    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        column = {name: _whole(table.column(name), name) for name in _RUN if name != "phase"}
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, MemoryError) as error:
         raise ScenarioError([f"{where}: {file} can't be read ({error}). Give a sealed run directory."]) from None
     rows = np.flatnonzero((phase != "warmup") & (column["due_ns"] >= 0))
     if not len(rows):
@@ -245,3 +259,11 @@ def _run(path: Path, where: str) -> Trace:
         column["query_id"][order],
         column["payload_ix"][order],
     )
+
+
+def _whole(column: Any, name: str) -> IntArray:
+    """A column of whole numbers. Raises ValueError for anything else."""
+    if not str(column.type).startswith("int") or column.null_count:
+        raise ValueError(f"column {name} holds {column.type}, with {column.null_count} empty: not whole numbers")
+    values: IntArray = column.to_numpy().astype(np.int64)
+    return values

@@ -16,7 +16,7 @@ from slo.generator import Check
 class _Cause:
     """``of``: checks that it breaks, the one whose remedy is its own first; ``then``: those that follow where one of them is broken.
 
-    ``remedy``: empty for that of the first broken check.
+    ``text``: empty for what the first broken check saw; ``remedy``: empty for that of the first broken check.
     """
 
     text: str
@@ -28,14 +28,18 @@ class _Cause:
 #: What a generator without its time breaks.
 _LATE = (
     *("lag", "lag p99", "lag max", "lag below objective", "rate", "arrival process"),
-    *("loop stalls", "generator CPU", "live audio"),
+    *("loop stalls", "idle slots", "generator CPU", "live audio"),
 )
 #: In this order: what ended a run explains what was not sent, and only then does lateness.
 _CAUSES = (
+    _Cause("", of=("finished",), then=("workers", "disk", "accounting", "all sent", "min_queries", "min_duration")),
     _Cause(
         "the run did not come to its own end",
-        of=("workers", "disk", "not aborted", "within max_duration", "finished"),
-        then=("all sent", "min_queries", "min_duration"),
+        of=("workers", "disk", "not aborted", "within max_duration"),
+        then=("accounting", "all sent", "min_queries", "min_duration"),
+    ),
+    _Cause(
+        "what was sent is not what is recorded", of=("accounting",), then=("all sent", "min_queries", "min_duration")
     ),
     _Cause("a plug-in takes the generator's time", of=("gc pauses",), then=_LATE),
     _Cause(
@@ -68,5 +72,6 @@ def reasons(checks: Sequence[Check]) -> tuple[str, ...]:
 def _text(cause: _Cause, group: Sequence[Check], remedy: str) -> str:
     if len(group) == 1:
         return group[0].reason
-    seen = "; ".join(check.detail for check in group)
-    return f"{cause.text}: {seen}. {cause.remedy or remedy}"
+    text = cause.text or group[0].detail
+    seen = "; ".join(check.detail for check in (group if cause.text else group[1:]))
+    return f"{text}: {seen}. {cause.remedy or remedy}"

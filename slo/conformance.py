@@ -47,7 +47,9 @@ already, a `connect` that is `free`.
 
 Tokens are counted from the server's usage block (`usage`), and where there is none from the number of chunks that carried
 output (`chunks`), which is an estimate. Plimsoll runs no tokenizer: it would have to be the server's own, and a wrong one
-shifts every `tpot` in silence. The column `tokens_from` of a run tells which it was.
+shifts every `tpot` in silence. The column `tokens_from` of a run tells which it was. Input tokens come from the usage block
+alone: where there is none, and in rows that failed before it came, `n_in` is the length that the payload was made with, the column
+`n_in_from` says `plan`, and no rate has it (`throughput.input_tokens_planned` has their sum).
 
 | case | tokens | counted from | output_tokens | output_rate | fluidity | reader_idle | reader_stalls | reader_in_time |
 |---|---|---|---|---|---|---|---|---|
@@ -87,6 +89,10 @@ of a plain one: what never came never comes. The rest:
 | `cut_cleanly` | the stream ended after `a` and `b`, without an end | PROTOCOL | 2 | 10, inf | 2 | 1 | - |
 | `error_event` | an error event after `a` and `b` | HTTP | 2 | 10, inf | 2 | 1 | - |
 | `error_overloaded` | an error event after `a`: overloaded | REFUSED | 1 | inf, inf | 2 | 1 | - |
+| `no_reason` | `[DONE]` after `a` and `b`, but no finish reason | PROTOCOL | 2 | 10, inf | 2 | 1 | - |
+| `no_reason_whole` | one JSON body at 60 without a finish reason | PROTOCOL | 3 | inf, inf | 2 | 1 | - |
+| `given_up_whole` | one JSON body at 60, finish reason `abort` | HTTP | 3 | inf, inf | 2 | 1 | - |
+| `two_choices` | `b` belongs to a second choice (`n: 2`) | PROTOCOL | 1 | inf, inf | 2 | 1 | - |
 | `given_up` | finish reason `error` after `a` and `b` | HTTP | 2 | 10, inf | 2 | 1 | - |
 | `empty_stream` | a stream of nothing | PROTOCOL | - | inf, inf | 2 | 1 | - |
 | `not_json` | an event after `a` that is not JSON | PROTOCOL | 1 | inf, inf | 2 | 1 | - |
@@ -99,4 +105,40 @@ of a plain one: what never came never comes. The rest:
 
 In a run that streams nothing at all, and one where no request has the stamps, a metric that needs them has no value rather
 than a worst one: it does not apply. A request of the warm-up has no value of any metric.
+
+## What a whole answer is
+
+A server that is stopped, or that drops one request for another, may end a stream politely: no error, and even the usual end
+marker. What such an answer lacks is the reason to end. So an answer is a success only if it has its protocol's: without one it
+is PROTOCOL (`ended without a finish reason`), and HTTP if the reason is that the server gave it up (`abort`, `error`,
+`cancelled`, `timeout`). Where the last column has an option, `target.options.finish_reason: optional` takes the end
+marker alone, for a server that never gives a reason. Each row is tested with the bytes of a whole and of a cut answer.
+
+| protocol | an answer is whole once it has | it is cut without it, even after | option |
+|---|---|---|---|
+| `openai-chat` | a `finish_reason` | `[DONE]` | yes |
+| `openai-completions` | a `finish_reason` | `[DONE]` | yes |
+| `openai-responses` | the status `completed` or `incomplete` | `[DONE]` | no |
+| `anthropic-messages` | a `stop_reason` | `message_stop` | yes |
+| `ollama-chat` | a `done_reason` | `done: true` | yes |
+| `ollama-generate` | a `done_reason` | `done: true` | yes |
+| `tgi-generate` | `generated_text`, and in `details` a `finish_reason` (unless `details: false` was asked for) | `generated_text` | yes |
+| `llamacpp-completion` | `stop: true` and a `stop_type` (of older servers a `stopped_...` flag) | `stop: true` | yes |
+| `http` | a reason at `finish_path`, where that is given; else the end that `done` or `done_path` names; else the response's own end | `done` | yes |
+| `openai-transcriptions` | of a stream `transcript.text.done` or a `finish_reason`; else `text` | `[DONE]` | yes |
+| `openai-speech` | of events `speech.audio.done` or `[DONE]`; of bytes the response's own end | other events | no |
+| `openai-realtime` | `response.done` of status `completed` or `incomplete`; a transcript of each item | `response.done` | no |
+| `triton-generate` | an event with the output, and the response's own end: Triton marks no other | other events | no |
+| `triton-stream` | an answer marked `triton_final_response`, of a server that marks any; else the call's status | other answers | no |
+
+An embedding, a tensor or a click-through rate is whole when its body is: the length of the response says so. gRPC calls end with a
+status (`grpc` also by `done_path`), live sessions with the message that their section names as the end; a session that closes before
+it was cut.
+
+A stream holds one answer. Where several share it (`n: 2`, `best_of`), the gaps between chunks belong to none of them: the options refuse
+to ask for it, and a stream that has more than choice 0 is PROTOCOL. In one piece (`stream: false`) any number of choices is one answer,
+whole when each has its reason; its output tokens are those of all of them.
+
+`exact_output` asks for an exact number of output tokens, and not every server obeys. An answer with fewer is a success, since
+its protocol says that it is whole, but it is counted (`counts.short_of_asked` of `counts.asked_exactly` in the report) and the report warns.
 """

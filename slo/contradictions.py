@@ -77,6 +77,7 @@ def _statuses(records: Records, report: Callable[[BoolArray, str], None]) -> Non
     report((status == Status.OK) & ~done, "status is OK but there is no done_ns")
     report((status == Status.UNSENT) & sent, "status is UNSENT but sent_ns is set")
     report(~sent & (records["first_byte_ns"] != -1), "an answer arrived but nothing was sent")
+    report((records["attempts"] > 0) != sent, "attempts and sent_ns disagree on whether it was sent")
     report(records["due_ns"] == -1, "due_ns is missing")
 
 

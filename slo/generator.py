@@ -31,12 +31,16 @@ class GeneratorFacts:
     jumps of the wall clock, which kernel receive stamps are on and are mapped around; ``stamps_refused``: those of
     ``kernel_reads + user_reads`` reads whose kernel stamp could not be mapped, so that a userland one was taken;
     ``disk_faults``: rows that could not be read back; ``disk_notes``: rows that had to be written elsewhere, none of them
-    lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to be closed as they were
-    written; ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
+    lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to have been closed before
+    they came (warm-up included; the rows' ``attempts`` says which);
+    ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
     (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
     ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced; ``plan_samples``: samples of an
     open loop's plan as its file has them (0: unknown), and ``plan_faults``: what in the run directory is not as it was planned and
-    sealed; both are found again whenever a run directory is opened.
+    sealed; both are found again whenever a run directory is opened; ``sent`` and ``recorded``: requests, warm-up included, by the
+    workers' own counts (-1: nobody counted); ``lost``: sent, and without a row of any kind; ``account_faults``: what in the rows that
+    came is not as the workers said; ``slots``: of each worker, where a number of requests are kept in flight; ``cut_off``: who was killed before it sealed the run, when,
+    and which rows that cost (None: nobody was).
     """
 
     open_loop: bool
@@ -64,6 +68,7 @@ class GeneratorFacts:
     aborted: str | None = None
     worker_faults: tuple[str, ...] = ()
     interrupted: bool = False
+    cut_off: str | None = None
     max_duration_hit: bool = False
     clock_steps: int = 0
     stamps_refused: int = 0
@@ -79,6 +84,11 @@ class GeneratorFacts:
     clock_error_ns: int = 0
     plan_samples: int = 0
     plan_faults: tuple[str, ...] = ()
+    sent: int = -1
+    recorded: int = -1
+    lost: int = 0
+    account_faults: tuple[str, ...] = ()
+    slots: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` gives the same facts back."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from slo.indicator import catalogue, entry_rows
 from slo.objective import Objective
-from slo.records import BoolArray, FloatArray, Records
+from slo.records import BoolArray, FloatArray, IntArray, Records, TokensFrom
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class Goodput:
 @dataclass(frozen=True, slots=True)
 class Throughput:
     """Successful requests and their tokens per second of ``span_ns``; tokens are None when no request
-    counted any.
+    counted any. ``input_tokens`` are those that a server counted, ``input_tokens_planned`` the plan's lengths of the
+    requests that none counted: an estimate, in no rate.
     """
 
     requests_per_s: float
@@ -66,6 +67,7 @@ class Throughput:
     output_tokens: int | None
     input_tokens: int | None
     span_ns: int
+    input_tokens_planned: int | None = None
 
 
 def span_ns(records: Records) -> int:
@@ -147,10 +149,14 @@ def throughput(records: Records) -> Throughput:
     """Requests and tokens per second of the measured requests that succeeded."""
     span = span_ns(records)
     counted = records.ok & records.in_measure
-    tokens: dict[str, int | None] = {}
-    for name in ("n_out", "n_in"):
-        known = records[name][counted & (records[name] >= 0)]
-        tokens[name] = int(known.sum()) if len(known) else None
-    rate = {name: None if total is None else per_second(total, span) for name, total in tokens.items()}
+    planned = records["n_in_from"] == TokensFrom.PLAN
+    out, given = _sum(records["n_out"], counted), _sum(records["n_in"], counted & ~planned)
+    out_rate, in_rate = (None if total is None else per_second(total, span) for total in (out, given))
     requests = per_second(int(np.count_nonzero(counted)), span)
-    return Throughput(requests, rate["n_out"], rate["n_in"], tokens["n_out"], tokens["n_in"], span)
+    return Throughput(requests, out_rate, in_rate, out, given, span, _sum(records["n_in"], counted & planned))
+
+
+def _sum(values: IntArray, rows: BoolArray) -> int | None:
+    """The sum of the known values of the given rows; None: there is none."""
+    known = values[rows & (values >= 0)]
+    return int(known.sum()) if len(known) else None

@@ -29,6 +29,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from documents import files
 from slo.indicator import Indicator, catalogue
 
 #: Factor from each written unit to its base unit, and that base unit.
@@ -316,28 +317,50 @@ def check(objectives: Sequence[Objective]) -> list[str]:
     return []
 
 
+def read_text(path: Path) -> str:
+    """What stands in a file of objectives. Raises ``ObjectiveError``."""
+    try:
+        return files.read_text(path)
+    except OSError as error:
+        raise ObjectiveError(f"{path}: can't be read ({files.why(error)}). Give an existing file") from error
+    except UnicodeDecodeError as error:
+        raise ObjectiveError(f"{path}: is not UTF-8 ({error.reason}). Save it as plain UTF-8 text") from error
+
+
+def other_than_objectives(value: object) -> str:
+    """What a file is instead, where it is plainly a scenario or a bake-off; "" for anything else."""
+    if not isinstance(value, dict) or {"apiVersion", "metadata", "spec"} & value.keys():
+        return ""
+    if "arms" in value:
+        return "is a bake-off file, not one of objectives. Check it with: plimsoll bakeoff FILE --check"
+    if {"params", "source", "stop", "target", "warmup"} & value.keys():
+        return (
+            "is a scenario, not a file of objectives. Check it with: plimsoll scenarios check FILE. It brings its own objectives along "
+            "when it is run; for another run copy that list into a file of its own"
+        )
+    return ""
+
+
 def load_file(path: Path) -> tuple[Objective, ...]:
     """Objectives of a YAML file: a mapping with the one key ``objectives``, a list of texts. Read by the strict rules of
-    ``slo.openslo.text``: a key given twice or an alias that multiplies is an error.
+    ``documents.text``: a key given twice or an alias that multiplies is an error.
 
     Raises ``ObjectiveError`` with every mistake, each with the file and the place in it.
     """
-    from slo.openslo.text import written
+    from documents.text import written
 
-    try:
-        documents = list(written(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ObjectiveError(f"{path}: can't be read ({error.strerror}). Give an existing file") from error
-    except UnicodeDecodeError as error:
-        raise ObjectiveError(f"{path}: is not UTF-8 ({error.reason}). Save it as plain UTF-8 text") from error
-    errors = [f"{path}: line {line}: {what}" for one in documents for line, what in one.errors]
+    documents = list(written(read_text(path)))
+    errors = [f"{path}:{mistake.line}: {mistake.what}" for one in documents for mistake in one.errors]
     if errors:
         raise ObjectiveError(errors)
     document = documents[0].value if len(documents) == 1 else None
+    if other := other_than_objectives(document):
+        raise ObjectiveError(f"{path}: {other}")
     if not isinstance(document, dict) or not isinstance(document.get("objectives"), list):
         raise ObjectiveError(f"{path}: no list under the key objectives. Write objectives: ['p99(ttft) <= 200ms']")
+    line = documents[0].line
     errors += [
-        f"{path}: key {key!r} is not known. Remove it; the only key is objectives"
+        f"{path}:{line((key,))}: key {key!r} is not known. Remove it; the only key is objectives"
         for key in document
         if key != "objectives"
     ]
@@ -345,14 +368,15 @@ def load_file(path: Path) -> tuple[Objective, ...]:
     for place, text in enumerate(document["objectives"]):
         try:
             if not isinstance(text, str):
-                raise ObjectiveError(f"{text!r} is not a text. Write it in quotes, like 'p99(ttft) <= 200ms'")
+                raise ObjectiveError(f"{text!r:.60} is not a text. Write it in quotes, like 'p99(ttft) <= 200ms'")
             objectives.append(parse(text))
         except ObjectiveError as error:
-            errors += [f"{path}: objectives[{place}]: {line}" for line in error.errors]
+            where = f"{path}:{line(('objectives', place))}: objectives[{place}]"
+            errors += [f"{where}: {what}" for what in error.errors]
     if not errors and not objectives:
         errors.append(f"{path}: the list objectives is empty. Add one, like 'p99(ttft) <= 200ms'")
     if not errors:
-        errors += [f"{path}: {line}" for line in check(objectives)]
+        errors += [f"{path}:{line(('objectives',))}: {what}" for what in check(objectives)]
     if errors:
         raise ObjectiveError(errors)
     return tuple(objectives)

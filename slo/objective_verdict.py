@@ -59,7 +59,9 @@ class ObjectiveVerdict:
     would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
     share their fate; ``by``: ``number`` or ``distance``, what decided; ``needed_ns``: how long a run of ``n_needed`` takes at
     this one's rate. ``bracket``: both ends, None where the generator's lateness touches nothing; ``lateness``: what they make of
-    the verdict, in words. For the sentence (``slo.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that
+    the verdict, in words; ``repeats``: what it were if requests that were sent again counted as failed
+    (``slo/repeats.py``), where that is something else.
+    For the sentence (``slo.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that
     failed; ``observed_ok``: the same statistic of the successful ones alone, None where none failed or none is left;
     ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it; ``parts``: those
     that the promise is put together from; ``among``: of so many objectives, and not alone, it is undecided (Holm).
@@ -88,6 +90,7 @@ class ObjectiveVerdict:
     among: int = 0
     bracket: Ends | None = None
     lateness: str = ""
+    repeats: str = ""
 
     @property
     def text(self) -> str:

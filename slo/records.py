@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze, join
+from slo.session_columns import RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze, join
 
 #: The second version holds the columns of live sessions; runs without them are written as the first.
 SCHEMA_VERSION = 2
@@ -60,12 +60,13 @@ class Phase(IntEnum):
 
 
 class TokensFrom(IntEnum):
-    """What ``n_out`` was counted from."""
+    """What a number of tokens was counted from: ``tokens_from`` says it of ``n_out``, ``n_in_from`` of ``n_in``."""
 
     NONE = 0
     USAGE = 1  # the server's usage block
     CHUNKS = 2  # number of non-empty content chunks: an estimate
     TOKENIZER = 3
+    PLAN = 4  # nobody counted: the length that the payload was made with
 
 
 #: name -> numpy dtype of every fixed-width column, in file order.
@@ -95,11 +96,16 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "stamp": "i1",
         "phase": "i1",
         "tokens_from": "i1",
+        "attempts": "i2",  # how often its request was sent; 0: never
         "worker": "i2",
         "error": "i4",  # index into errors, -1 none
         "server_timing": "i4",  # index into timings, -1 none
+        "n_in_from": "i1",  # a TokensFrom; never CHUNKS
+        "n_asked": "i8",  # output tokens asked for exactly, -1: no such wish
     }
 )
+#: Columns that older run directories lack.
+LATER = ("attempts", "n_in_from", "n_asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +190,53 @@ class Records:
         return [table[i] if i >= 0 else None for i in self[name].tolist()]
 
 
+def once(sent_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``attempts`` of rows of which nothing more is known: sent once, or never."""
+    return np.asarray(sent_ns != -1, COLUMNS["attempts"])
+
+
 class RecordsError(ValueError):
     """Files that are not records, or that a newer Plimsoll wrote. The message ends with a next step."""
+
+
+#: No run lasts so long, and sums of fewer of them overflow.
+_CENTURY_NS = 1 << 61
+
+
+def contradiction(records: Records) -> str | None:
+    """What no records of ours can hold: a code that means nothing, an index without its text, lists that don't fit. None: nothing."""
+    n = len(records)
+    for name, codes in (("status", Status), ("stamp", Stamp), ("phase", Phase), ("tokens_from", TokensFrom)):
+        if _outside(records[name], 0, len(codes)):
+            return f"{name} has a value that means nothing"
+    timed = [name for name in COLUMNS if name.endswith("_ns")] + (
+        [*SESSION_TIMES] if records.session is not None else []
+    )
+    for name in timed:
+        if _outside(records[name], -_CENTURY_NS, _CENTURY_NS):
+            return f"{name} holds a time a century away"
+    if _outside(records.chunk_ns, -_CENTURY_NS, _CENTURY_NS):
+        return "chunk_ns holds a time a century away"
+    for name in ("error", "server_timing", "slice"):
+        if _outside(records[name], -1, len(records.table(name))):
+            return f"{name} points at a text that is not there"
+    lists = {"chunk_ns": (records.chunk_ns, records.chunk_offsets)}
+    if records.session is not None:
+        lists |= records.session.ragged
+    for name, (values, offsets) in lists.items():
+        fit = (
+            len(offsets) == n + 1
+            and offsets[0] == 0
+            and offsets[-1] == len(values)
+            and bool((np.diff(offsets) >= 0).all())
+        )
+        if not fit or any(len(column) != n for column in records.columns.values()):
+            return f"the lists of {name} are not those of {n} rows"
+    return None
+
+
+def _outside(values: IntArray, least: int, end: int) -> bool:
+    return bool(len(values)) and not (least <= int(values.min()) and int(values.max()) < end)
 
 
 def offsets_of(lengths: npt.NDArray[Any]) -> IntArray:
@@ -217,7 +268,18 @@ def from_arrays(
 
 
 _ZERO = frozenset(
-    {"sample_ix", "n_chunks", "bytes_out", "bytes_in", "status", "stamp", "phase", "tokens_from", "worker"}
+    {
+        "sample_ix",
+        "n_chunks",
+        "bytes_out",
+        "bytes_in",
+        "status",
+        "stamp",
+        "phase",
+        "tokens_from",
+        "n_in_from",
+        "worker",
+    }
 )
 
 
@@ -235,7 +297,8 @@ def from_columns(
 
     A column is a sequence of length n or one value for every row. Not given: ``query_id`` counts from 0,
     ``n_chunks`` is the length of each row's ``chunks`` (ns, relative to t0), status is OK, phase MEASURE,
-    counters of bytes 0, everything else -1. ``errors``, ``timings`` and ``slices`` are one text (or None) per row,
+    counters of bytes 0, ``attempts`` 1 where ``sent_ns`` is given, everything else -1.
+    ``errors``, ``timings`` and ``slices`` are one text (or None) per row,
     ``ragged[name]`` one list per row. Session columns may be given like the others.
     Raises ValueError for an unknown column or unequal lengths.
     """
@@ -248,6 +311,7 @@ def from_columns(
     rows = n if n is not None else (len(sized[0]) if sized else 1)
     full: dict[str, Any] = {name: np.full(rows, 0 if name in _ZERO else -1) for name in COLUMNS}
     full["query_id"] = np.arange(rows)
+    full["attempts"] = once(np.broadcast_to(np.asarray(columns.get("sent_ns", -1)), (rows,)))
     listed = rows_of_chunks if rows_of_chunks is not None else [[]] * rows
     lengths = np.array([len(row) for row in listed], np.int64)
     full["n_chunks"] = lengths

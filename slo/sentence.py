@@ -36,7 +36,7 @@ def sentence(one: ObjectiveVerdict) -> str:
         said = _counts(one) + _failed(one) + f"; {_size(one)}" + _distant(one) + _undecided(one)
     else:
         said = _fact(one) if one.p_pass is None else _sum(one) + _undecided(one)
-    return "; ".join(filter(None, (said, one.lateness)))
+    return "; ".join(filter(None, (said, one.lateness, one.repeats)))
 
 
 def named(one: ObjectiveVerdict) -> str:

@@ -113,11 +113,6 @@ def warnings(facts: GeneratorFacts) -> list[str]:
             f"{max(busy):.0%}). Add workers before raising the rate"
         )
     found += facts.disk_notes
-    if facts.retried:
-        found.append(
-            f"{facts.retried} requests met a kept-alive connection that the server had just closed and were sent again on a "
-            "fresh one; their latency includes it. A longer keep-alive time-out on the server avoids it"
-        )
     if facts.clock_steps:
         found.append(
             f"the wall clock jumped {facts.clock_steps} times; kernel stamps were mapped around it, and those that could "

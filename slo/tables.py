@@ -19,6 +19,7 @@ from slo.cancelled import PHASES
 from slo.merged import marks
 from slo.records import (
     COLUMNS,
+    LATER,
     SCHEMA_VERSION,
     BoolArray,
     Records,
@@ -26,8 +27,10 @@ from slo.records import (
     Stamp,
     Status,
     TokensFrom,
+    contradiction,
     from_arrays,
     offsets_of,
+    once,
 )
 from slo.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
 
@@ -38,6 +41,7 @@ _ENUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "stamp": tuple(m.name.lower() for m in Stamp),
         "phase": PHASES,
         "tokens_from": tuple(m.name.lower() for m in TokensFrom),
+        "n_in_from": tuple(m.name.lower() for m in TokensFrom),
     }
 )
 
@@ -98,12 +102,13 @@ def _session_of(requests: Any, chunks: Any) -> SessionTable | None:
     missing = sorted(({*SESSION_COLUMNS} - {*requests.column_names}) | ({*RAGGED} - {*chunks.column_names}))
     if missing:
         raise RecordsError(f"the session columns {', '.join(missing)} are missing. Measure again, or restore the files")
-    columns: dict[str, Any] = {name: _numbers(requests.column(name)) for name in SESSION_COLUMNS if name != "slice"}
-    columns["slice"], slices = _decode(requests.column("slice"), None)
+    columns: dict[str, Any] = {
+        name: _numbers(requests.column(name), name) for name in SESSION_COLUMNS if name != "slice"
+    }
+    columns["slice"], slices = _decode(requests.column("slice"), "slice", None)
     ragged = {}
     for name in RAGGED:
-        lists = chunks.column(name).combine_chunks()
-        ragged[name] = (_numbers(lists.flatten()), offsets_of(_numbers(lists.value_lengths())))
+        ragged[name] = _lists(chunks.column(name), name)
     return freeze(columns, ragged, slices)
 
 
@@ -128,9 +133,13 @@ def _strings(texts: Sequence[str]) -> Any:
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
-def _numbers(column: Any) -> npt.NDArray[Any]:
-    """The numbers of an Arrow array or column; -1 for null."""
+def _numbers(column: Any, name: str) -> npt.NDArray[Any]:
+    """The whole numbers of an Arrow array or column; -1 for null. Raises ``RecordsError`` for anything else."""
+    import pyarrow as pa
+
     array = column.combine_chunks() if hasattr(column, "chunks") else column
+    if not pa.types.is_integer(array.type) or array.type == pa.uint64():
+        raise RecordsError(f"column {name} holds {array.type}, not whole numbers. Measure again, or restore the file")
     valid, data = array.buffers()
     stop = array.offset + len(array)
     dtype = np.dtype(array.type.to_pandas_dtype())
@@ -160,7 +169,7 @@ def load(run_dir: Path) -> Records:
             # What is made from other columns is left alone: of a large run it is gigabytes while it is decoded.
             wanted = [column for column in file.schema_arrow.names if column not in ("merged", "request_id")]
             tables.append(file.read(wanted))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
             raise RecordsError(f"{path}: not a Parquet file ({error}). Measure again, or restore the file") from error
     try:
         return from_tables(*tables)
@@ -171,7 +180,7 @@ def load(run_dir: Path) -> Records:
 def from_tables(requests: Any, chunks: Any) -> Records:
     """The inverse of ``to_tables`` (request ids are not part of Records). Raises ``RecordsError``."""
     for name, table, needed in (
-        ("requests", requests, {*COLUMNS}),
+        ("requests", requests, {*COLUMNS} - {*LATER}),
         ("chunks", chunks, {"query_id", "sample_ix", "phase", "chunk_ns"}),
     ):
         version = (table.schema.metadata or {}).get(_SCHEMA_KEY)
@@ -188,28 +197,62 @@ def from_tables(requests: Any, chunks: Any) -> Records:
     columns: dict[str, npt.NDArray[Any]] = {}
     texts: dict[str, tuple[str, ...]] = {}
     for name in COLUMNS:
-        if name in _ENUMS or name in ("error", "server_timing"):
-            columns[name], found = _decode(requests.column(name), _ENUMS.get(name))
+        if name == "attempts" and name not in requests.column_names:
+            columns[name] = once(columns["sent_ns"])  # an older run: it may have repeated some, and didn't say which
+        elif name not in requests.column_names:
+            continue
+        elif name in _ENUMS or name in ("error", "server_timing"):
+            columns[name], found = _decode(requests.column(name), name, _ENUMS.get(name))
             texts[name] = found
         else:
-            columns[name] = _numbers(requests.column(name))
-    lists = chunks.column("chunk_ns").combine_chunks()
+            columns[name] = _numbers(requests.column(name), name)
+        if not np.array_equal(columns[name].astype(COLUMNS[name]), columns[name]):
+            raise RecordsError(f"column {name} holds numbers that are too large. Measure again, or restore the file")
+    _add_later(columns)
     keys = ("query_id", "sample_ix")
-    if len(lists) != requests.num_rows or any(not np.array_equal(columns[k], _numbers(chunks.column(k))) for k in keys):
+    if chunks.num_rows != requests.num_rows or any(
+        not np.array_equal(columns[key], _numbers(chunks.column(key), key)) for key in keys
+    ):
         raise RecordsError("chunks: its rows are not those of requests. Measure again, or restore both files")
-    lengths = _numbers(lists.value_lengths()).astype(np.int64)
-    times = _numbers(lists.flatten())
+    times, offsets = _lists(chunks.column("chunk_ns"), "chunk_ns")
     session = _session_of(requests, chunks)
-    return from_arrays(columns, times, offsets_of(lengths), texts["error"], texts["server_timing"], session)
+    records = from_arrays(columns, times, offsets, texts["error"], texts["server_timing"], session)
+    if problem := contradiction(records):
+        raise RecordsError(f"{problem}. Measure again, or restore the files")
+    return records
 
 
-def _decode(column: Any, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
-    """Indices into ``names`` (or into the texts found, -1 for null) of a column of strings."""
+def _add_later(columns: dict[str, npt.NDArray[Any]]) -> None:
+    """Fill the columns that an older run directory lacks. Its server counted both ends of a request or neither."""
+    if "n_in_from" not in columns:
+        told = np.where(columns["tokens_from"] == TokensFrom.USAGE, int(TokensFrom.USAGE), int(TokensFrom.PLAN))
+        columns["n_in_from"] = np.where(columns["n_in"] >= 0, told, int(TokensFrom.NONE))
+    columns.setdefault("n_asked", np.full(len(columns["n_in"]), -1, np.int64))
+
+
+def _lists(column: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """(values, offsets) of a column of lists of whole numbers. Raises ``RecordsError`` for anything else."""
+    import pyarrow as pa
+
+    lists = column.combine_chunks()
+    if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
+        raise RecordsError(f"column {name} holds {lists.type}, not lists. Measure again, or restore the file")
+    return _numbers(lists.flatten(), name), offsets_of(_numbers(lists.value_lengths(), name).astype(np.int64))
+
+
+def _decode(column: Any, name: str, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+    """Indices into ``names`` (or into the texts found, -1 for null) of a column of strings. Raises ``RecordsError``."""
+    import pyarrow as pa
+
     encoded = column.combine_chunks()
-    if hasattr(encoded, "dictionary_encode"):
-        encoded = encoded.dictionary_encode() if not hasattr(encoded, "dictionary") else encoded
+    held = encoded.type.value_type if pa.types.is_dictionary(encoded.type) else encoded.type
+    if not (pa.types.is_string(held) or pa.types.is_large_string(held)):
+        raise RecordsError(f"column {name} holds {encoded.type}, not texts. Measure again, or restore the file")
+    encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
     found = tuple(encoded.dictionary.to_pylist())
-    ix = _numbers(encoded.indices).astype(np.int64)
+    if None in found:
+        raise RecordsError(f"column {name} lacks some of its texts. Measure again, or restore the file")
+    ix = _numbers(encoded.indices, name).astype(np.int64)
     if names is None:
         return ix, found
     unknown = sorted(set(found) - set(names))

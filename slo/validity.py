@@ -15,7 +15,20 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slo import arrivals, bracket, cancelled, causes, contradictions, lateness, live_audio, steady, strain
+from slo import (
+    accounts,
+    arrivals,
+    bracket,
+    cancelled,
+    causes,
+    contradictions,
+    idle,
+    lateness,
+    live_audio,
+    repeats,
+    steady,
+    strain,
+)
 from slo.generator import Cause, Check, GeneratorFacts
 from slo.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
 from slo.merged import WARN_SHARE as MERGED_SHARE
@@ -83,22 +96,22 @@ def assess(
     stamp, share = _stamp(rows)
     kept_up = _kept_up(sent.queue)
     together = measure(rows)
-    audio = live_audio.live_audio(rows)
+    audio, slots = live_audio.live_audio(rows), _idle(records, facts)
     limits = lag_limits(rows, objectives)
     checks = [
-        *_whole(rows, facts),
+        *_whole(records, rows, facts),
         _all_sent(rows, sent.issued, facts),
         *_enough(sent.issued, facts),
         *_late(records, sent, facts, limits, objectives, judged=judged, strict=strict),
         lateness.span(sent.first, limits, strain.paced(facts)),
         *_shape(sent.shape, rows, facts),
         *live_audio.checks(audio),
-        *strain.checks(facts, limits, share),
+        *_had_time(facts, limits, share, slots),
     ]
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
         reasons=causes.reasons(checks),
-        warnings=(*_warnings(facts, sent.left, kept_up, limits), *_merged(together), *live_audio.warnings(audio)),
+        warnings=(*_warnings(facts, sent, kept_up, limits, slots), *_merged(together), *live_audio.warnings(audio)),
         checks=(*checks, kept_up),
         planned=_planned(rows, facts),
         sent=len(sent.issued),
@@ -175,7 +188,7 @@ def _stamp(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], f
     return ("kernel" if share == 1.0 else "user" if share == 0.0 else "mixed"), share
 
 
-def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
+def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check]:
     """The run came to its own end, and its records are whole."""
     found = contradictions.find(rows)
     again = "Correct that and measure again"
@@ -184,9 +197,7 @@ def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
         return Check(name, not faults, f"{what}: {'; '.join(faults) if faults else 'none'}", fix, cause)
 
     return [
-        Check(
-            "finished", not facts.interrupted, f"interrupted: {_yes(facts.interrupted)}", "Let the run finish", "user"
-        ),
+        _finished(facts),
         none("not aborted", "aborted", [facts.aborted] if facts.aborted is not None else [], again, "endpoint"),
         Check(
             "within max_duration",
@@ -198,8 +209,18 @@ def _whole(rows: Records, facts: GeneratorFacts) -> list[Check]:
         none("workers", "worker faults", facts.worker_faults, again),
         none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
         _agree(found, facts),
+        accounts.check(records, facts),
         *_clocks(facts),
     ]
+
+
+def _finished(facts: GeneratorFacts) -> Check:
+    """Nobody stopped it: neither its user nor what killed its coordinator."""
+    if facts.cut_off is not None:
+        return Check("finished", False, facts.cut_off, "Measure again: what is there shows how far it came, no more")
+    detail = "the run was interrupted before its end" if facts.interrupted else "nobody interrupted the run"
+    fix = "What was measured until then is kept, and decides nothing: let the next run come to its end"
+    return Check("finished", not facts.interrupted, detail, fix, "user")
 
 
 def _agree(found: Sequence[str], facts: GeneratorFacts) -> Check:
@@ -235,7 +256,7 @@ def _ended_by(facts: GeneratorFacts) -> Cause | None:
         return "user"
     if facts.aborted is not None:
         return "endpoint"  # it fell behind, or could only fail (harness/search/hopeless.py)
-    return "generator" if facts.worker_faults or facts.disk_faults else None
+    return "generator" if facts.worker_faults or facts.disk_faults or facts.cut_off is not None else None
 
 
 def _yes(flag: bool) -> str:
@@ -259,7 +280,7 @@ def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
         return Check("all sent", False, detail, "See the errors of the run, then measure again", cause)
     # A closed loop may leave planned samples unsent, but each has a row: a run that lost rows proves nothing.
     ok = unsent == 0 or (not facts.open_loop and len(rows) == planned)
-    stopped = facts.interrupted or facts.max_duration_hit
+    stopped = facts.interrupted or facts.max_duration_hit or facts.cut_off is not None
     fix = "The rest was not due before the run was stopped" if stopped else "Lower the rate, add workers"
     return Check("all sent", ok, detail, fix, cause)
 
@@ -337,14 +358,27 @@ def _kept_up(queue: steady.Backlog | None) -> Check:
     return Check("steady", not queue.growing, detail, "Lower the rate", "endpoint")
 
 
-def _warnings(facts: GeneratorFacts, left: Records, kept_up: Check, limits: LagLimits) -> tuple[str, ...]:
+def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: idle.Idle | None) -> list[Check]:
+    found = strain.checks(facts, limits, share)
+    full = any(check.name == "generator CPU" and not check.ok for check in found)
+    return [*found, *idle.checks(slots, facts, full)]
+
+
+def _idle(records: Records, facts: GeneratorFacts) -> idle.Idle | None:
+    return idle.measure(records.without_chunks(), facts) if not strain.paced(facts) else None
+
+
+def _warnings(
+    facts: GeneratorFacts, sent: _Sent, kept_up: Check, limits: LagLimits, slots: idle.Idle | None
+) -> tuple[str, ...]:
     found = [] if kept_up.ok else [kept_up.reason]
     if not facts.open_loop:
         found.append(
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    return (*found, *strain.warnings(facts), *_waits(facts, left, limits))
+    told = (*strain.warnings(facts), *repeats.warnings(sent.left, facts), *idle.warnings(slots, facts))
+    return (*found, *told, *_waits(facts, sent.left, limits))
 
 
 def _merged(seen: Merged) -> list[str]:

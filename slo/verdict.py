@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
+from slo import repeats
 from slo.bracket import both_ends, lower_end, names_of
 from slo.distribution import exact
 from slo.goodput import Goodput, Throughput, goodput, throughput
@@ -80,6 +81,11 @@ def judge(
     """Judge the measured rows. ``confidence`` is of each bound alone (one-sided), between 0 and 1."""
     along = course_of(records, validity)
     judged = holm(both(records, objectives, validity, confidence, slos, along), confidence, along.span_ns)
+
+    def on_others(others: Records) -> tuple[ObjectiveVerdict, ...]:
+        return holm(both(others, objectives, validity, confidence, slos), confidence, along.span_ns)
+
+    judged = repeats.told(judged, records, on_others)
     if validity.outcome == "INVALID":
         return Verdict("INVALID", validity.reasons, judged, float(exact(confidence)))
     outcomes = [v.outcome for v in judged]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from harness.redaction import KNOWN
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -27,6 +29,15 @@ os.environ["PLIMSOLL_CALIBRATION"] = str(Path(__file__).parent / "no-calibration
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files and print the difference")
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets() -> Iterator[None]:
+    """What one test learns to be secret must not be masked in another's texts."""
+    before = {name: getattr(KNOWN, name) for name in KNOWN.__slots__}
+    yield
+    for name, value in before.items():
+        setattr(KNOWN, name, value)
 
 
 @pytest.fixture

@@ -75,8 +75,8 @@ def stream(*reads: tuple[float, bytes], tokens: int | None = 3, done: bool = Tru
 A, B, C = (20, text("a")), (30, text("b")), (50, text("c"))
 
 
-def whole(tokens: int | None) -> Case:
-    answer: dict[str, Any] = {"choices": [{"index": 0, "message": {"content": "abc"}, "finish_reason": "stop"}]}
+def whole(tokens: int | None, reason: str | None = "stop") -> Case:
+    answer: dict[str, Any] = {"choices": [{"index": 0, "message": {"content": "abc"}, "finish_reason": reason}]}
     if tokens is not None:
         answer["usage"] = usage(tokens)
     return Case(((60, json.dumps(answer).encode()),), media=JSON)
@@ -127,6 +127,10 @@ FAILURES: dict[str, Case] = {
     "cut_cleanly": broken(A, B),
     "error_event": broken(A, B, (60, event({"error": {"message": "boom"}}))),
     "error_overloaded": broken(A, (60, event({"error": "overloaded", "error_type": "overloaded"}))),
+    "no_reason": broken(A, B, (60, used(3).replace(b'"completion_tokens": 3', b'"completion_tokens": 2') + DONE)),
+    "no_reason_whole": whole(3, None),
+    "given_up_whole": whole(3, "abort"),
+    "two_choices": broken(A, (30, text("b").replace(b'"index": 0', b'"index": 1')), (60, chunk({}, "stop") + DONE)),
     "given_up": broken(A, B, (60, chunk({}, "error") + DONE)),
     "empty_stream": broken((60, DONE)),
     "not_json": broken(A, (60, b"data: {oops\n\n")),
@@ -137,6 +141,106 @@ FAILURES: dict[str, Case] = {
     "unfinished": broken(A, B, status=Status.UNFINISHED, error="still in flight"),
     "unsent": Case(status=Status.UNSENT, error="not sent", sent=False, ready=False, answered=False),
 }
+
+
+def events(*values: Any) -> bytes:
+    return b"".join(event(value) for value in values)
+
+
+def lines(*values: Any) -> bytes:
+    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
+
+
+def one(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How one protocol ends an answer: the bytes of a whole one, and of one that is cut though it is as politely ended."""
+
+    whole: bytes
+    cut: bytes
+    media: str = SSE
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+def _chat_like(delta: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    choice = {"index": 0, **delta}
+    return {"choices": [choice | {"finish_reason": None}]}, {
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]
+    }
+
+
+_SAID, _STOP = _chat_like({"delta": {"content": "a"}})
+_TEXT = {"choices": [{"index": 0, "text": "a", "finish_reason": None}]}
+_ANTHROPIC = (
+    {"type": "message_start", "message": {"usage": {"input_tokens": 1, "output_tokens": 1}}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}},
+)
+_TOKEN = {"index": 1, "token": {"id": 1, "text": "a", "special": False}, "generated_text": None, "details": None}
+_DETAILS = {"finish_reason": "length", "generated_tokens": 1, "input_length": 1}
+_MESSAGE = {"type": "message", "content": [{"type": "text", "text": "a"}]}
+
+
+def _anthropic(reason: str | None) -> bytes:
+    return events(*_ANTHROPIC, {"type": "message_delta", "delta": {"stop_reason": reason}}, {"type": "message_stop"})
+
+
+def _responses(*last: dict[str, Any]) -> bytes:
+    return events({"type": "response.output_text.delta", "delta": "a"}, *last)
+
+
+def _http(**more: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple({"body_text": "x", "finish_path": "end", **more}.items())
+
+
+_WHOLE = (("stream", False),)
+_EVENTS: dict[str, Any] = {"framing": "sse", "text_path": "t", "done": "[DONE]"}
+#: protocol -> its answers, whole and cut; several ways of one protocol are told apart by what follows the space.
+ENDS: dict[str, End] = {
+    "openai-chat": End(events(_SAID, _STOP) + DONE, events(_SAID) + DONE),
+    "openai-chat whole": End(
+        one({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}),
+        one({"choices": [{"message": {"content": "a"}, "finish_reason": None}]}), JSON, _WHOLE,
+    ),
+    "openai-completions": End(events(_TEXT, _STOP) + DONE, events(_TEXT) + DONE),
+    "openai-responses": End(
+        _responses({"type": "response.completed", "response": {"status": "completed"}}), _responses() + DONE
+    ),
+    "openai-responses whole": End(one({"object": "response", "status": "incomplete"}), one({"object": "response", "status": "in_progress"}), JSON, _WHOLE),
+    "anthropic-messages": End(_anthropic("end_turn"), _anthropic(None)),
+    "anthropic-messages whole": End(one({**_MESSAGE, "stop_reason": "end_turn"}), one({**_MESSAGE, "stop_reason": None}), JSON, _WHOLE),
+    "ollama-chat": End(
+        lines({"message": {"content": "a"}, "done": False}, {"done": True, "done_reason": "length"}),
+        lines({"message": {"content": "a"}, "done": False}, {"done": True}), "application/x-ndjson",
+    ),
+    "ollama-generate": End(
+        lines({"response": "a", "done": False}, {"done": True, "done_reason": "stop"}),
+        lines({"response": "a", "done": False}, {"done": True}), "application/x-ndjson",
+    ),
+    "tgi-generate": End(
+        events(_TOKEN, _TOKEN | {"generated_text": "aa", "details": _DETAILS}),
+        events(_TOKEN, _TOKEN | {"generated_text": "aa", "details": {**_DETAILS, "finish_reason": None}}),
+    ),
+    "tgi-generate whole": End(one({"generated_text": "a", "details": _DETAILS}), one({"generated_text": "a", "details": {}}), JSON, _WHOLE),
+    "llamacpp-completion": End(
+        events({"content": "a", "stop": False}, {"content": "", "stop": True, "stop_type": "limit"}),
+        events({"content": "a", "stop": False}, {"content": "", "stop": True, "stop_type": "none"}),
+    ),
+    "llamacpp-completion older": End(
+        events({"content": "a", "stop": False}, {"content": "", "stop": True, "stopped_eos": True, "stopped_word": False}),
+        events({"content": "a", "stop": False}, {"content": "", "stop": True, "stopped_eos": False, "stopped_word": False}),
+    ),
+    "http": End(events({"t": "a"}, {"end": "stop"}) + DONE, events({"t": "a"}) + DONE, SSE, _http(**_EVENTS)),
+    "http whole": End(one({"t": "a", "end": "stop"}), one({"t": "a"}), JSON, _http()),
+    "openai-transcriptions": End(
+        events({"type": "transcript.text.delta", "delta": "a"}, {"type": "transcript.text.done", "text": "a"}),
+        events({"type": "transcript.text.delta", "delta": "a"}) + DONE, SSE, (("stream", True),),
+    ),
+    "openai-transcriptions chunks": End(events(_SAID, _STOP) + DONE, events(_SAID) + DONE, SSE, (("stream", True),)),
+    "triton-generate": End(events({"text_output": "a"}), events({"model_name": "m"})),
+}  # fmt: skip
 
 
 def exchange(case: Case, query_id: int = 0, phase: Phase = Phase.MEASURE) -> Exchange:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -22,6 +25,20 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
         if line.startswith(b"content-length:"):
             length = int(line.split(b":")[1])
     return head + (await reader.readexactly(length) if length else b"")
+
+
+def leave(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """The last bytes and the end of the connection in one segment: who reads them can write before the end is seen."""
+    with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        sock.send(data)
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Throw the connection away now, with a reset."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from documents import files
 from harness.errors import HarnessFault
 from reports.search.parts import ProbePart, SearchReport
 from reports.sweep.parts import SeriesPart, SweepPoint, SweepReport
@@ -87,7 +88,7 @@ def gather(folder: Path, series: str | None) -> Evidence:
 
 def _read(path: Path, model: type[_Document]) -> _Document:
     try:
-        return model.model_validate_json(path.read_bytes())
+        return model.model_validate_json(files.read_bytes(path))
     except OSError as error:
         raise HarnessFault(f"{path}: cannot be read ({error.strerror}). Give a folder that you may read") from None
     except ValidationError as error:
@@ -219,7 +220,7 @@ def _point_runs(folder: Path, point: SweepPoint, by_rate: bool) -> list[Run]:
 def _of_run(folder: Path) -> Evidence:
     """One run, no line: its rate is a lower bound if it passed."""
     try:
-        report: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        report: dict[str, Any] = json.loads(files.read_bytes(folder / "report.json"))
         verdict, validity = report["verdict"], report["validity"]
         offered, achieved = validity["offered_per_s"], validity["achieved_per_s"]
         objectives = tuple(str(one["objective"]) for one in verdict["objectives"])
@@ -227,7 +228,7 @@ def _of_run(folder: Path) -> Evidence:
         open_loop = bool(report["run"]["open_loop"])
         name = str(report["run"]["scenario"]["name"] or folder.name)
         outcome = str(verdict["outcome"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise HarnessFault(f"{folder}/report.json: damaged or of another version ({error}). `plimsoll report` it again") from None  # fmt: skip
     rate = min(rate for rate in (offered, achieved, done) if rate) if any((offered, achieved, done)) else 0.0
     run = Run(folder, folder.name, offered if open_loop and offered else None, outcome)

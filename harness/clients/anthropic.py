@@ -14,11 +14,13 @@ from pydantic import BaseModel, Field, field_validator
 
 from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
-from harness.http.dialect import build_head, header_error, join_path
+from harness.http.dialect import build_head, join_path
+from harness.http.headers import header_error
 from harness.http.json_stream import (
     ANSWER,
     NOTHING,
     REASONING,
+    FinishReason,
     JsonApi,
     JsonDialect,
     Told,
@@ -27,7 +29,6 @@ from harness.http.json_stream import (
     messages_of,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -44,7 +45,8 @@ class MessagesOptions(BaseModel):
 
     ``max_tokens`` is for samples that plan no length (the API demands one). ``thinking_budget`` turns extended thinking on, with so many
     tokens for it; it allows no ``temperature``. ``auth: bearer`` leaves a key in ``Authorization`` (gateways). ``version`` is the header
-    ``anthropic-version``, ``beta`` the header ``anthropic-beta``. ``extra_body`` is merged into the body last.
+    ``anthropic-version``, ``beta`` the header ``anthropic-beta``. ``finish_reason: optional`` takes an answer without a ``stop_reason``
+    for whole. ``extra_body`` is merged into the body last.
     """
 
     model_config = STRICT
@@ -56,6 +58,7 @@ class MessagesOptions(BaseModel):
     auth: Literal["x-api-key", "bearer"] = "x-api-key"
     version: str = "2023-06-01"
     beta: list[str] = []
+    finish_reason: FinishReason = "required"
     extra_body: dict[str, Any] = {}
     path: str | None = Field(default=None, pattern=r"^/")
 
@@ -107,7 +110,7 @@ def messages_dialect(target: Target) -> JsonDialect:
             read_event,
             options.stream,
             end="neither a stop_reason nor message_stop came",
-            secrets=sensitive_values(target.headers),
+            reason="stop_reason" if options.finish_reason == "required" else "",
             shed=_SHED,
         )
     )
@@ -156,11 +159,13 @@ def read_event(told: Told, event: dict[str, Any]) -> int:
     elif kind == "message_delta":
         _count(told, event.get("usage"))
         delta = event.get("delta")
-        told.finished = told.finished or (type(delta) is dict and bool(delta.get("stop_reason")))
+        if type(delta) is dict and delta.get("stop_reason"):
+            told.reason, told.finished = delta["stop_reason"], True
     elif kind == "message_stop":
         told.done = True
     elif kind == "message":
         _count(told, event.get("usage"))
+        told.reason = event.get("stop_reason")
         told.done = type(event.get("content")) is list
         return ANSWER if event.get("content") else NOTHING
     return NOTHING

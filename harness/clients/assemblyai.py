@@ -30,7 +30,6 @@ from harness.live.messages import (
     while_open,
 )
 from harness.options import STRICT, accept, checked
-from harness.secrets import sensitive_values
 from harness.speech.events import Endpoint, Event, Transcript
 from harness.speech.live import DEFAULT_FRAME_NS, LiveAudio, at_rate, audio_problems, clip_of, live_audio
 from harness.speech.options import AudioOptions
@@ -116,11 +115,10 @@ def whole_frames(clip: Clip, options: AudioOptions, rate: int, silence_ns: int) 
 class AssemblyAiDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(AssemblyAiOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, options.auth, {"AssemblyAI-Version": options.api_version})
         given = {name: getattr(options, name) for name in _SENT_IF_GIVEN}
         query: dict[str, Value] = {
@@ -173,7 +171,7 @@ class AssemblyAiDialogue:
                 fault = fault or fault_in(message, ("error", "message"), ("error_code", "code"), ("concurren",))
         if exchange.session is not None and exchange.session.open_ns >= 0:
             put_transcripts(exchange, script.clip, while_open(exchange, events), self._options.audio.normaliser)
-        conclude(exchange, said, fault, self._secrets, _SHED)
+        conclude(exchange, said, fault, _SHED)
 
 
 def _heard(t_ns: int, message: dict[str, Any], ended: set[int]) -> list[Event]:

@@ -24,7 +24,6 @@ from harness.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, mess
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import Said, after_speech, fault_in, member, ns_of, text_at
 from harness.options import STRICT, accept, checked, problems
-from harness.secrets import sensitive_values
 from harness.speech.account import Account, keyed, objects_in, recognised, synthesised
 from harness.speech.codecs import decoder
 from harness.speech.feeding import text_of
@@ -156,11 +155,10 @@ def _id(*parts: object) -> str:
 class RecognitionDialogue:
     """``/speech/recognition/MODE/cognitiveservices/v1``."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(RecognitionOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = _headers(target, options.auth)
         route = f"/speech/recognition/{options.mode}/cognitiveservices/v1"
         query: dict[str, Value] = {"language": options.language, "format": options.format, **options.query}
@@ -192,7 +190,7 @@ class RecognitionDialogue:
         return ENDPOINT if path == b"speech.enddetected" and after_speech(exchange) else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
-        recognised(exchange, _tell_text, self._options.audio.normaliser, self._secrets, _read(exchange), _OVERLOADED)
+        recognised(exchange, _tell_text, self._options.audio.normaliser, _read(exchange), _OVERLOADED)
 
 
 def _tell_text(account: Account, t_ns: int, said: Any) -> None:
@@ -221,11 +219,10 @@ def _tell_text(account: Account, t_ns: int, said: Any) -> None:
 class SpeechDialogue:
     """``/tts/cognitiveservices/websocket/v1``: one SSML document a session."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = _headers(target, options.auth)
         self._path = request_target(
             target.url, "/tts/cognitiveservices/websocket/v1", options.path, dict(options.query)
@@ -264,7 +261,7 @@ class SpeechDialogue:
             if said["path"] == "audio" and isinstance(said["body"], bytes):
                 account.sounded(t_ns, said["body"], play)
 
-        synthesised(exchange, tell, self._secrets, _read(exchange), _OVERLOADED)
+        synthesised(exchange, tell, _read(exchange), _OVERLOADED)
 
 
 def _recognition_mistakes(given: RecognitionOptions) -> list[str]:

@@ -21,7 +21,6 @@ from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Scrip
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import after_speech, fault_in, kind_of, ns_of, text_at
 from harness.options import STRICT, accept, checked, problems
-from harness.secrets import sensitive_values
 from harness.speech.account import Account, objects_in, recognised, synthesised, value_of
 from harness.speech.codecs import decoder
 from harness.speech.events import Transcript
@@ -112,11 +111,10 @@ def _cursor_ns(said: Any) -> int:
 class RecognitionDialogue:
     """``/stt/websocket``: text is final when the client says so, or when the service will not change it any more."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(RecognitionOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, "bearer", {"cartesia-version": options.version})
         query: dict[str, Value] = {
             "model": target.model or "ink-2",
@@ -144,7 +142,7 @@ class RecognitionDialogue:
         return DONE if kind_of(message) in (b"done", b"error") else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
-        recognised(exchange, self._tell, self._options.audio.normaliser, self._secrets)
+        recognised(exchange, self._tell, self._options.audio.normaliser)
 
     @staticmethod
     def _tell(account: Account, t_ns: int, said: Any) -> None:
@@ -160,11 +158,10 @@ class RecognitionDialogue:
 class TurnDialogue:
     """``/stt/turns/websocket``: the service hears when the speaker has finished."""
 
-    __slots__ = ("_headers", "_opening", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_opening", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(TurnOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, "bearer", {"cartesia-version": options.version})
         query: dict[str, Value] = {
             "model": target.model or "ink-2",
@@ -203,7 +200,7 @@ class TurnDialogue:
         return DONE if kind in (b"done", b"error") else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
-        recognised(exchange, self._tell, self._options.audio.normaliser, self._secrets)
+        recognised(exchange, self._tell, self._options.audio.normaliser)
 
     @staticmethod
     def _tell(account: Account, t_ns: int, said: Any) -> None:
@@ -218,11 +215,10 @@ class TurnDialogue:
 class SpeechDialogue:
     """``/tts/websocket``: one context, fed until ``continue`` is false."""
 
-    __slots__ = ("_headers", "_options", "_path", "_request", "_secrets")
+    __slots__ = ("_headers", "_options", "_path", "_request")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, "bearer", {"cartesia-version": options.version})
         self._path = request_target(target.url, "/tts/websocket", options.path, {})
         self._request: dict[str, Any] = {
@@ -269,7 +265,7 @@ class SpeechDialogue:
             if not _fault(account, said) and text_at(said, "type") == "chunk":
                 account.sounded_base64(t_ns, said.get("data"), play)
 
-        synthesised(exchange, tell, self._secrets)
+        synthesised(exchange, tell)
 
 
 def _mistakes(given: RecognitionOptions | TurnOptions) -> list[str]:

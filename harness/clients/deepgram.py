@@ -32,7 +32,6 @@ from harness.live.messages import (
     while_open,
 )
 from harness.options import STRICT, accept, checked
-from harness.secrets import sensitive_values
 from harness.speech.events import Endpoint, Event, Transcript
 from harness.speech.live import audio_problems, clip_of, live_audio
 from harness.speech.options import AudioOptions
@@ -118,11 +117,10 @@ class ListenOptions(BaseModel):
 class ListenDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(ListenOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, options.auth)
         query: dict[str, Value] = {
             "model": target.model or None,
@@ -187,7 +185,7 @@ class ListenDialogue:
                 fault = fault or fault_in(message, ERROR_TEXT, ERROR_CODE)
         if exchange.session is not None and exchange.session.open_ns >= 0:
             put_transcripts(exchange, script.clip, while_open(exchange, events), self._options.audio.normaliser)
-        conclude(exchange, said, fault, self._secrets)
+        conclude(exchange, said, fault)
 
 
 _SENT_IF_GIVEN = (

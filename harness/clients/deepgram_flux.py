@@ -20,7 +20,6 @@ from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Scrip
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import after_speech, conclude, fault_in, heard_out, kind_of, ns_of, read, text_at, while_open
 from harness.options import STRICT, accept, checked
-from harness.secrets import sensitive_values
 from harness.speech.events import Endpoint, Event, Transcript
 from harness.speech.live import audio_problems, clip_of, live_audio
 from harness.speech.options import AudioOptions
@@ -67,11 +66,10 @@ class FluxOptions(BaseModel):
 class FluxDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(FluxOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, options.auth)
         query: dict[str, Value] = {
             "model": target.model or "flux-general-en",
@@ -127,7 +125,7 @@ class FluxDialogue:
                 fault = fault or fault_in(message, ERROR_TEXT, ERROR_CODE)
         if exchange.session is not None and exchange.session.open_ns >= 0:
             put_transcripts(exchange, script.clip, while_open(exchange, events), self._options.audio.normaliser)
-        conclude(exchange, said, fault, self._secrets)
+        conclude(exchange, said, fault)
 
 
 def _heard(t_ns: int, message: dict[str, Any]) -> list[Event]:

@@ -21,7 +21,6 @@ from harness.live.dialogue import DONE, NOTHING, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import conclude, fault_in, kind_of, read, text_at
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.speech.codecs import BrokenAudio, decoder
 from harness.speech.events import Sound
 from harness.speech.feeding import feed, text_of
@@ -61,11 +60,10 @@ class SpeakOptions(BaseModel):
 class SpeakDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeakOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, options.auth)
         query: dict[str, Value] = {
             "model": target.model or None,
@@ -119,14 +117,14 @@ class SpeakDialogue:
             elif kind == "Error":
                 fault = fault or fault_in(message, ERROR_TEXT, ERROR_CODE)
         put_sounds(exchange, sounds)
-        conclude(exchange, said, fault, self._secrets)
+        conclude(exchange, said, fault)
         if broken:
-            outcome.fail(exchange, outcome.PROTOCOL, broken, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, broken)
         elif not exchange.n_chunks and warning:
-            outcome.fail_by(exchange, Fault(f"no audio came: {warning}"), self._secrets)
+            outcome.fail_by(exchange, Fault(f"no audio came: {warning}"))
         elif not exchange.n_chunks or not flushed:
             missing = "no audio came" if not exchange.n_chunks else "the session ended without Flushed"
-            outcome.fail(exchange, outcome.PROTOCOL, missing, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, missing)
 
 
 def _check(options: Mapping[str, Any]) -> list[str]:

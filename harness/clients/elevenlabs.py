@@ -23,7 +23,6 @@ from harness.live.dialogue import DONE, NOTHING, READY, Message, Script
 from harness.live.handshake import Value, handshake_headers, request_target
 from harness.live.messages import after_speech, fault_in, ns_of, text_at
 from harness.options import STRICT, accept, checked, problems
-from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account, input_over, keyed, objects_in, recognised, synthesised, value_of
 from harness.speech.codecs import decoder
 from harness.speech.events import Transcript
@@ -76,11 +75,10 @@ class ScribeOptions(BaseModel):
 class ScribeDialogue:
     """``/v1/speech-to-text/realtime``."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(ScribeOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(keyed(target.headers, "xi-api-key"), "bearer")
         settings: dict[str, Value] = {
             "model_id": target.model or "scribe_v2_realtime",
@@ -135,7 +133,7 @@ class ScribeDialogue:
         return DONE if kind.startswith(_FAILED) else NOTHING
 
     def settle(self, exchange: Exchange) -> None:
-        recognised(exchange, self._tell, self._options.audio.normaliser, self._secrets)
+        recognised(exchange, self._tell, self._options.audio.normaliser)
 
     def _tell(self, account: Account, t_ns: int, said: Any) -> None:
         kind = text_at(said, "message_type")
@@ -190,11 +188,10 @@ class SpeechOptions(BaseModel):
 class SpeechDialogue:
     """``/v1/text-to-speech/VOICE/stream-input``."""
 
-    __slots__ = ("_headers", "_opening", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_opening", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(keyed(target.headers, "xi-api-key"), "bearer")
         settings: dict[str, Value] = {
             "model_id": target.model or "eleven_flash_v2_5",
@@ -254,7 +251,7 @@ class SpeechDialogue:
             else:
                 account.sounded_base64(t_ns, said.get("audio"), play)
 
-        synthesised(exchange, tell, self._secrets, play=play)
+        synthesised(exchange, tell, play=play)
 
 
 def _scribe_mistakes(given: ScribeOptions) -> list[str]:

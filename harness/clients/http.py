@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from documents import files
 from harness import outcome
 from harness.body_template import BodyTemplate
 from harness.client import Client, ProtocolSpec, Target
@@ -24,12 +25,10 @@ from harness.http.json_stream import ANSWER, NOTHING, REASONING, Told, scan, set
 from harness.http.multipart_form import MultipartForm
 from harness.http.options import HttpOptions
 from harness.options import accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import framing, pointer, tokens
 from harness.wire.framing import PLAIN_TEXT, Stream
 from harness.wire.pointer import MISSING, Selector
 from scenarios.payload import Payload
-from slo.records import TokensFrom
 
 __all__ = ["PROTOCOLS", "HttpDialect", "HttpOptions"]
 
@@ -65,24 +64,24 @@ class HttpDialect:
         "_needs_json",
         "_options",
         "_reasoning",
-        "_secrets",
         "_success",
         "_success_if",
         "_template",
         "_text",
+        "_wants_reason",
         "accept",
         "plain",
     )
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(HttpOptions, target.options)
-        self._secrets = sensitive_values((*options.headers.items(), *target.headers))
         self._model = target.model
         self.accept = _ACCEPT.get(options.framing, b"*/*")
         self._text, self._reasoning = _selectors(options.text_path), _selectors(options.reasoning_path)
         self._n_in, self._n_out = _selectors(options.prompt_tokens_path), _selectors(options.output_tokens_path)
         self._error, self._done_at = _selectors(options.error_path), _selectors(options.done_path)
         self._finish = _selectors(options.finish_path)
+        self._wants_reason = bool(self._finish) and options.finish_reason == "required"
         self._success_if = pointer.parse_conditions(options.success_if) if options.success_if else ()
         # The first step of each: a mapping without it holds nothing there, and most events are such.
         self._leads = tuple(map(_lead, (self._error, self._n_in, self._n_out)))
@@ -107,10 +106,10 @@ class HttpDialect:
         if options.body_file is None:
             return (options.body_text or "").encode()
         try:
-            return Path(options.body_file).read_bytes()
+            return files.read_bytes(Path(options.body_file))
         except OSError as error:
             raise HarnessFault(
-                f"target.options.body_file: can't read {options.body_file}: {error.strerror}. Check the path"
+                f"target.options.body_file: can't read {options.body_file}: {files.why(error)}. Check the path"
             ) from None
 
     def _build_head(self, target: Target) -> bytes:
@@ -140,7 +139,11 @@ class HttpDialect:
         if self._form is not None:
             body = self._form.render(payload, self._model)
         else:
-            body = self._body if self._template is None else self._render(self._template, payload)
+            if self._template is None:
+                return HttpRequest(
+                    self._head, self._body
+                )  # nothing of the payload is sent, so its lengths are nobody's
+            body = self._render(self._template, payload)
         return HttpRequest(self._head, body, payload.n_in, payload.media_ns)
 
     def _render(self, template: BodyTemplate, payload: Payload) -> bytes:
@@ -157,13 +160,13 @@ class HttpDialect:
         return body
 
     def settle(self, exchange: Exchange) -> None:
-        if not outcome.judge_code(exchange, self._secrets, self._success):
+        if not outcome.judge_code(exchange, self._success):
             return
         options = self._options
         if options.framing == "none":
             if exchange.status == outcome.OK:
                 self._settle_whole(exchange)
-        elif outcome.readable(exchange, self._secrets):
+        elif outcome.readable(exchange):
             stream = framing.take_apart(
                 exchange.body, exchange.mark_ns, exchange.mark_end, options.framing, options.byte_order
             )
@@ -178,14 +181,14 @@ class HttpDialect:
         """
         if not self._needs_json and not exchange.body.lstrip().startswith(b"{"):
             return
-        if not outcome.readable(exchange, self._secrets):
+        if not outcome.readable(exchange):
             return
         try:
             answer = orjson.loads(exchange.body)
         except orjson.JSONDecodeError:
             if self._needs_json:
                 text = f"the body is not JSON: {outcome.excerpt(exchange.body)}"
-                outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+                outcome.fail(exchange, outcome.PROTOCOL, text)
             return
         told = Told()
         self._read(told, answer, b"")
@@ -193,13 +196,11 @@ class HttpDialect:
         if fault is None and self._success_if and not self._meets(answer, b""):
             fault = tokens.Fault(f"success_if does not hold: {outcome.excerpt(exchange.body)}")
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
             return
-        if told.n_in >= 0:
-            exchange.n_in = told.n_in
-        if told.n_out >= 0:
-            exchange.n_out = told.n_out
-            exchange.tokens_from = int(TokensFrom.USAGE)
+        outcome.count_usage(exchange, told.n_in, told.n_out)
+        if self._wants_reason and not told.finished:
+            outcome.fail(exchange, outcome.PROTOCOL, tokens.unreasoned(f"finish_path {self._options.finish_path}"))
 
     def _settle_text(self, exchange: Exchange, stream: Stream) -> None:
         """Messages that are text: each is output. A body that is one JSON object may yet be an error in one piece."""
@@ -216,7 +217,7 @@ class HttpDialect:
                 fault = None
         first = output[0] if output else -1
         scanned = tokens.TokenScan(output, first, -1, -1, done, done, fault, None, len(stream.payloads))
-        settle_scan(exchange, stream, scanned, self._end, self._secrets)
+        settle_scan(exchange, stream, scanned, self._end)
 
     def _settle_events(self, exchange: Exchange, stream: Stream) -> None:
         """Where no path asks for JSON, data that is none is output as it is."""
@@ -227,13 +228,17 @@ class HttpDialect:
             met = met or self._meets(event, name)
             return self._read(told, event, name)
 
-        scanned = scan(stream, self._read if met else read, Told(), self._done, self._needs_json)
+        told = Told()
+        scanned = scan(stream, self._read if met else read, told, self._done, self._needs_json)
+        if self._wants_reason and scanned.done and not told.finished and scanned.bad is None:
+            what = f"finish_path {self._options.finish_path}"
+            scanned = replace(scanned, bad=tokens.unreasoned(what, len(scanned.output)))
         if not self._has_text:
             output = [i for i in scanned.output if stream.payloads[i].strip()]
             scanned = replace(scanned, output=output, first_answer=output[0] if output else -1)
-        settle_scan(exchange, stream, scanned, self._end, self._secrets)
+        settle_scan(exchange, stream, scanned, self._end)
         if not met and exchange.status == outcome.OK:
-            outcome.fail_by(exchange, tokens.Fault("success_if holds for no event"), self._secrets)
+            outcome.fail_by(exchange, tokens.Fault("success_if holds for no event"))
 
     def _read(self, told: Told, event: Any, name: bytes) -> int:
         """Fill ``told`` from one event or a whole answer, and say what it carries."""

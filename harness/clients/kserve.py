@@ -24,7 +24,6 @@ from harness.exchange import Exchange
 from harness.http.dialect import HttpRequest, build_head, join_path
 from harness.kserve.tensors import DTYPES, MAX_DIMENSIONS, Tensor
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire.tokens import fault_of
 from scenarios.payload import Payload
 
@@ -53,11 +52,10 @@ class KserveOptions(BaseModel):
 class KserveDialect:
     """``POST /v2/models/M[/versions/V]/infer``."""
 
-    __slots__ = ("_head", "_options", "_secrets", "accept")
+    __slots__ = ("_head", "_options", "accept")
 
     def __init__(self, target: Target) -> None:
         self._options = accept(KserveOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self.accept = b"application/json"
         version = f"/versions/{quote(self._options.model_version, safe='')}" if self._options.model_version else ""
         route = f"/v2/models/{quote(target.model, safe='')}{version}/infer"
@@ -131,7 +129,7 @@ class KserveDialect:
         return list(inputs)
 
     def settle(self, exchange: Exchange) -> None:
-        if not outcome.judge_code(exchange, self._secrets) or exchange.status != outcome.OK:
+        if not outcome.judge_code(exchange) or exchange.status != outcome.OK:
             return
         length = outcome.header(exchange, b"inference-header-content-length")
         raw_bytes = -1
@@ -140,18 +138,18 @@ class KserveDialect:
             if int(length) > len(exchange.body):
                 outcome.fail(exchange, outcome.PROTOCOL, f"inference-header-content-length {length} is past the end")
                 return
-            answer = outcome.load_object(exchange, self._secrets, int(length))
+            answer = outcome.load_object(exchange, int(length))
         else:
-            answer = outcome.load_object(exchange, self._secrets)
+            answer = outcome.load_object(exchange)
         if answer is None:
             return
         fault = fault_of(answer)
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
             return
         problem = self._answer_problem(answer) or _raw_problem(answer, raw_bytes)
         if problem is not None:
-            outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, problem)
 
     def _answer_problem(self, answer: dict[str, Any]) -> str | None:
         outputs = answer.get("outputs")
@@ -187,14 +185,14 @@ def _tensor_problem(tensor: Any) -> str | None:
     if not isinstance(name, str) or not name:
         return "it has no name"
     if not isinstance(datatype, str) or datatype not in DATATYPES:
-        return f"tensor {name[:60]!r} has no known datatype (one of {', '.join(sorted(DATATYPES))})"
+        return f"tensor {outcome.shown(name, 60)!r} has no known datatype (one of {', '.join(sorted(DATATYPES))})"
     if not isinstance(shape, list | tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        return f"tensor {name[:60]!r} has no shape (a list of whole numbers, all known)"
+        return f"tensor {outcome.shown(name, 60)!r} has no shape (a list of whole numbers, all known)"
     if len(shape) > MAX_DIMENSIONS:
-        return f"tensor {name[:60]!r} has {len(shape)} dimensions, more than {MAX_DIMENSIONS}"
+        return f"tensor {outcome.shown(name, 60)!r} has {len(shape)} dimensions, more than {MAX_DIMENSIONS}"
     data = tensor.get("data")
     if isinstance(data, list) and not any(isinstance(item, list) for item in data[:1]) and len(data) != prod(shape):
-        return f"tensor {name[:60]!r} has {len(data)} elements, not the {prod(shape)} of its shape"
+        return f"tensor {outcome.shown(name, 60)!r} has {len(data)} elements, not the {prod(shape)} of its shape"
     return None
 
 

@@ -16,7 +16,6 @@ from harness.kserve.tensors import answer_of, response_problem
 from harness.rpc.call import GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of
 from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
-from harness.secrets import sensitive_values
 from scenarios.payload import Payload
 from slo.accuracy import Answer
 
@@ -24,14 +23,13 @@ from slo.accuracy import Answer
 class KserveGrpcDialect:
     """``inference.GRPCInferenceService/ModelInfer``."""
 
-    __slots__ = ("_metadata", "_options", "_response", "_secrets", "_writer")
+    __slots__ = ("_metadata", "_options", "_response", "_writer")
 
     def __init__(self, target: Target) -> None:
         from harness.protos.descriptors import shipped
 
         options = self._options = grpc_accept(KserveCallOptions, target.options)
         self._metadata = metadata_of(target)
-        self._secrets = sensitive_values(target.headers)
         method = shipped("kserve").method(f"{SERVICE}/ModelInfer")
         self._response = method.response
         self._writer = RequestWriter(target, options, method.request)
@@ -58,7 +56,7 @@ class KserveGrpcDialect:
             else:
                 problem = response_problem(answer, self._options.outputs)
             if problem is not None:
-                outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+                outcome.fail(exchange, outcome.PROTOCOL, problem)
 
     def answer(self, exchange: Exchange) -> Answer | None:
         """The first output asked for, or the first there is."""

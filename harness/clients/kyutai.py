@@ -21,7 +21,6 @@ from harness.live.dialogue import DONE, NOTHING, READY, Message, Script, message
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import Said, fault_in, member, ns_of, text_at
 from harness.options import STRICT, accept, checked, problems
-from harness.secrets import sensitive_values
 from harness.speech.account import Account, keyed, recognised, synthesised
 from harness.speech.events import Sound
 from harness.speech.feeding import feed, text_of
@@ -115,11 +114,10 @@ def _read(exchange: Exchange) -> Said:
 class RecognitionDialogue:
     """``/api/asr-streaming``."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         self._options = accept(RecognitionOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(keyed(target.headers, _KEY), "bearer", _OPEN_KEY)
         self._path = request_target(target.url, "/api/asr-streaming", self._options.path, dict(self._options.query))
 
@@ -143,7 +141,7 @@ class RecognitionDialogue:
 
     def settle(self, exchange: Exchange) -> None:
         words = _Words(self._options.pause_threshold, self._options.pause_head)
-        recognised(exchange, words.tell, self._options.audio.normaliser, self._secrets, _read(exchange))
+        recognised(exchange, words.tell, self._options.audio.normaliser, _read(exchange))
         stamps = exchange.session
         if stamps is None or words.marked_ns < 0:
             return
@@ -183,11 +181,10 @@ class _Words:
 class SpeechDialogue:
     """``/api/tts_streaming``."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(keyed(target.headers, _KEY), "bearer", _OPEN_KEY)
         query = {"voice": options.voice, "format": "PcmMessagePack", **options.query}
         self._path = request_target(target.url, "/api/tts_streaming", options.path, query)
@@ -211,7 +208,7 @@ class SpeechDialogue:
         return _heard(message)
 
     def settle(self, exchange: Exchange) -> None:
-        synthesised(exchange, _tell_sound, self._secrets, _read(exchange))
+        synthesised(exchange, _tell_sound, _read(exchange))
 
 
 def _tell_sound(account: Account, t_ns: int, said: Any) -> None:

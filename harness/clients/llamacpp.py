@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness.client import Client, ProtocolSpec, Target
 from harness.http.dialect import build_head
 from harness.http.json_stream import (
     ANSWER,
     NOTHING,
+    FinishReason,
     JsonApi,
     JsonDialect,
     Told,
+    check_one_choice,
     checked_extra,
     json_headers,
     prompt_of,
@@ -26,7 +28,6 @@ from harness.http.json_stream import (
     timing_text,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -35,7 +36,8 @@ _OWN = frozenset({"stream", "prompt"})
 
 class LlamaCppOptions(BaseModel):
     """Options of ``llamacpp-completion``. ``cache_prompt`` is sent when given (the server's own default is true). ``exact_output`` sends
-    ``ignore_eos``. ``extra_body`` is merged into the body last; ``path`` replaces the whole path.
+    ``ignore_eos``. ``finish_reason: optional`` takes an answer without a ``stop_type`` for whole. ``extra_body`` is merged into the body
+    last; ``path`` replaces the whole path.
     """
 
     model_config = STRICT
@@ -43,6 +45,7 @@ class LlamaCppOptions(BaseModel):
     temperature: float | None = Field(default=0.0, ge=0)
     cache_prompt: bool | None = None
     exact_output: bool = False
+    finish_reason: FinishReason = "required"
     extra_body: dict[str, Any] = {}
     path: str | None = Field(default=None, pattern=r"^/")
 
@@ -50,6 +53,11 @@ class LlamaCppOptions(BaseModel):
     @classmethod
     def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
         return checked_extra(value, _OWN)
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> LlamaCppOptions:
+        check_one_choice(self.extra_body, "extra_body", self.stream)
+        return self
 
 
 def llamacpp_dialect(target: Target) -> JsonDialect:
@@ -77,7 +85,8 @@ def llamacpp_dialect(target: Target) -> JsonDialect:
             read_event,
             options.stream,
             end="the event with stop never came",
-            secrets=sensitive_values(target.headers),
+            reason="stop_type" if options.finish_reason == "required" else "",
+            exact=options.exact_output,
         )
     )
 
@@ -85,13 +94,21 @@ def llamacpp_dialect(target: Target) -> JsonDialect:
 def read_event(told: Told, event: dict[str, Any]) -> int:
     """One event of a stream, or a whole answer."""
     if event.get("stop") is True:
-        told.done = True
+        told.done, told.reason = True, _reason(event)
         timings = event.get("timings")
         timings = timings if type(timings) is dict else {}
         told.n_in = tokens.count(event.get("tokens_evaluated"))
         told.n_out = tokens.count(event.get("tokens_predicted", timings.get("predicted_n")))
         told.timing = timing_text({"prefill": timings.get("prompt_ms"), "decode": timings.get("predicted_ms")})
     return ANSWER if event.get("content") else NOTHING
+
+
+def _reason(event: dict[str, Any]) -> Any:
+    """Why it stopped: ``stop_type``, or the flag that older servers set in its place."""
+    kind = event.get("stop_type")
+    if kind is not None:
+        return None if kind == "none" else kind
+    return next((name for name in ("stopped_eos", "stopped_limit", "stopped_word") if event.get(name)), None)
 
 
 def _build(target: Target, clock: Any) -> Client:

@@ -18,6 +18,7 @@ from harness.http.json_stream import (
     ANSWER,
     NOTHING,
     REASONING,
+    FinishReason,
     JsonApi,
     JsonDialect,
     Told,
@@ -29,7 +30,6 @@ from harness.http.json_stream import (
     timing_text,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -42,7 +42,8 @@ class OllamaOptions(BaseModel):
     """Options of ``ollama-generate`` and ``ollama-chat``.
 
     ``think`` (true, false or an effort) and ``keep_alive`` are sent when given. ``options`` is the request's field of that name, where
-    the planned length and ``temperature`` go too; what stands in it wins. ``extra_body`` is merged into the body last.
+    the planned length and ``temperature`` go too; what stands in it wins. ``finish_reason: optional`` takes an answer without a
+    ``done_reason`` for whole (Ollama before 0.1.38). ``extra_body`` is merged into the body last.
     """
 
     model_config = STRICT
@@ -50,6 +51,7 @@ class OllamaOptions(BaseModel):
     temperature: float | None = Field(default=0.0, ge=0)
     think: bool | Literal["low", "medium", "high"] | None = None
     keep_alive: str | int | None = None
+    finish_reason: FinishReason = "required"
     options: dict[str, Any] = {}
     extra_body: dict[str, Any] = {}
     path: str | None = Field(default=None, pattern=r"^/")
@@ -94,7 +96,7 @@ def ollama_dialect(target: Target, chat: bool) -> JsonDialect:
             options.stream,
             framing="ndjson",
             end="the line with done never came",
-            secrets=sensitive_values(target.headers),
+            reason="done_reason" if options.finish_reason == "required" else "",
         )
     )
 
@@ -102,7 +104,7 @@ def ollama_dialect(target: Target, chat: bool) -> JsonDialect:
 def read_line(told: Told, line: dict[str, Any]) -> int:
     """One line of a stream, or a whole answer; of either route."""
     if line.get("done") is True:
-        told.done = True
+        told.done, told.reason = True, line.get("done_reason")
         told.n_in, told.n_out = tokens.count(line.get("prompt_eval_count")), tokens.count(line.get("eval_count"))
         told.timing = _stages(line)
     message = line.get("message")

@@ -13,19 +13,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.http.dialect import HttpRequest, build_head, join_path, split_url
-from harness.http.json_stream import checked_extra
+from harness.http.json_stream import FinishReason, check_one_choice, checked_extra
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import fold, sse, tokens
 from scenarios.payload import Payload
-from slo.records import TokensFrom
 
 _OWN_FIELDS = frozenset({"stream", "messages", "prompt", "input", "model"})
 #: Older llama.cpp reported errors in a line of this field, which the event-stream rules ignore.
@@ -41,8 +39,9 @@ class GenerationOptions(BaseModel):
 
     ``max_tokens_field``: OpenAI's newest models take only ``max_completion_tokens``. ``temperature:
     null`` leaves the field out. ``exact_output`` asks for exactly the planned output length by
-    ``ignore_eos`` and ``min_tokens`` (vLLM, SGLang and others; OpenAI refuses them). ``extra_body`` is
-    merged into the body last.
+    ``ignore_eos`` and ``min_tokens`` (vLLM, SGLang and others; OpenAI refuses them). ``finish_reason: optional``
+    takes an answer without a finish reason for whole, for a server that never gives one. ``extra_body`` is
+    merged into the body last; a stream of several choices can't be timed, so it may not ask for one.
     """
 
     model_config = STRICT
@@ -50,11 +49,17 @@ class GenerationOptions(BaseModel):
     include_usage: bool = True
     exact_output: bool = False
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    finish_reason: FinishReason = "required"
     temperature: float | None = Field(default=0.0, ge=0, le=2)
     extra_body: dict[str, Any] = {}
     path: str | None = Field(default=None, pattern=r"^/")
 
     _extra = field_validator("extra_body")(_checked_extra)
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> GenerationOptions:
+        check_one_choice(self.extra_body, "extra_body", self.stream)
+        return self
 
 
 class EmbeddingOptions(BaseModel):
@@ -92,13 +97,12 @@ def _head(target: Target, route: str, path: str | None, accepted: bytes) -> byte
 class GenerationDialect:
     """Chat or plain completions. ``chat`` picks the route and the field that carries the prompt."""
 
-    __slots__ = ("_chat", "_head", "_model", "_options", "_secrets", "accept")
+    __slots__ = ("_chat", "_head", "_model", "_options", "accept")
 
     def __init__(self, target: Target, chat: bool) -> None:
         self._options = accept(GenerationOptions, target.options)
         self._chat = chat
         self._model = target.model
-        self._secrets = sensitive_values(target.headers)
         self.accept = b"text/event-stream" if self._options.stream else b"application/json"
         route = "/v1/chat/completions" if chat else "/v1/completions"
         base = split_url(target.url)[0]
@@ -124,7 +128,9 @@ class GenerationDialect:
                 fields["min_tokens"] = payload.max_output_tokens
         if options.exact_output:
             fields["ignore_eos"] = True
-        return HttpRequest(self._head, _body(fields, options.extra_body), payload.n_in, payload.media_ns)
+        n_asked = payload.max_output_tokens if options.exact_output else -1
+        body = _body(fields, options.extra_body)
+        return HttpRequest(self._head, body, payload.n_in, payload.media_ns, n_asked=n_asked)
 
     def _prompt(self, payload: Payload) -> dict[str, Any]:
         if not self._chat:
@@ -138,45 +144,50 @@ class GenerationDialect:
         raise HarnessFault("openai-chat: the payload has neither messages nor a prompt. Use a text source")
 
     def settle(self, exchange: Exchange) -> None:
-        if not outcome.judge_code(exchange, self._secrets):
+        if not outcome.judge_code(exchange):
             return
         media = outcome.media_type(exchange)
         streamed = media == "text/event-stream"
         if not streamed and media != "application/json":  # a proxy may have dropped the header
             streamed = bytes(exchange.body[:6]).startswith((b"data:", b"event:", b":", b"id:"))
         if streamed:
-            settle_stream(exchange, self._secrets)
+            settle_stream(exchange, self._options.finish_reason == "required")
         elif exchange.status == outcome.OK:
             self._settle_whole(exchange)
 
     def _settle_whole(self, exchange: Exchange) -> None:
         """A response in one piece, asked for or not: no chunk times, and tokens from usage only."""
-        answer = outcome.load_object(exchange, self._secrets)
+        answer = outcome.load_object(exchange)
         if answer is None:
             return
         fault = tokens.fault_of(answer)
         choices = answer.get("choices")
-        n_in, n_out = tokens.usage_of(answer.get("usage"))
-        if n_in >= 0:
-            exchange.n_in = n_in
+        outcome.count_usage(exchange, *tokens.usage_of(answer.get("usage")))
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
         elif not isinstance(choices, list) or not choices:
             text = f"the body is not a completion (no choices): {outcome.excerpt(exchange.body)}"
-            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
-        elif n_out >= 0:
-            exchange.n_out = n_out
-            exchange.tokens_from = int(TokensFrom.USAGE)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
+        else:
+            self._judge_reasons(exchange, [c.get("finish_reason") if isinstance(c, dict) else None for c in choices])
+
+    def _judge_reasons(self, exchange: Exchange, reasons: list[Any]) -> None:
+        """Each choice must say why it ended, and none that it was given up."""
+        fault = next(filter(None, map(tokens.given_up, reasons)), None)
+        if fault is not None:
+            outcome.fail_by(exchange, fault)
+        elif not all(reasons) and self._options.finish_reason == "required":
+            outcome.fail(exchange, outcome.PROTOCOL, tokens.unreasoned("finish_reason"))
 
 
-def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> None:
+def settle_stream(exchange: Exchange, reasoned: bool = True) -> None:
     """Take an OpenAI-style event stream apart: chunk times, tokens, and whether it was a success.
 
     A stream that failed or was cut keeps the chunk times that it had: they are data. The server's own
-    error report comes before everything else, then a broken event, then a cut (neither a finish_reason
-    nor ``[DONE]``, or an event without its blank line).
+    error report comes before everything else, then a broken event, then a cut (no finish_reason, whatever else came,
+    or an event without its blank line). Without ``reasoned`` a ``[DONE]`` alone ends an answer well.
     """
-    if not outcome.readable(exchange, secrets):
+    if not outcome.readable(exchange):
         return
     search = fold.load_fold()
     folded = fold.read(exchange.body, exchange.mark_ns, exchange.mark_end, search) if search is not None else None
@@ -193,25 +204,27 @@ def settle_stream(exchange: Exchange, secrets: frozenset[str] = frozenset()) -> 
     outcome.count_tokens(exchange, scan.n_in, scan.n_out, ended)
     fault = scan.fault
     if fault is not None:
-        outcome.fail_by(exchange, fault, secrets)
+        outcome.fail_by(exchange, fault)
         return
-    problem = stream_problem(decoded, scan)
+    problem = stream_problem(decoded, scan, reasoned)
     if problem is None:
         return
     reported = _ERROR_LINE.search(exchange.body)
     if reported is not None:
-        outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]), secrets)
+        outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]))
     else:
-        outcome.fail(exchange, outcome.PROTOCOL, problem, secrets)
+        outcome.fail(exchange, outcome.PROTOCOL, problem)
 
 
-def stream_problem(decoded: sse.Decoded, scan: tokens.TokenScan) -> str | None:
+def stream_problem(decoded: sse.Decoded, scan: tokens.TokenScan, reasoned: bool = True) -> str | None:
     """Why a stream without an error report is no success, or None."""
     if decoded.error is not None or scan.bad is not None:
         return decoded.error or scan.bad
     if not scan.output and not scan.finished:
         return "empty stream: no output and no finish_reason"
     n = len(scan.output)
+    if scan.done and not scan.finished and reasoned:
+        return tokens.unreasoned("finish_reason", n)
     # A last [DONE] without its blank line, after the finish_reason: all that matters has arrived.
     if scan.done or (scan.finished and decoded.tail.lstrip().startswith((b"data: [DONE]", b"data:[DONE]"))):
         return None
@@ -225,11 +238,10 @@ def stream_problem(decoded: sse.Decoded, scan: tokens.TokenScan) -> str | None:
 class EmbeddingDialect:
     """``/v1/embeddings``: one answer in one piece; the metric is latency."""
 
-    __slots__ = ("_fields", "_head", "_options", "_secrets", "accept")
+    __slots__ = ("_fields", "_head", "_options", "accept")
 
     def __init__(self, target: Target) -> None:
         self._options = accept(EmbeddingOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self.accept = b"application/json"
         self._head = _head(target, "/v1/embeddings", self._options.path, self.accept)
         given = {"model": target.model, **self._options.model_dump(include={"dimensions", "encoding_format"})}
@@ -244,21 +256,19 @@ class EmbeddingDialect:
         return HttpRequest(self._head, body, payload.n_in, payload.media_ns)
 
     def settle(self, exchange: Exchange) -> None:
-        if not outcome.judge_code(exchange, self._secrets) or exchange.status != outcome.OK:
+        if not outcome.judge_code(exchange) or exchange.status != outcome.OK:
             return
-        answer = outcome.load_object(exchange, self._secrets)
+        answer = outcome.load_object(exchange)
         if answer is None:
             return
         fault = tokens.fault_of(answer)
         data = answer.get("data")
-        n_in, _ = tokens.usage_of(answer.get("usage"))
-        if n_in >= 0:
-            exchange.n_in = n_in
+        outcome.count_usage(exchange, tokens.usage_of(answer.get("usage"))[0], -1)
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
         elif not isinstance(data, list) or not all(isinstance(d, dict) and d.get("embedding") for d in data or [0]):
             text = f"the body holds no embeddings: {outcome.excerpt(exchange.body)}"
-            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
 
 
 def _generation(chat: bool) -> Callable[[Target, Any], Client]:

@@ -12,6 +12,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
@@ -22,10 +23,9 @@ from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
 from harness.http.dialect import Dialect, HttpRequest, build_head, join_path
-from harness.http.json_stream import ANSWER, NOTHING, Told, checked_extra, prompt_of, scan, settle_scan
+from harness.http.json_stream import ANSWER, NOTHING, FinishReason, Told, checked_extra, prompt_of, scan, settle_scan
 from harness.http.multipart_form import form_part
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.speech.codecs import BrokenAudio, Decoder, decoder, encode_file
 from harness.speech.events import Sound
 from harness.speech.live import at_rate, clip_of
@@ -46,7 +46,7 @@ class TranscriptionOptions(BaseModel):
 
     ``format`` is what the recording is uploaded as, ``rate`` its samples a second (null: the recording's own). ``stream`` asks
     for events; ``fields`` adds form fields (vLLM's ``stream_include_usage``, say). ``normaliser`` is how both texts are made
-    comparable before word errors are counted.
+    comparable before word errors are counted. ``finish_reason: optional`` takes a stream that ends with ``[DONE]`` alone for whole.
     """
 
     model_config = STRICT
@@ -60,6 +60,7 @@ class TranscriptionOptions(BaseModel):
     timestamp_granularities: list[Literal["word", "segment"]] = []
     fields: dict[str, str] = {}
     normaliser: str = "basic"
+    finish_reason: FinishReason = "required"
     path: str | None = Field(default=None, pattern=r"^/")
 
     @field_validator("normaliser")
@@ -105,11 +106,10 @@ class SpeechOptions(BaseModel):
 class TranscriptionDialect:
     """``POST /v1/audio/transcriptions``: multipart out, JSON, text or events back."""
 
-    __slots__ = ("_fields", "_head", "_options", "_secrets", "accept")
+    __slots__ = ("_fields", "_head", "_options", "accept")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(TranscriptionOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self.accept = b"text/event-stream" if options.stream else b"application/json"
         defaults = {
             "accept": self.accept.decode() if options.response_format in ("json", "verbose_json") else "*/*",
@@ -148,14 +148,18 @@ class TranscriptionDialect:
         stamps = exchange.session = SessionStamps()
         stamps.pace = PACE_FILE
         stamps.slice = clip.slice if clip is not None else ""
-        if not outcome.judge_code(exchange, self._secrets):
+        if not outcome.judge_code(exchange):
             return
         said: list[str] = []
         if outcome.media_type(exchange) == "text/event-stream":
-            if outcome.readable(exchange, self._secrets):
+            if outcome.readable(exchange):
                 stream = framing.take_apart(exchange.body, exchange.mark_ns, exchange.mark_end, "sse")
-                scanned = scan(stream, _transcript_reader(said), Told())
-                settle_scan(exchange, stream, scanned, "neither transcript.text.done nor [DONE]", self._secrets)
+                told = Told()
+                scanned = scan(stream, _transcript_reader(said), told)
+                if self._options.finish_reason == "required" and scanned.done and not told.finished:
+                    missing = tokens.unreasoned("transcript.text.done", len(scanned.output))
+                    scanned = replace(scanned, bad=scanned.bad or missing)
+                settle_scan(exchange, stream, scanned, "neither transcript.text.done nor [DONE]")
         elif exchange.status == outcome.OK:
             self._settle_whole(exchange, said)
         if exchange.status != outcome.OK:
@@ -166,22 +170,22 @@ class TranscriptionDialect:
 
     def _settle_whole(self, exchange: Exchange, said: list[str]) -> None:
         if self._options.response_format in ("text", "srt", "vtt"):
-            if outcome.readable(exchange, self._secrets):
+            if outcome.readable(exchange):
                 said.append(_spoken_lines(exchange.body.decode("utf-8", "replace"), self._options.response_format))
             return
-        answer = outcome.load_object(exchange, self._secrets)
+        answer = outcome.load_object(exchange)
         if answer is None:
             return
         fault = tokens.fault_of(answer)
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
         elif not isinstance(answer.get("text"), str):
             text = f"the body is not a transcription (no text): {outcome.excerpt(exchange.body)}"
-            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
         else:
             said.append(answer["text"])
             n_in, n_out = tokens.usage_of(answer.get("usage"))
-            exchange.n_in = n_in if n_in >= 0 else exchange.n_in
+            outcome.count_usage(exchange, n_in, -1)
             if n_out >= 0:
                 outcome.count_tokens(exchange, n_in, n_out, True)
 
@@ -191,7 +195,7 @@ def _transcript_reader(said: list[str]) -> Callable[[Told, Any, bytes], int]:
 
     def read(told: Told, event: Any, name: bytes) -> int:
         if type(event) is not dict:
-            told.bad = f"an event is not a JSON object: {outcome.excerpt(repr(event)[:120].encode())}"
+            told.bad = f"an event is not a JSON object: {outcome.shown(repr(event), 120)}"
             return NOTHING
         if "error" in event or name == b"error" or event.get("object") == "error" or event.get("type") == "error":
             told.fault = tokens.fault_of(event, name == b"error" or event.get("type") == "error")
@@ -223,7 +227,9 @@ def _delta(told: Told, event: dict[str, Any], said: list[str]) -> str:
         return ""
     choices = event.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        told.finished = told.finished or bool(choices[0].get("finish_reason"))
+        reason = choices[0].get("finish_reason")
+        told.finished = told.finished or bool(reason)
+        told.fault = tokens.given_up(reason)
         delta = choices[0].get("delta")
         text = delta.get("content") if isinstance(delta, dict) else None
         return text if isinstance(text, str) else ""
@@ -241,11 +247,10 @@ def _spoken_lines(body: str, kind: str) -> str:
 class SpeechDialect:
     """``POST /v1/audio/speech``: JSON out, audio back, as bytes or in events."""
 
-    __slots__ = ("_fields", "_head", "_options", "_secrets", "accept")
+    __slots__ = ("_fields", "_head", "_options", "accept")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SpeechOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self.accept = b"text/event-stream" if options.stream_format == "sse" else b"application/octet-stream"
         defaults = {
             "accept": self.accept.decode(),
@@ -273,7 +278,7 @@ class SpeechDialect:
 
     def settle(self, exchange: Exchange) -> None:
         exchange.session = SessionStamps()
-        if not outcome.judge_code(exchange, self._secrets) or not outcome.readable(exchange, self._secrets):
+        if not outcome.judge_code(exchange) or not outcome.readable(exchange):
             return
         codec = {"pcm": "pcm16", "opus": "ogg-opus"}.get(self._options.response_format, self._options.response_format)
         media = outcome.media_type(exchange)
@@ -288,22 +293,22 @@ class SpeechDialect:
             else:
                 _from_reads(exchange, play, sounds)
         except (BrokenAudio, HarnessFault) as error:
-            outcome.fail(exchange, outcome.PROTOCOL, f"the audio can't be decoded: {error}", self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, f"the audio can't be decoded: {error}")
         put_sounds(exchange, sounds)
         # Events of audio are no tokens, whatever the events' reader took them for.
         exchange.first_token_ns = exchange.first_answer_ns = exchange.last_token_ns = exchange.n_out = -1
         exchange.tokens_from = int(TokensFrom.NONE)
         if not exchange.n_chunks:
-            outcome.fail(exchange, outcome.PROTOCOL, "the answer holds no audio", self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, "the answer holds no audio")
 
     def _no_audio(self, exchange: Exchange) -> None:
-        answer = outcome.load_object(exchange, self._secrets)
+        answer = outcome.load_object(exchange)
         fault = tokens.fault_of(answer) if answer is not None else None
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
         elif answer is not None:
             text = f"the answer is JSON, not audio: {outcome.excerpt(exchange.body)}"
-            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
 
     def _from_events(self, exchange: Exchange, play: Decoder, sounds: list[Sound]) -> None:
         stream = framing.take_apart(exchange.body, exchange.mark_ns, exchange.mark_end, "sse")
@@ -313,7 +318,7 @@ class SpeechDialect:
         def read(told: Told, event: Any, name: bytes) -> int:
             i = next(place)
             if type(event) is not dict:
-                told.bad = f"an event is not a JSON object: {outcome.excerpt(repr(event)[:120].encode())}"
+                told.bad = f"an event is not a JSON object: {outcome.shown(repr(event), 120)}"
                 return NOTHING
             if event.get("error") or name == b"error" or event.get("type") == "error":
                 told.fault = tokens.fault_of(event, named_error=True)
@@ -330,7 +335,7 @@ class SpeechDialect:
             return ANSWER
 
         scanned = scan(stream, read, Told())
-        settle_scan(exchange, stream, scanned, "speech.audio.done never came", self._secrets)
+        settle_scan(exchange, stream, scanned, "speech.audio.done never came")
 
 
 def _hear(play: Decoder, data: bytes, t_ns: int, sounds: list[Sound]) -> None:

@@ -26,7 +26,6 @@ from harness.live.realtime_reading import Reading, read_events
 from harness.live.realtime_vllm import RATE, VllmDialogue, append_of
 from harness.model_name import first_model
 from harness.options import accept, checked
-from harness.secrets import sensitive_values
 from harness.speech.feeding import text_of
 from harness.speech.live import audio_problems, clip_of, live_audio
 from harness.speech.recognition import put_transcripts
@@ -46,12 +45,11 @@ _CANCELLED = re.compile(rb'"status"\s*:\s*"cancelled"')
 class RealtimeDialogue:
     """OpenAI's dialect with the options' settings."""
 
-    __slots__ = ("_headers", "_model", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_model", "_options", "_path")
 
     def __init__(self, target: Target, options: RealtimeOptions) -> None:
         self._options = options
         self._model = target.model
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, "bearer")
         talks = options.mode == "conversation"
         query: dict[str, Value] = {"model": self._model or None} if talks else {"intent": "transcription"}
@@ -136,17 +134,20 @@ class RealtimeDialogue:
         if options.mode == "conversation":
             _put_answer(exchange, reading)
         exchange.server_timing = reading.timing or None
-        conclude(exchange, said, reading.fault, self._secrets)
+        conclude(exchange, said, reading.fault)
         if options.mode == "conversation":
             self._judge_answer(exchange, reading)
 
     def _judge_answer(self, exchange: Exchange, reading: Reading) -> None:
         if reading.broken:
-            outcome.fail(exchange, outcome.PROTOCOL, reading.broken, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, reading.broken)
         elif reading.status == "cancelled":
-            outcome.fail_by(exchange, Fault("the response was cancelled"), self._secrets)
+            outcome.fail_by(exchange, Fault("the response was cancelled"))
+        elif reading.status not in ("completed", "incomplete"):
+            said = f"its status is {reading.status[:40]!r}" if reading.status else "its status is missing"
+            outcome.fail(exchange, outcome.PROTOCOL, f"the answer ended without a finish reason: {said}")
         elif not (reading.sounds if self._options.output == "audio" else reading.text_ns):
-            outcome.fail(exchange, outcome.PROTOCOL, f"the answer holds no {self._options.output}", self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, f"the answer holds no {self._options.output}")
 
 
 def _heard_out(exchange: Exchange) -> bool:

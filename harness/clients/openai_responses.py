@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, field_validator
 
+from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
 from harness.http.dialect import build_head, join_path
 from harness.http.json_stream import (
@@ -25,7 +26,6 @@ from harness.http.json_stream import (
     messages_of,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -94,7 +94,7 @@ def responses_dialect(target: Target) -> JsonDialect:
             read,
             options.stream,
             end="none of response.completed, .incomplete and .failed came",
-            secrets=sensitive_values(target.headers),
+            exact=options.exact_output,
         )
     )
 
@@ -168,7 +168,7 @@ def _end(told: Told, response: dict[str, Any]) -> int:
     if status in ("completed", "incomplete"):
         told.done = True
         return ANSWER
-    said = repr(status[:40]) if type(status) is str else f"of type {type(status).__name__}"
+    said = repr(outcome.shown(status, 40)) if type(status) is str else f"of type {type(status).__name__}"
     told.bad = f"the response is not finished: its status is {said}"
     return NOTHING
 

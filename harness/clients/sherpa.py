@@ -19,7 +19,6 @@ from harness.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, mess
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import Said, after_speech, fault_in, member, ns_of, text_at
 from harness.options import STRICT, accept, checked
-from harness.secrets import sensitive_values
 from harness.speech.account import Account, path_below, recognised, value_of
 from harness.speech.events import Transcript
 from harness.speech.live import audio_problems, clip_of, live_audio
@@ -43,11 +42,10 @@ class SherpaOptions(BaseModel):
 class SherpaDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(SherpaOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, "bearer")
         self._path = request_target(target.url, "/", options.path or path_below(target.url, "/"), {})
 
@@ -76,7 +74,7 @@ class SherpaDialogue:
         def tell(account: Account, t_ns: int, message: Any) -> None:
             _tell(account, t_ns, message, message is closing)
 
-        recognised(exchange, tell, self._options.audio.normaliser, self._secrets, said)
+        recognised(exchange, tell, self._options.audio.normaliser, said)
 
 
 def _read(exchange: Exchange) -> Said:

@@ -23,7 +23,6 @@ from harness.exchange import Exchange
 from harness.http.dialect import HttpRequest, build_head, join_path
 from harness.http.json_stream import json_headers
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire.tokens import fault_of
 from scenarios.payload import Payload
 
@@ -57,11 +56,10 @@ class TfServingOptions(BaseModel):
 class TfServingDialect:
     """One call of one model."""
 
-    __slots__ = ("_head", "_options", "_secrets", "accept")
+    __slots__ = ("_head", "_options", "accept")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(TfServingOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self.accept = b"application/json"
         if not target.model and options.path is None:
             raise HarnessFault("target.model: tfserving needs the model's name. Give it, or the whole path")
@@ -95,23 +93,23 @@ class TfServingDialect:
         )
 
     def settle(self, exchange: Exchange) -> None:
-        if not outcome.judge_code(exchange, self._secrets) or exchange.status != outcome.OK:
+        if not outcome.judge_code(exchange) or exchange.status != outcome.OK:
             return
-        if not outcome.readable(exchange, self._secrets):
+        if not outcome.readable(exchange):
             return
         try:
             answer = _loads(bytes(exchange.body))
         except (ValueError, RecursionError):
             what = f"not JSON: {outcome.excerpt(exchange.body)}" if exchange.body else "empty"
-            outcome.fail(exchange, outcome.PROTOCOL, f"the body is {what}", self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, f"the body is {what}")
             return
         fault = fault_of(answer) if isinstance(answer, dict) else None
         wanted = _ANSWERS[self._options.call]
         if fault is not None:
-            outcome.fail_by(exchange, fault, self._secrets)
+            outcome.fail_by(exchange, fault)
         elif not isinstance(answer, dict) or not any(answer.get(name) not in (None, [], {}) for name in wanted):
             text = f"the body holds no {' or '.join(wanted)}: {outcome.excerpt(exchange.body)}"
-            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
 
 
 def _loads(body: bytes) -> Any:
@@ -136,7 +134,7 @@ def _nested(tensor: Mapping[str, Any]) -> Any:
     if any(isinstance(value, list) for value in values[:1]):
         return values  # it is nested already
     if len(values) != prod(shape):
-        text = f"tensor {str(tensor['name'])[:60]!r} has {len(values)} elements, not the {prod(shape)} of its shape"
+        text = f"tensor {outcome.shown(str(tensor['name']), 60)!r} has {len(values)} elements, not the {prod(shape)} of its shape"
         raise HarnessFault(f"tfserving: {text}. Correct the payload source")
     for size in reversed(shape[1:]):
         values = [values[at : at + size] for at in range(0, len(values), size)]

@@ -21,7 +21,6 @@ from harness.options import STRICT
 from harness.rpc.call import GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of
 from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
-from harness.secrets import sensitive_values
 from scenarios.durations import Duration
 from scenarios.payload import Payload
 from slo.accuracy import Answer
@@ -67,7 +66,7 @@ class TfServingGrpcOptions(BaseModel):
 class TfServingGrpcDialect:
     """One prediction a call."""
 
-    __slots__ = ("_head", "_metadata", "_options", "_request", "_response", "_secrets")
+    __slots__ = ("_head", "_metadata", "_options", "_request", "_response")
 
     def __init__(self, target: Target) -> None:
         from harness.protos.descriptors import shipped
@@ -76,7 +75,6 @@ class TfServingGrpcDialect:
         if not target.model:
             raise HarnessFault("target.model: tfserving-grpc needs the model's name. Give it")
         self._metadata = metadata_of(target)
-        self._secrets = sensitive_values(target.headers)
         method = shipped("tfserving").method(METHOD)
         self._request, self._response = method.request, method.response
         self._head = method.request()
@@ -125,7 +123,7 @@ class TfServingGrpcDialect:
             answer = read(self._response, data)
             problem = "the answer is no PredictResponse" if answer is None else self._problem(answer)
             if problem is not None:
-                outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+                outcome.fail(exchange, outcome.PROTOCOL, problem)
 
     def _problem(self, answer: Any) -> str | None:
         if not answer.outputs:
@@ -133,7 +131,7 @@ class TfServingGrpcDialect:
         for name, tensor in answer.outputs.items():
             problem = tensor_problem(tensor)
             if problem is not None:
-                return f"outputs[{name[:60]!r}]: {problem}"
+                return f"outputs[{outcome.shown(name, 60)!r}]: {problem}"
         missing = sorted(set(self._options.outputs) - set(answer.outputs))
         return f"the response lacks the outputs {', '.join(missing)}" if missing else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness import outcome
 from harness.client import Client, ProtocolSpec, Target
@@ -18,9 +18,11 @@ from harness.http.dialect import build_head
 from harness.http.json_stream import (
     ANSWER,
     NOTHING,
+    FinishReason,
     JsonApi,
     JsonDialect,
     Told,
+    check_one_choice,
     checked_extra,
     json_headers,
     prompt_of,
@@ -28,7 +30,6 @@ from harness.http.json_stream import (
     timing_text,
 )
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.wire import tokens
 from scenarios.payload import Payload
 
@@ -38,18 +39,25 @@ _STAGES = {"validation": b"x-validation-time", "queue": b"x-queue-time", "infere
 
 class TgiOptions(BaseModel):
     """Options of ``tgi-generate``. ``parameters`` is merged into the request's parameters last; ``do_sample`` is false unless it is
-    set there. ``path`` replaces the whole path.
+    set there. ``finish_reason: optional`` takes an answer without one for whole; so does ``details: false``, which asks for
+    none. ``path`` replaces the whole path.
     """
 
     model_config = STRICT
     stream: bool = True
     parameters: dict[str, Any] = {}
+    finish_reason: FinishReason = "required"
     path: str | None = Field(default=None, pattern=r"^/")
 
     @field_validator("parameters")
     @classmethod
     def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
         return checked_extra(value, frozenset())
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> TgiOptions:
+        check_one_choice(self.parameters, "parameters", self.stream)
+        return self
 
 
 def tgi_dialect(target: Target) -> JsonDialect:
@@ -61,6 +69,7 @@ def tgi_dialect(target: Target) -> JsonDialect:
         parameters = {"do_sample": False, "details": True, **planned, **options.parameters}
         return {"inputs": prompt_of(payload, "tgi-generate"), "parameters": parameters}
 
+    must_say = options.finish_reason == "required" and options.parameters.get("details", True) is not False
     path = route(target.url, "/generate_stream" if options.stream else "/generate", options.path)
     return JsonDialect(
         JsonApi(
@@ -70,7 +79,7 @@ def tgi_dialect(target: Target) -> JsonDialect:
             read_event,
             options.stream,
             end="the event with generated_text never came",
-            secrets=sensitive_values(target.headers),
+            reason="details.finish_reason" if must_say else "",
             prelude=_prelude,
         )
     )
@@ -94,6 +103,7 @@ def read_event(told: Told, event: dict[str, Any]) -> int:
         told.done = True
         details = event.get("details")
         if type(details) is dict:
+            told.reason = details.get("finish_reason")
             n_in, n_out = tokens.count(details.get("input_length")), tokens.count(details.get("generated_tokens"))
             told.n_in, told.n_out = (n_in if n_in >= 0 else told.n_in), (n_out if n_out >= 0 else told.n_out)
     token = event.get("token")

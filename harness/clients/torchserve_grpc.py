@@ -22,7 +22,6 @@ from harness.rpc.call import GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of
 from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
 from harness.rpc.outcome import fail_code
-from harness.secrets import sensitive_values
 from scenarios.durations import Duration
 from scenarios.payload import Payload
 from slo.accuracy import Answer
@@ -55,7 +54,7 @@ class TorchServeGrpcOptions(BaseModel):
 class TorchServeGrpcDialect:
     """One prediction a call."""
 
-    __slots__ = ("_metadata", "_model", "_options", "_request", "_response", "_secrets", "_template", "_text")
+    __slots__ = ("_metadata", "_model", "_options", "_request", "_response", "_template", "_text")
 
     def __init__(self, target: Target) -> None:
         from harness.protos.descriptors import shipped
@@ -65,7 +64,6 @@ class TorchServeGrpcDialect:
             raise HarnessFault("target.model: torchserve-grpc needs the model's name. Give it")
         self._model = target.model
         self._metadata = metadata_of(target)
-        self._secrets = sensitive_values(target.headers)
         method = shipped("torchserve").method(f"{SERVICE}/Predictions")
         self._request, self._response = method.request, method.response
         self._text = options.body is None
@@ -113,11 +111,11 @@ class TorchServeGrpcDialect:
             outcome.stamp_chunks(exchange, times, output, output[0] if output else -1)
             outcome.count_tokens(exchange, -1, -1, exchange.status == outcome.OK)
         if fault is not None:
-            fail_code(exchange, fault.code, fault.message, self._secrets)
+            fail_code(exchange, fault.code, fault.message)
         elif problem is not None:
-            outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, problem)
         elif self._options.stream and not output:
-            outcome.fail(exchange, outcome.PROTOCOL, "empty stream: no output", self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, "empty stream: no output")
 
     def answer(self, exchange: Exchange) -> Answer | None:
         """All pieces together, as text."""

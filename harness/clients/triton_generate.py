@@ -10,14 +10,23 @@ from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness.client import Client, ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.http.dialect import build_head, join_path
-from harness.http.json_stream import ANSWER, NOTHING, JsonApi, JsonDialect, Told, checked_extra, json_headers, prompt_of
+from harness.http.json_stream import (
+    ANSWER,
+    NOTHING,
+    JsonApi,
+    JsonDialect,
+    Told,
+    check_one_choice,
+    checked_extra,
+    json_headers,
+    prompt_of,
+)
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from scenarios.payload import Payload
 
 
@@ -45,6 +54,12 @@ class TritonOptions(BaseModel):
     def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
         return checked_extra(value, frozenset())
 
+    @model_validator(mode="after")
+    def _one_choice(self) -> TritonOptions:
+        check_one_choice(self.parameters, "parameters", self.stream)
+        check_one_choice(self.extra_body, "extra_body", self.stream)
+        return self
+
 
 def triton_dialect(target: Target) -> JsonDialect:
     """The generate routes of a model. Raises HarnessFault."""
@@ -58,7 +73,8 @@ def triton_dialect(target: Target) -> JsonDialect:
             **(planned if inside else {}),
             **options.parameters,
         }
-        fields: dict[str, Any] = {options.input: prompt_of(payload, "triton-generate"), **({} if inside else planned)}
+        prompt = prompt_of(payload, "triton-generate", ", or protocol kserve-v2 or triton-stream for tensors")
+        fields: dict[str, Any] = {options.input: prompt, **({} if inside else planned)}
         if parameters:
             fields["parameters"] = parameters
         return {**fields, **options.extra_body}
@@ -79,7 +95,6 @@ def triton_dialect(target: Target) -> JsonDialect:
             body,
             read,
             options.stream,
-            secrets=sensitive_values(target.headers),
         )
     )
 

@@ -21,27 +21,23 @@ from harness.rpc.call import CODES, GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of
 from harness.rpc.options import grpc_accept, grpc_client, grpc_problems
 from harness.rpc.outcome import GRPC, fail_code
-from harness.secrets import sensitive_values
-from harness.wire.tokens import fault_of
+from harness.wire.tokens import sheds_load
 from scenarios.payload import Payload
 from slo.accuracy import Answer
 
 _FINAL = "triton_final_response"
-#: How Triton says that it sheds load, where a status would be UNAVAILABLE.
-_SHED = "maximum queue size"
 
 
 class TritonStreamDialect:
     """``inference.GRPCInferenceService/ModelStreamInfer``."""
 
-    __slots__ = ("_bare", "_metadata", "_options", "_secrets", "_wrapped", "_writer")
+    __slots__ = ("_bare", "_metadata", "_options", "_wrapped", "_writer")
 
     def __init__(self, target: Target) -> None:
         from harness.protos.descriptors import shipped
 
         options = self._options = grpc_accept(KserveCallOptions, target.options)
         self._metadata = metadata_of(target)
-        self._secrets = sensitive_values(target.headers)
         schema = shipped("kserve")
         method = schema.method(f"{SERVICE}/ModelStreamInfer")
         self._wrapped = method.response
@@ -71,12 +67,12 @@ class TritonStreamDialect:
         if scan.error is not None:
             self._fail(exchange, scan.error, scan.code)
         elif problem is not None:
-            outcome.fail(exchange, outcome.PROTOCOL, problem, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, problem)
         elif scan.marks_final and not scan.final:
             text = f"stream cut after {len(scan.output)} answers: none was marked as the last one"
-            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
         elif not len(exchange.mark_end):
-            outcome.fail(exchange, outcome.PROTOCOL, "empty stream: no answer", self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, "empty stream: no answer")
 
     def answer(self, exchange: Exchange) -> Answer | None:
         """The texts of all answers together, or the last answer's tensor."""
@@ -90,12 +86,11 @@ class TritonStreamDialect:
 
     def _fail(self, exchange: Exchange, message: str, code: int) -> None:
         if code > 0:
-            fail_code(exchange, code, message, self._secrets)
+            fail_code(exchange, code, message)
             return
-        fault = fault_of({"error": message})
-        text = " ".join(message[: 8 * outcome.EXCERPT].split())[: outcome.EXCERPT]
-        overloaded = (fault is not None and fault.overloaded) or _SHED in message
-        outcome.fail(exchange, outcome.REFUSED if overloaded else GRPC, f"in the stream: {text}", self._secrets)
+        text = outcome.shown(message)
+        status = outcome.REFUSED if sheds_load(message) else GRPC
+        outcome.fail(exchange, status, f"in the stream: {text}")
 
 
 class _Scan:

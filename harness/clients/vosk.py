@@ -20,7 +20,6 @@ from harness.live.dialogue import ENDPOINT, NOTHING, Message, Script
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import after_speech, member, ns_of, read, text_at
 from harness.options import STRICT, accept, checked
-from harness.secrets import sensitive_values
 from harness.speech.account import Account, objects_in, path_below, recognised, value_of
 from harness.speech.live import audio_problems, clip_of, live_audio
 from harness.speech.options import AudioOptions
@@ -45,11 +44,10 @@ class VoskOptions(BaseModel):
 class VoskDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_headers", "_opening", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_opening", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(VoskOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, "bearer")
         self._path = request_target(target.url, "/", options.path or path_below(target.url, "/"), {})
         config: dict[str, Any] = {"sample_rate": options.sample_rate, "words": options.words}
@@ -83,11 +81,9 @@ class VoskDialogue:
         def tell(account: Account, t_ns: int, message: Any) -> None:
             _tell(account, t_ns, message, message is closing)
 
-        recognised(exchange, tell, self._options.audio.normaliser, self._secrets, said)
+        recognised(exchange, tell, self._options.audio.normaliser, said)
         if said.broken is None and not (isinstance(closing, dict) and closing.keys() & {"text", "alternatives"}):
-            outcome.fail(
-                exchange, outcome.PROTOCOL, 'the server closed without the answer to {"eof" : 1}', self._secrets
-            )
+            outcome.fail(exchange, outcome.PROTOCOL, 'the server closed without the answer to {"eof" : 1}')
 
 
 def _tell(account: Account, t_ns: int, said: Any, closing: bool) -> None:

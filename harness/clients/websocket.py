@@ -21,12 +21,12 @@ from harness.body_template import BodyTemplate
 from harness.client import ProtocolSpec, Target
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
-from harness.http.dialect import checked_headers, split_url
+from harness.http.dialect import split_url
+from harness.http.headers import checked_headers
 from harness.live.client import websocket_built
 from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
 from harness.live.handshake import http_url
 from harness.options import STRICT, accept, checked
-from harness.secrets import sensitive_values
 from harness.speech.codecs import Decoder, decodable, decoder, encodable
 from harness.speech.events import Endpoint, Event, Sound, Transcript
 from harness.speech.live import LiveAudio, audio_problems, clip_of, live_audio
@@ -141,12 +141,11 @@ class _Reading:
 class WebSocketDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_needles", "_options", "_path", "_paths", "_secrets", "_target", "_templates")
+    __slots__ = ("_needles", "_options", "_path", "_paths", "_target", "_templates")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(WebSocketOptions, target.options)
         self._target = target
-        self._secrets = sensitive_values((*options.headers.items(), *target.headers))
         names = (*_UNKNOWN_PATHS, "prompt_tokens_path", "output_tokens_path")
         given = {name: getattr(options, name) for name in names}
         self._paths = {name: pointer.parse_selector(text) for name, text in given.items() if text is not None}
@@ -222,11 +221,11 @@ class WebSocketDialogue:
             outcome.put_chunks(exchange, array("q", [heard[i][0] for i in reading.output]), reading.first_answer_ns)
             outcome.count_tokens(exchange, reading.n_in, reading.n_out, exchange.status == outcome.OK)
         if reading.fault is not None:
-            outcome.fail_by(exchange, reading.fault, self._secrets)
+            outcome.fail_by(exchange, reading.fault)
         elif reading.broken is not None:
-            outcome.fail(exchange, outcome.PROTOCOL, reading.broken, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, reading.broken)
         elif not reading.output:
-            outcome.fail(exchange, outcome.PROTOCOL, "empty session: no output", self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, "empty session: no output")
 
     def _read(self, reading: _Reading, i: int, t_ns: int, message: bytes, text: bool, play: Decoder) -> None:
         options = self._options

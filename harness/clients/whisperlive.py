@@ -21,7 +21,6 @@ from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Scrip
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import fault_in, heard_out, ns_of, text_at
 from harness.options import STRICT, accept, checked
-from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account, objects_in, path_below, recognised, value_of
 from harness.speech.live import audio_problems, clip_of, live_audio
 from harness.speech.options import AudioOptions
@@ -62,11 +61,10 @@ class WhisperLiveOptions(BaseModel):
 class WhisperLiveDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_first", "_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_first", "_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(WhisperLiveOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, "bearer")
         self._path = request_target(target.url, "/", options.path or path_below(target.url, "/"), {})
         self._first: dict[str, Any] = {
@@ -114,7 +112,7 @@ class WhisperLiveDialogue:
 
     def settle(self, exchange: Exchange) -> None:
         window = _Window()
-        recognised(exchange, window.tell, self._options.audio.normaliser, self._secrets)
+        recognised(exchange, window.tell, self._options.audio.normaliser)
 
 
 class _Window:

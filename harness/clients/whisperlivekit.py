@@ -20,7 +20,6 @@ from harness.live.dialogue import DONE, NOTHING, READY, Message, Script
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import fault_in, kind_of, text_at
 from harness.options import STRICT, accept, problems
-from harness.secrets import sensitive_values
 from harness.speech.account import Account, objects_in, path_below, recognised, value_of
 from harness.speech.events import Transcript
 from harness.speech.live import audio_problems, clip_of, live_audio
@@ -45,11 +44,10 @@ class WhisperLiveKitOptions(BaseModel):
 class WhisperLiveKitDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_headers", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_options", "_path")
 
     def __init__(self, target: Target) -> None:
         options = self._options = accept(WhisperLiveKitOptions, target.options)
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, "bearer")
         query = {"language": options.language, "mode": options.mode}
         path = options.path or path_below(target.url, "/asr")
@@ -77,7 +75,7 @@ class WhisperLiveKitDialogue:
 
     def settle(self, exchange: Exchange) -> None:
         state = _State()
-        recognised(exchange, state.tell, self._options.audio.normaliser, self._secrets)
+        recognised(exchange, state.tell, self._options.audio.normaliser)
 
 
 def _quiet(message: bytes) -> bool:

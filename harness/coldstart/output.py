@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from documents import files
 from harness.coldstart.asked import Goal, Wanted, public_command
 from harness.coldstart.session import Ran, measure
 from harness.comparison.output import Output, say, say_drawn, write
@@ -73,7 +74,7 @@ def _before(wanted: Wanted, out: Path, resume: bool) -> tuple[RepeatPart, ...]:
     if not path.is_file():
         return ()  # it was stopped before its first repeat was over
     try:
-        earlier = ColdstartReport.model_validate_json(path.read_bytes())
+        earlier = ColdstartReport.model_validate_json(files.read_bytes(path))
     except (OSError, ValidationError) as error:
         raise HarnessFault(f"{path}: can't be read ({type(error).__name__}). Name a new --out") from None
     here = wanted.settings()

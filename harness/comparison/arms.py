@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from documents.text import plain
 from scenarios.paths import FileName
 from scenarios.problems import Place, problems
 from scenarios.scenario import TargetSection
@@ -188,8 +188,8 @@ def _set(mapping: dict[str, Any], key: str, text: str) -> list[str]:
 
 def _yaml(text: str) -> tuple[Any, str | None]:
     try:
-        return yaml.safe_load(text), None
-    except yaml.YAMLError:
+        return plain(text), None
+    except ValueError:
         return None, "the value is not YAML. Quote it"
 
 

@@ -16,7 +16,7 @@ from harness.comparison.arms import Arm, Positive, Whole, twice
 from harness.comparison.rounds import Contest, Level
 from harness.errors import HarnessFault
 from harness.promises import Asked, read_promises
-from scenarios.document import read_document
+from scenarios.document import Document, read_file
 from scenarios.durations import Duration
 from scenarios.errors import ScenarioError
 from scenarios.problems import Place, problems
@@ -114,21 +114,20 @@ class Bakeoff(BaseModel):
 def load(path: Path) -> Bakeoff:
     """Read a bake-off file. Raises HarnessFault with every error of it."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HarnessFault(
-            f"{path}: cannot be read ({error}). Give a YAML file; `plimsoll bakeoff --init` writes one"
-        ) from None
-    try:
-        mapping = read_document(text, str(path))
+        mapping = read_file(path, str(path), "Give a YAML file; `plimsoll bakeoff --init` writes one")
     except ScenarioError as error:
         raise HarnessFault(error.errors) from None
+    if "arms" not in mapping and {"kind", "params"} & mapping.keys():
+        raise HarnessFault(
+            f"{path}: is a scenario, not a bake-off. Name it under scenario: in a bake-off file; `plimsoll bakeoff --init` writes one"
+        )
     return parse(mapping, str(path), path.resolve().parent)
 
 
 def parse(mapping: Mapping[str, Any], where: str, folder: Path | None = None) -> Bakeoff:
     """The bake-off in ``mapping``; relative file names start at ``folder``. Raises HarnessFault with every error."""
-    place = Place(where)
+    lines = mapping.lines if isinstance(mapping, Document) else {}
+    place = Place(where, lines=lines)
     errors: list[str] = []
     found: Bakeoff | None = None
     raw = dict(mapping)
@@ -141,6 +140,8 @@ def parse(mapping: Mapping[str, Any], where: str, folder: Path | None = None) ->
     errors += _of_other_grammars(raw, where)
     if found is not None:
         errors += twice(found.arms, f"{where}:arms")
+    if isinstance(mapping, Document):
+        errors = mapping.placed(errors)
     if errors or found is None:
         raise HarnessFault(errors)
     return found

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from documents import files
 from harness.comparison.likeness import Likeness
 from harness.errors import HarnessFault
 from harness.writing import write_json
@@ -109,9 +110,9 @@ def _number(value: float) -> float | int | None:
 def is_baseline(path: Path) -> bool:
     """The file says of itself that it is one, of whatever version."""
     try:
-        with path.open(encoding="utf-8") as file:
-            return re.search(r'"schema"\s*:\s*"plimsoll\.baseline/', file.read(200)) is not None
-    except (OSError, UnicodeDecodeError):
+        with files.opened(path) as file:
+            return re.search(rb'"schema"\s*:\s*"plimsoll\.baseline/', file.read(200)) is not None
+    except OSError:
         return False
 
 
@@ -180,7 +181,7 @@ def load(path: Path) -> Baseline:
     """Read a baseline file. Raises HarnessFault with everything that is wrong with it."""
     remedy = "Restore it, or make it again with --save-baseline"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read_text(path, files.DATA)
         schema = json.loads(text)["schema"]
         if schema != SCHEMA:
             raise HarnessFault(f"{path}: schema {schema!r} is not {SCHEMA}. Make the baseline again with this version")

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from documents import files
 from harness.errors import HarnessFault
 from harness.writing import write_json
 from scenarios.seeds import child
@@ -125,7 +126,7 @@ def read(out: Path) -> Interleaving:
             f"{out}: it holds no {FILE}. Give the --out of an interleaved comparison, a bake-off or a sweep"
         )
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(files.read_text(path, files.DATA))
         if document["schema"] != SCHEMA:
             raise HarnessFault(f"{path}: schema {document['schema']!r} is not {SCHEMA}. Use the version that wrote it")
         runs = [{key: value for key, value in run.items() if key != "folder"} for run in document["runs"]]

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from documents import files
 from harness.comparison import baseline, interleave, likeness
 from harness.comparison.likeness import Likeness
 from harness.errors import HarnessFault
 from harness.promises import kept
-from harness.rundir import Sealed, open_sealed
+from harness.rundir import Sealed
+from harness.salvage import is_run, open_run
 from slo.comparison.arms import Arm, Reading, RunSample, sample
 from slo.comparison.quantity import Quantity
 from slo.objective import Objective
@@ -137,9 +139,9 @@ def _side(text: str) -> Side:
 
 
 def _folders(path: Path) -> list[Path]:
-    if (path / "manifest.json").is_file():
+    if is_run(path):
         return [path]
-    return _by_start(child for child in path.iterdir() if (child / "manifest.json").is_file())
+    return _by_start(child for child in path.iterdir() if is_run(child))
 
 
 def _globbed(pattern: str) -> list[Path]:
@@ -150,8 +152,8 @@ def _globbed(pattern: str) -> list[Path]:
 def _by_start(folders: object) -> list[Path]:
     def started(folder: Path) -> tuple[int, str]:
         try:
-            return int(json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["t0_wall_ns"]), str(folder)
-        except (OSError, ValueError, KeyError, TypeError):
+            return int(json.loads(files.read_bytes(folder / "manifest.json"))["t0_wall_ns"]), str(folder)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return 0, str(folder)  # it is read again, and complained about, when it is opened
 
     return sorted(folders, key=started)  # type: ignore[call-overload,no-any-return]
@@ -228,7 +230,7 @@ def _measured(
 
 def _opened(folder: Path) -> Sealed:
     """A run directory whose descriptions are what a comparison reads. Raises HarnessFault."""
-    sealed = open_sealed(folder)
+    sealed = open_run(folder)
     manifest, scenario = sealed.manifest, sealed.scenario
     if not isinstance(manifest, dict) or not isinstance(scenario, dict) or "run_id" not in manifest:
         raise HarnessFault(

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
+from harness import secrets
 from harness.comparison import interleave
 from harness.comparison.arms import BUNDLED, Arm, public
 from harness.comparison.interleave import Interleaving, Slot
@@ -30,7 +31,7 @@ from harness.plugins import protocols
 from harness.promises import Asked, kept
 from harness.remains import made_before
 from harness.rundir import Sealed
-from harness.secrets import IMPLICIT_KEY, redact, sensitive_values
+from harness.secrets import IMPLICIT_KEY, option_headers
 from harness.session import carry_through, judge, write_report
 from reports.report import Report
 from scenarios.durations import format_duration
@@ -197,13 +198,8 @@ def _keys_to_strangers(arms: Sequence[Arm], target: TargetSection) -> list[str]:
 
 def public_command(arms: Sequence[Arm]) -> list[str]:
     """Our command line as each run's manifest may hold it: a credential of one arm is one in the runs of all."""
-    hidden: set[str] = set()
-    for arm in arms:
-        own = arm.options.get("headers")
-        literal = own.items() if isinstance(own, dict) else ()
-        hidden |= sensitive_values((str(name), str(text)) for name, text in (*arm.headers.items(), *literal))
-        hidden |= {value for _, value in parse_qsl(urlsplit(arm.url or "").query)}
-    return [redact(word, hidden) for word in sys.argv]
+    literal = [pair for arm in arms for pair in (*arm.headers.items(), *option_headers(arm.options))]
+    return secrets.public_command(sys.argv, literal, [arm.url or "" for arm in arms])
 
 
 def _reach(contest: Contest, names: set[str]) -> None:

@@ -22,6 +22,7 @@ from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.job import find_scenario
 from harness.promises import Asked
+from harness.redaction import redact
 from scenarios.durations import parse_duration
 from scenarios.errors import ScenarioError
 from slo.comparison.false_alarm import FalseAlarms
@@ -59,7 +60,7 @@ def of_runs(texts: Sequence[str], wanted: Wanted, errors: Sequence[str] = ()) ->
     said += _which_to_keep(wanted, [side.name for side in sides])
     if said:
         raise HarnessFault(said)
-    return _answer(sides, wanted, outputs, sys.argv)
+    return _answer(sides, wanted, outputs, list(map(redact, sys.argv)))
 
 
 def of_interleaved(

@@ -2,7 +2,8 @@
 
 The coordinator hands over what it heard and waits for nothing. A thread, because a verdict is found after the coordinator's
 loop has ended, and because a drawing must not hold Ctrl-C up. Readers are counted, none can make it keep more than one
-picture for them, and what they send is refused, never logged. It changes nothing and starts nothing.
+picture for them, and what they send is refused, never logged. Other sites' pages get no answer (``harness/visitors.py``).
+It changes nothing and starts nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from harness.dashboard.place import Place
+from harness.visitors import Visitors
 from reports.dashboard import exposition, page
 from reports.dashboard.parts import LiveReport
 
@@ -39,6 +41,7 @@ _HEADERS = MappingProxyType(
             "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
         ),
         "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
     }
 )
 
@@ -61,6 +64,7 @@ class LiveServer:
     def __init__(self, source: Source, place: Place) -> None:
         self._source = source
         self._place = place
+        self._visitors = Visitors(place.host)
         self._loop = asyncio.new_event_loop()
         self._bound: Future[int] = Future()
         self._thread = threading.Thread(target=self._run, name="live-view")
@@ -154,6 +158,11 @@ class LiveServer:
     async def _hear(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if (guest := self._guests.get(request.protocol)) is not None:
             guest.asked = True
+        refusal = self._visitors.refusal(request.headers.get)
+        if refusal is not None:
+            refused = web.Response(status=403, text=refusal, headers=_HEADERS)
+            refused.force_close()
+            return refused
         return await handler(request)
 
     def _hang_up(self) -> None:

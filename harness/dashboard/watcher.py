@@ -22,6 +22,7 @@ from harness.dashboard.state import LiveState
 from harness.errors import HarnessFault
 from harness.job import Prepared
 from harness.manifest import package_version, public_url
+from harness.redaction import redact
 from harness.watcher import Beginning
 from reports.dashboard.parts import LiveReport, RunPart, VerdictPart
 
@@ -34,10 +35,11 @@ def watcher(place: Place, prepared: Prepared) -> LiveView:
     """The live view of this run, for ``carry_out``."""
     scenario, target = prepared.job.scenario, prepared.job.target
     run = RunPart(
+        id=prepared.job.run_id,
         plimsoll=package_version(),
         scenario=scenario.name,
         kind=scenario.kind,
-        url="the bundled reference server" if prepared.job.bundled is not None else public_url(target.url),
+        url="the bundled reference server" if prepared.job.bundled is not None else redact(public_url(target.url)),
         protocol=target.protocol,
         workers=scenario.workers,
     )

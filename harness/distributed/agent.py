@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from harness import child
 from harness.distributed.bridge import Address
 from harness.exit_codes import ExitCode
+from slo.foreign import one_line
 
 #: Between two stays.
 PAUSE_S = 1.0
@@ -34,13 +35,14 @@ class Standby:
         self._master, self._arguments, self._once, self._notice = master, list(arguments), once, notice
         self._waits = self._connected = False
         self._pause_s = PAUSE_S
+        self._signal = "interrupted"
 
     def serve(self) -> int:
         """Stay with a master until there is a reason to go; returns the exit code.
 
-        0: the run that was asked for is over; 2: refused; 4: it broke off here; 130: interrupted.
+        0: the run that was asked for is over; 2: refused; 4: it broke off here, or nothing was sent; 130: interrupted.
         """
-        before = {number: signal.signal(number, _interrupt) for number in _STOP_SIGNALS}
+        before = {number: signal.signal(number, self._interrupt) for number in _STOP_SIGNALS}
         try:
             while (code := self._stay()) is None:
                 time.sleep(self._pause_s)
@@ -50,6 +52,10 @@ class Standby:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: object) -> NoReturn:
+        self._signal = signal.Signals(number).name
+        raise KeyboardInterrupt
 
     def _stay(self) -> ExitCode | None:
         """One Locust worker, from its start to its end; None: wait for the next master or run."""
@@ -66,7 +72,10 @@ class Standby:
                 self._say(last)
             code = process.wait()
         except KeyboardInterrupt:
-            self._notice("interrupted: leaving ...")
+            self._notice(f"{self._signal}: leaving ...")
+            with contextlib.suppress(OSError):
+                if process.stdin is not None:
+                    process.stdin.write(json.dumps({"reason": f"it was told to leave ({self._signal})"}) + "\n")
             raise
         finally:
             _end(process)
@@ -97,23 +106,24 @@ class Standby:
             if last["code"] == ExitCode.USAGE and not last["greeted"]:  # it has said why
                 return ExitCode.USAGE
             whole = last["code"] == 0 and last["whole"]
-            self._notice("the run is over" if whole else f"the run broke off here (exit code {last['code']})")
+            if whole and not last["ran"]:
+                self._notice("the run was called off before its first query: nothing was sent from here")
+            else:
+                self._notice("the run is over" if whole else f"the run broke off here (exit code {last['code']})")
             if self._once:
-                return ExitCode.PASS if whole else ExitCode.INVALID
+                return ExitCode.PASS if whole and last["ran"] else ExitCode.INVALID
         elif kind == "gone":
+            over = self._once and (last["ran"] or self._connected)  # with --once: this master's run was the one
             if self._connected:
-                self._notice(f"the master at {self._master} is gone ({last['reason']}); waiting for the next one")
-            if self._once and last["ran"]:
+                next_ = "nothing more is waited for (--once)" if over else "waiting for the next one"
+                self._notice(f"the master at {self._master} is gone ({one_line(last['reason'])}); {next_}")
+            if over:
                 return ExitCode.INVALID
         elif kind != "left":
             self._notice(
                 f"error: the Locust worker ended with exit code {code}; what it said is above. Starting another"
             )
         return None
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -5,15 +5,21 @@ A refusal concerns one agent and stops no other; the run's manifest names everyb
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.distributed.clocks import WALL_LIMIT_NS, Echo, Offset, drift, estimate
 from harness.workforce import Member
+from slo.foreign import NAME, cleaned, one_line
 
 #: So many names stand in one sentence.
 NAMED = 5
+#: So many refusals stand in the manifest; whoever reaches the port can cause one.
+MOST_REFUSED = 1000
+#: The facts of a host are some hundred bytes of JSON.
+LONGEST_FACTS = 1 << 16
 _WANTED: Mapping[str, type | tuple[type, ...]] = {
     "name": str,
     "version": str,
@@ -49,7 +55,7 @@ class Agent:
     heard_s: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.host.get('hostname', 'unknown host')})"
+        return f"{self.name} ({one_line(self.host.get('hostname') or 'unknown host', NAME)})"
 
     def clock(self) -> Offset | None:
         """What the echoes of the last measurement say; None: there were none."""
@@ -125,19 +131,18 @@ class Roster:
 
     def hello(self, key: str, message: Mapping[str, Any], now_s: float) -> Agent | str:
         """The new agent, or why it is refused."""
-        name = str(message.get("name", key))
+        name = one_line(message.get("name", key), NAME)
         if any(not isinstance(message.get(field), kind) for field, kind in _WANTED.items()):
             return self._refuse(
                 name, "its hello can't be read: is it another version of Plimsoll? Install the master's there"
             )
-        agent = Agent(key, name, message["host"], message["version"], message["workers"], heard_s=now_s)
-        if message["version"] != self._version:
+        version, code = one_line(message["version"], NAME), one_line(message["code"], NAME)
+        agent = Agent(key, name, _host(message["host"]), version, message["workers"], heard_s=now_s)
+        if version != self._version:
+            reason = f"it has Plimsoll {version}, the master {self._version}. Install the master's version there"
+        elif code != self._code:
             reason = (
-                f"it has Plimsoll {message['version']}, the master {self._version}. Install the master's version there"
-            )
-        elif message["code"] != self._code:
-            reason = (
-                f"it has Plimsoll {self._version} as the master does, but other code (digest {message['code'][:12]}, the "
+                f"it has Plimsoll {self._version} as the master does, but other code (digest {code[:12]}, the "
                 f"master's {self._code[:12]}). Install the same build on both"
             )
         elif self.closed is not None:
@@ -176,7 +181,7 @@ class Roster:
     def _refuse(self, who: str, reason: str) -> str:
         """Note it once: an agent that came too late asks again until the run is over."""
         one = {"agent": who, "reason": reason}
-        if one not in self.refused:
+        if len(self.refused) < MOST_REFUSED and one not in self.refused:
             self.refused.append(one)
         return reason
 
@@ -186,6 +191,12 @@ class Roster:
         for one in self.refused:
             by_reason.setdefault(one["reason"], []).append(one["agent"])
         return [_refusal(who, reason) for reason, who in by_reason.items()]
+
+
+def _host(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What an agent says of its host, fit for the manifest; of too much only its name."""
+    kept: dict[str, Any] = cleaned(facts)
+    return kept if len(json.dumps(kept)) <= LONGEST_FACTS else {"hostname": str(kept.get("hostname"))}
 
 
 def _refusal(who: Sequence[str], reason: str) -> str:

@@ -28,8 +28,8 @@ from harness.watcher import Beginning
 #: Where Locust's master listens, and its page, unless told otherwise.
 MASTER = "*:5557"
 WEB = "127.0.0.1:8089"
-#: A message is 256 KiB at most; its line may be longer by what JSON escapes.
-LINE_LIMIT = 1 << 21
+#: A message is 512 KiB at most as it is let in (``port.OURS``); its line may be six times as long by what JSON escapes.
+LINE_LIMIT = 1 << 22
 #: The process imports Locust, which takes a second or two.
 STARTED_S = 60.0
 #: After its stdin is closed it tells every agent to end, which takes Locust half a second.

@@ -29,6 +29,7 @@ from harness.manifest import package_version
 from harness.workforce import Member, OnStatus
 from scenarios.plan import Dealing, Plan
 from scenarios.spec import Scenario, parse
+from slo.foreign import NAME, cleaned, one_line
 
 #: How long agents are waited for before the run.
 PATIENCE_S = 120.0
@@ -39,6 +40,8 @@ PINGS_S = 10.0
 #: Agents that are pinged at once. The path takes some 50 us a message: with a thousand at once each would wait for the others' pings, and
 #: their clocks would be known to 25 ms instead of 1.
 ABREAST = 32
+#: What holds no word for a reader.
+_BULK = ("piece", "intervals")
 #: What an agent says that nobody waits for.
 _PASSING = ("workers", "piece", "intervals", "alive")
 
@@ -255,10 +258,12 @@ class Fleet:
         while (envelope := await self._bridge.hear()) is not None:
             try:
                 self._take(envelope)
-            except (KeyError, TypeError, ValueError, IndexError) as error:
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 if len(self._faults) < NAMED:  # one is enough to know
-                    who = envelope.get("from")
-                    self._faults.append(f"a message that can't be read came from agent {who}: {error!r}")
+                    who = one_line(envelope.get("from"), NAME)
+                    self._faults.append(
+                        f"a message that can't be read came from agent {who}: {one_line(repr(error), 200)}"
+                    )
             if envelope.get("message", {}).get("type") not in _PASSING:
                 self._changed.set()
 
@@ -272,14 +277,16 @@ class Fleet:
     def _take(self, envelope: Mapping[str, Any]) -> None:
         event = envelope.get("event")
         if event == "stop":
-            self._stopped = str(envelope.get("reason", "stop was pressed"))
+            self._stopped = one_line(envelope.get("reason", "stop was pressed"))
             self.tell({"type": "stop"})
         elif event == "lost":
             agent = self._roster[str(envelope["agent"])]
             if agent is not None:
-                self._lose(agent, f"was lost: {envelope.get('reason', 'it left')}")
+                self._lose(agent, f"was lost: {one_line(envelope.get('reason', 'it left'))}")
         elif "from" in envelope:
             key, message = str(envelope["from"]), envelope["message"]
+            if message["type"] not in _BULK:  # their texts reach a terminal, a log and the manifest
+                message = cleaned(message)
             agent = self._roster[key]
             if message["type"] == "hello":
                 self._hello(key, message)
@@ -354,7 +361,9 @@ class Fleet:
         after = f" {(time.monotonic_ns() - self._t0_ns) / 1e9:.1f} s after t0" if self._t0_ns else ""
         first, colon, rest = reason.partition(":")
         agent.lost = f"{first}{after}{colon}{rest}"
-        self._say(agent, {"type": "orphaned"})  # it may only have been away: it must not go on
+        self._say(
+            agent, {"type": "orphaned", "reason": "the master gave this agent up"}
+        )  # it may only have been away: it must not go on
         if self._t0_ns:
             kept = f"; rows that it had not handed over are in {agent.ready['folder']} there" if agent.ready else ""
             self._notice(f"warning: agent {agent} {agent.lost}{kept}. The others go on; the run will be INVALID")

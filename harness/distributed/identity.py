@@ -13,7 +13,7 @@ from scenarios.payload import PayloadSource
 
 _ROOT = Path(__file__).parent.parent.parent
 #: What decides which queries are sent, when, how, and what is recorded of them.
-_PACKAGES = ("scenarios", "harness", "slo")
+_PACKAGES = ("documents", "scenarios", "harness", "slo")
 #: Not the engine: its sources are not in every installation, and its build differs by machine.
 _SUFFIXES = (".py", ".yaml")
 #: Payloads looked at: the first, the last and others evenly between.

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from harness.distributed.agents import Agent
 from harness.distributed.messages import LIMIT, line
+from harness.redaction import redact
 from harness.secrets import IMPLICIT_KEY, sensitive_values, url_secrets
 
 #: How often an agent sends news of its workers, unless there are so many agents that this made more than ``STATUS_PER_S`` messages a second.
@@ -38,6 +39,10 @@ def invitations(spec: Mapping[str, Any], agents: Sequence[Agent]) -> tuple[list[
         "status_ns": max(STATUS_NS, len(agents) * 1_000_000_000 // STATUS_PER_S),
     }
     faults = literals(scenario["target"])
+    if redact(str(spec["target"]["model"])) != spec["target"]["model"]:
+        faults.append(
+            "target.model: a credential stands in it (a server may name its model so), and would travel to every agent. Give --model"
+        )
     size = len(line(message))
     if size > LIMIT // 2:  # the other half is for the list of shards
         faults.append(

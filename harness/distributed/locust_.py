@@ -19,24 +19,26 @@ from typing import Any
 
 import gevent
 import locust.runners
+import zmq.green as zmq
 from gevent.event import AsyncResult, Event
 from gevent.fileobject import FileObject
 from gevent.server import StreamServer
 from locust import User, constant, events, task
 from locust.env import Environment
 from locust.exception import RPCError
+from locust.rpc import Message, rpc
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, Runner, WorkerRunner
 from locust.stats import RequestStats, StatsEntry, StatsError, bucket_response_time
 
 from harness import child, outlet
-from harness.distributed import launch
+from harness.distributed import launch, page
 from harness.distributed.feed import REQUESTS, Row
-from harness.distributed.relay import Lines, Office, Relay, patient
+from harness.distributed.port import LONGEST, MESSAGE, WAITING, Guard
+from harness.distributed.relay import Lines, Office, Relay
 from harness.distributed.start_button import StartButton
 from harness.exit_codes import ExitCode
+from harness.visitors import VARIABLE
 
-#: Locust's name for every message of ours, and the type of our entries in its tables.
-MESSAGE = "plimsoll"
 #: The master's heartbeat comes once a second; without one for so long the master is gone.
 MASTER_S = 10.0
 #: How often an agent of ours tells Locust's page: Locust's own 3 s would leave a short run without a line.
@@ -44,6 +46,44 @@ SHOWN_S = 1.0
 #: Without an answer for so long the user is told that nobody answers.
 PATIENCE_S = 5.0
 SITE = tuple(child.command("harness.distributed.site"))
+
+
+class Port(rpc.Server):
+    """The port of Locust's master, with a guard: what it does not let in, Locust never sees. Locust makes a new one when it breaks."""
+
+    guard = Guard(Message.unserialize)
+
+    def __init__(self, host: str, port: int) -> None:
+        rpc.BaseSocket.__init__(self, zmq.ROUTER, self.ipv4_only(host, port))
+        self.socket.setsockopt(zmq.MAXMSGSIZE, LONGEST)
+        self.socket.setsockopt(zmq.RCVHWM, WAITING)
+        try:
+            if port:
+                self.socket.bind(f"tcp://{host}:{port}")
+            self.port = port or self.socket.bind_to_random_port(f"tcp://{host}")
+        except zmq.ZMQError as error:
+            self.close(linger=0)
+            raise RPCError(f"Socket bind failure: {error}") from error
+
+    def recv_from_client(self) -> tuple[str, Any]:
+        """The next message of an agent's."""
+        while True:
+            try:
+                found = self.guard.take(self.socket.recv_multipart())
+            except zmq.ZMQError as error:
+                raise RPCError("ZMQ network broken") from error
+            if found is not None:
+                return found
+            gevent.sleep(0)  # a flood must not keep everybody else from their turn
+
+
+def _guarded(environment: Environment, runner: Runner | None, **_: Any) -> None:
+    if isinstance(runner, MasterRunner):
+        Port.guard.runner = runner
+
+
+rpc.Server = Port  # type: ignore[misc]
+events.init.add_listener(_guarded)
 
 
 class PlimsollAgent(User):
@@ -83,8 +123,6 @@ def record(stats: RequestStats, rows: Mapping[str, Row]) -> None:
 
 def office_of(runner: MasterRunner) -> Office:
     """An office on Locust's master."""
-    server: Any = runner.server
-    server.recv_from_client = patient(server.recv_from_client, RPCError)
 
     def misses(agent: str) -> bool:
         return agent not in runner.clients or runner.clients[agent].state == STATE_MISSING
@@ -121,10 +159,15 @@ def attach() -> None:
     def add_arguments(parser: Any) -> None:
         for one in launch.ARGUMENTS:  # not in a group: Locust's page does not show those
             name = f"{launch.PREFIX}{one.name}"
-            parser.add_argument(f"--{name.replace('_', '-')}", default="", env_var=name.upper(), help=one.help)
+            spelt, variable = f"--{name.replace('_', '-')}", name.upper()
+            parser.add_argument(spelt, default="", env_var=variable, include_in_web_ui=one.form, help=one.help)
+        text = "More names of Locust's page, separated by commas: of a proxy or a service in front of it."
+        parser.add_argument("--plimsoll-web-hosts", default="", env_var=VARIABLE, include_in_web_ui=False, help=text)
 
     @events.init.add_listener  # type: ignore[untyped-decorator,unused-ignore]
-    def begin(environment: Environment, runner: Runner, **_: Any) -> None:
+    def begin(environment: Environment, runner: Runner, web_ui: Any = None, **_: Any) -> None:
+        options: Any = environment.parsed_options
+        page.close(web_ui, options.plimsoll_web_hosts, vars(options), environment.host)
         if isinstance(runner, MasterRunner):
             StartButton(environment, runner, office_of(runner), lambda: runner.worker_count)
             return
@@ -174,6 +217,7 @@ def master(bind: str, web: str | None) -> int:
     finally:
         logging.disable(logging.NOTSET)
     office = office_of(runner)
+    Port.guard.runner = runner
     if web is not None:
         at, _, number = web.rpartition(":")
         place = ("" if at == "*" else at, int(number))
@@ -184,7 +228,9 @@ def master(bind: str, web: str | None) -> int:
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             return _fault(lines, f"--locust-web: nothing can be served at {web} ({reason}). Give another HOST:PORT")
-        environment.create_web_ui(*place)
+        ui = environment.create_web_ui(*place, delayed_start=True)
+        page.close(ui, "")
+        ui.start()
     environment.events.test_stop.add_listener(
         lambda **_: None if over.is_set() else lines.say({"event": "stop", "reason": "Stop in Locust's page"})
     )
@@ -230,7 +276,7 @@ class Stay:
         relay.on_ended = lambda code: self._ended(code, relay.greeted)
         gevent.spawn(runner.greenlet.join).link(lambda _: self._gone("the master ended"))
         last = self.result.get()
-        relay.close("it was told to leave" if last["event"] == "left" else "its part is over")
+        relay.close(last["reason"] if last["event"] == "left" else "its part is over")
         runner.quit()
 
     def _of_master(self, message: Mapping[str, Any]) -> None:
@@ -246,13 +292,20 @@ class Stay:
         if "refused" in self._heard:
             self.result.set({"event": "refused", "late": self._heard["refused"]["late"]})
         else:
-            self.result.set({"event": "ended", "code": code, "whole": "bye" in self._heard, "greeted": greeted})
+            whole, ran = "bye" in self._heard, "go" in self._heard
+            self.result.set({"event": "ended", "code": code, "whole": whole, "greeted": greeted, "ran": ran})
 
 
 def agent(at: str, site: list[str]) -> int:
     """A stay, until it ends or our stdin is closed; what happens is said on stdout, for ``agent.py``."""
     locust.runners.WORKER_REPORT_INTERVAL = SHOWN_S
-    lines = _stdio(lambda line: stay.result.set({"event": "left"}) if line is None else None)
+
+    def told(line: dict[str, Any] | None) -> None:
+        if not stay.result.ready():  # it says why, and then closes our stdin
+            reason = "the process that began it is gone (was it killed?)" if line is None else str(line["reason"])
+            stay.result.set({"event": "left", "reason": reason})
+
+    lines = _stdio(told)
     stay = Stay(at, site, lines.say)
     staying = gevent.spawn(stay.run)
     staying.link_exception(lambda _: stay.result.set({"event": "broken"}))  # gevent has printed why
@@ -288,6 +341,7 @@ from collections.abc import Sequence  # noqa: E402
 from functools import cache  # noqa: E402
 
 from locust.contrib.fasthttp import FastHttpUser  # noqa: E402
+from locust.user.task import LOCUST_STATE_WAITING  # noqa: E402
 
 from harness.distributed import streaming_user as streaming  # noqa: E402
 from harness.distributed.streaming_session import SESSION, Role, Session, add_arguments, prepare  # noqa: E402
@@ -315,6 +369,14 @@ class StreamingUser(FastHttpUser):
         self._session: Session = getattr(environment, SESSION)
         self._chat = streaming.chat_reader(self.client.base_url or "", self.default_headers or {})
         self._readers: dict[str, streaming.Reader] = {}
+        self._called_off = False
+
+    def stop(self, force: bool = False) -> bool:
+        """Locust kills a user that waits between two tasks. One whose wait has just ended would send first and be killed with its
+        request on the wire: it sends nothing any more.
+        """
+        self._called_off = not force and self._state in (None, LOCUST_STATE_WAITING)
+        return bool(super().stop(force))
 
     def chat(
         self,
@@ -344,6 +406,8 @@ class StreamingUser(FastHttpUser):
         return self._ask(url, name or path, streaming.json_body(body), reader, catch_response)
 
     def _ask(self, url: str, name: str, body: bytes, reader: streaming.Reader, catch_response: bool) -> Answer:
+        if self._called_off:
+            raise gevent.GreenletExit
         number, request_id = self._session.next_id()
         headers = {
             "content-type": "application/json",

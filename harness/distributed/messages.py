@@ -21,7 +21,7 @@ The relay's duties, all of them:
    ``hello``; send that when the master can be reached.
 2. Answer ``ping`` itself, at once, with ``harness.distributed.clocks.pong``. Pings never reach the site.
 3. Pass every other message to the site's stdin, in order.
-4. Close the site's stdin when the master is gone: the site stops its workers and keeps their rows on its disk. ``orphaned``, from a
+4. Close the site's stdin when the master is gone: the site stops its workers and keeps their rows on its disk. ``orphaned`` (with a ``reason``), from a
    master that has given the agent up, means the same; the relay may pass it on or close stdin.
 5. Say ``ended`` when the site has ended, whatever the reason.
 
@@ -40,7 +40,8 @@ A run, in order (> master to agent, < agent to master)::
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any, Literal, Protocol, TypedDict
 
 #: The longest line of either direction, in bytes. Segments and histograms are cut to fit (``PIECE``).
@@ -227,3 +228,85 @@ class Ended(TypedDict):
 def line(message: Mapping[str, Any]) -> bytes:
     """One message as it travels."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+# -- what the master takes from agents ------------------------------------------------------------------------------
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(_whole(one) for one in value)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, float) or _whole(value)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
+def _table(value: Any, of: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) and of(one) for key, one in value.items())
+
+
+def _plain(value: Any) -> bool:
+    """A value of a worker's status line: a scalar, or a histogram."""
+    return isinstance(value, str | int | float | NoneType) or _table(value, _number) or isinstance(value, list)
+
+
+def _status_lines(value: Any) -> bool:
+    pairs = isinstance(value, list) and all(isinstance(one, list | tuple) and len(one) == 2 for one in value)
+    return pairs and all(_whole(shard) and _table(line, _plain) for shard, line in value)
+
+
+def _increments(value: Any) -> bool:
+    rows = isinstance(value, list) and all(isinstance(one, list | tuple) and len(one) == 4 for one in value)
+    return rows and all(
+        _whole(second) and 0 <= second < LONGEST_S and _text(metric) and _numbers(at) and _numbers(counts)
+        for second, metric, at, counts in value
+    )
+
+
+#: A month, in seconds: no run's intervals are later.
+LONGEST_S = 31 * 86_400
+#: type -> its fields. Of ``hello`` the roster judges: one that can't be read may come from another version, and is told so.
+_FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
+    "hello": {},
+    "pong": dict.fromkeys(("number", "sent_ns", "got_ns", "wall_ns"), _whole),
+    "ready": {"fingerprints": lambda one: _table(one, _text), "payloads": _text, "folder": _text},
+    "fault": {"errors": _texts, "code": _whole},
+    "workers": {"lines": _status_lines},
+    "piece": {
+        **dict.fromkeys(("file", "sha256", "data"), _text),
+        **dict.fromkeys(("piece", "pieces", "bytes"), _whole),
+    },
+    "intervals": {"rows": _increments},
+    "finished": {
+        "done": lambda one: _table(one, lambda done: done is None or isinstance(done, dict)),
+        "deaths": lambda one: _table(one, _text),
+        "died_ns": lambda one: _table(one, _whole),
+        "cpu_s": _number,
+    },
+    "ended": {"code": _whole},
+    "alive": {},
+    "leaving": {"reason": _text},
+}
+
+
+def problem(message: Any) -> str | None:
+    """Why this is no message of an agent's, in a few words; None: it is one. Fields that nobody reads may be anything."""
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        return "not of ours"
+    fields = _FIELDS.get(message["type"])
+    if fields is None:
+        return "of a type that no agent sends"
+    wrong = [name for name, fits in fields.items() if name not in message or not fits(message[name])]
+    return f"{message['type']} with a wrong {wrong[0]}" if wrong else None

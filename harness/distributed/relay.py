@@ -18,12 +18,16 @@ from gevent import subprocess
 from gevent.fileobject import FileObject as FileObject
 from gevent.queue import Queue
 
+from harness.distributed import messages
 from harness.distributed.clocks import pong
 from harness.distributed.feed import Feed, Row
+from slo.foreign import one_line
 
 #: The transport calls an agent missing after 3 to 5 s without a heartbeat; after so many more we give it up. A stopped or overloaded
 #: host may come back until then, and its own processes have not noticed.
 LOST_S = 3.0
+#: Bytes of agents' messages that wait for the coordinator; those beyond are lost, and it finds what is missing.
+BACKLOG = 256 << 20
 #: What a site gets to end by itself.
 ENDED_S = 15.0
 #: Before the next site is started: one that can't live must not be a busy loop.
@@ -37,12 +41,16 @@ class Lines:
     def __init__(self, reads: Any, writes: Any, heard: Callable[[dict[str, Any] | None], None]) -> None:
         self._reads, self._writes = reads, writes
         self._queue: Queue[bytes | None] = Queue()
+        #: Bytes that are said and not written yet.
+        self.waiting = 0
         self._writing = gevent.spawn(self._write)
         gevent.spawn(self._read, heard)
 
     def say(self, line: Mapping[str, Any]) -> None:
         """Send one line, some time soon."""
-        self._queue.put(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        said = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        self.waiting += len(said)
+        self._queue.put(said)
 
     def close(self) -> None:
         """End of our side, once everything is written."""
@@ -54,6 +62,7 @@ class Lines:
             while (line := self._queue.get()) is not None:
                 self._writes.write(line)
                 self._writes.flush()
+                self.waiting -= len(line)
         with contextlib.suppress(OSError, ValueError):
             self._writes.close()
 
@@ -65,24 +74,6 @@ class Lines:
                 except Exception:  # noqa: BLE001 - one bad message must not end the way of all others
                     _log.exception("a message could not be passed on: %r", line[:200])
         heard(None)
-
-
-def patient(receive: Callable[[], Any], raised: type[Exception]) -> Callable[[], Any]:
-    """``receive`` that lives through what is no message: one stray frame would end the transport's listening, and so the run.
-
-    ``raised`` is what the transport handles itself.
-    """
-
-    def receive_next() -> Any:
-        while True:
-            try:
-                return receive()
-            except raised:
-                raise
-            except Exception as error:  # noqa: BLE001 - decoders raise what they like
-                _log.warning("somebody at the master's port speaks no Locust (%s): ignored", type(error).__name__)
-
-    return receive_next
 
 
 class Office:
@@ -108,7 +99,8 @@ class Office:
         if lines is not None:
             lines.say({"event": "listening", **listening})
         for agent in list(self._agents):
-            self._send(agent, {"type": "who" if lines is not None else "orphaned"})
+            gone = {"type": "orphaned", "reason": "the run's coordinator is gone"}
+            self._send(agent, {"type": "who"} if lines is not None else gone)
 
     def told(self, line: Mapping[str, Any]) -> None:
         """A line of the coordinator's: to one agent or to all."""
@@ -121,10 +113,10 @@ class Office:
     def heard(self, agent: str, message: Mapping[str, Any]) -> None:
         """A message of an agent's."""
         at_ns = time.monotonic_ns()
-        if not isinstance(message, Mapping) or not isinstance(message.get("type"), str):
-            return  # whoever reaches the port can say anything
+        if messages.problem(message) is not None or (self._lines is not None and self._lines.waiting > BACKLOG):
+            return  # whoever reaches the port can say anything, and more than anybody can take
         if message["type"] == "leaving":
-            self._lose(agent, str(message.get("reason", "it left")))
+            self._lose(agent, one_line(message["reason"]))
             return
         if message["type"] == "hello":
             self._say({"event": "joined", "agent": agent})
@@ -154,7 +146,7 @@ class Office:
             self._agents[agent] = (since or now) if missed else 0.0
             if missed and since and now - since > LOST_S:
                 self._lose(agent, f"nothing was heard of it for {LOST_S + 3:g} s or more")
-                self._send(agent, {"type": "orphaned"})
+                self._send(agent, {"type": "orphaned", "reason": "the master heard nothing of this agent"})
 
 
 class Relay:
@@ -198,7 +190,7 @@ class Relay:
             self._wanted = True
             self._greet()
         elif kind == "orphaned":
-            self.end_site()
+            self.end_site(one_line(message.get("reason") or "the master has no use for this agent any more"))
         elif self._lines is not None:
             self._lines.say(message)
 
@@ -207,9 +199,10 @@ class Relay:
         """Whether the site of now has said its hello."""
         return self._hello is not None
 
-    def end_site(self) -> None:
-        """The master is gone: the site stops its workers and keeps their rows."""
+    def end_site(self, reason: str = "the master is gone") -> None:
+        """Nobody is there for whom it could go on: the site says why, stops its workers and keeps their rows."""
         if self._lines is not None:
+            self._lines.say({"type": "orphaned", "reason": reason})
             self._lines.close()
 
     def close(self, reason: str) -> None:
@@ -217,7 +210,7 @@ class Relay:
         self.closed = True
         with contextlib.suppress(Exception):
             self._send({"type": "leaving", "reason": reason})
-        self.end_site()
+        self.end_site(reason)
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._process is not None:
                 self._process.wait(ENDED_S)

@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import limits, outlet
+from harness.ahead import Ahead
 from harness.client import Target
-from harness.coordinator import preflight, worker_spec
+from harness.coordinator import planned, preflight, start, worker_spec
 from harness.crew import Crew
 from harness.distributed import identity
 from harness.distributed.courier import Courier
@@ -36,13 +37,17 @@ from harness.distributed.statuses import Statuses
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.foresight import needed
-from harness.job import target_of
-from harness.manifest import host_facts, package_version
+from harness.job import public_scenario, target_of
+from harness.manifest import build, host_facts, package_version
 from harness.plugins import protocols
+from harness.redaction import Guarded
+from harness.rundir import RunDirectory
 from harness.segments import dump_segment, load_segment
 from harness.worker import Voice
 from harness.workforce import Member
+from scenarios.plan import Plan
 from scenarios.spec import Scenario, ScenarioError, parse
+from slo.foreign import one_line
 from slo.records import Records, Status
 
 #: How often the folder of segments is looked at.
@@ -56,18 +61,21 @@ _STDIN_LIMIT = 1 << 22
 class Site:
     """One run's part. ``say`` reaches the master, ``tell`` the person at this host."""
 
-    def __init__(self, say: Callable[[Mapping[str, Any]], None], tell: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[Mapping[str, Any]], None], tell: Callable[[str], None], name: str) -> None:
         self._say = say
         self._tell = tell
+        self._name = name
         self._crew = Crew()
         self._courier = Courier(say)
         self._statuses = Statuses()
         self._intervals = Merged()
-        self._folder: Path | None = None
+        self._directory: RunDirectory | None = None
+        self._ahead: Ahead | None = None
         self._mine: list[int] = []
         self._status_ns = 0
         self._t0_ns = 0
         self._cpu_s = 0.0
+        self._orphaned = False
         self._chosen: Callable[[Records], Records] = lambda records: records
         self._tasks: list[asyncio.Task[None]] = []
         self.over = asyncio.Event()
@@ -81,12 +89,13 @@ class Site:
         if kind == "accepted":
             self._tell("the master has taken this agent in")
         elif kind == "refused":
-            self._tell(f"the master refused this agent: {message['reason']}")
+            self._tell(f"the master refused this agent: {one_line(message['reason'])}")
             self._end(int(ExitCode.USAGE))
         elif kind == "plan":
             self._begin(self._prepare(message))
-        elif kind == "go" and self._folder is not None:
+        elif kind == "go" and self._ahead is not None:
             self._t0_ns = int(message["t0_ns"])
+            self._ahead.announce(start(self._t0_ns))
             self._cpu_s = time.process_time()
             self._crew.go(self._t0_ns)
             self._begin(self._run())
@@ -97,7 +106,7 @@ class Site:
         elif kind == "kill":
             self._crew.kill_unfinished()
         elif kind == "orphaned":
-            self._begin(self.orphaned())
+            self._begin(self.orphaned(one_line(message.get("reason") or "the master is gone")))
         elif kind == "bye":
             self._begin(self._leave())
 
@@ -113,13 +122,16 @@ class Site:
             self._keep_folder()
             self._end(1)
 
-    async def orphaned(self) -> None:
-        """The master is gone, or has given us up: stop sending, keep what there is, and say where."""
-        if self._folder is None or self.over.is_set():
+    async def orphaned(self, reason: str) -> None:
+        """The master is gone or has given us up, or this agent is to leave: stop sending, keep what there is, and say where. Once."""
+        if self._orphaned:
+            return
+        self._orphaned = True
+        if self._directory is None or self.over.is_set():
             self._end(0)
             return
-        self._tell("the master is gone: stopping")
-        self._crew.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": "the master was gone"})
+        self._tell(f"{reason}: stopping")
+        self._crew.tell({"type": "drop", "status": int(Status.UNFINISHED), "error": f"the agent stopped: {reason}"})
         if self._t0_ns:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._crew.finished(), ORPHAN_S)
@@ -132,6 +144,8 @@ class Site:
         while True:
             await asyncio.sleep(ALIVE_S)
             self._say({"type": "alive"})
+            if self._ahead is not None:
+                self._ahead.alive()
 
     # -- before t0 ----------------------------------------------------------------------------------------------
 
@@ -153,7 +167,8 @@ class Site:
             await preflight(target)
         if protocol.prepare is not None:
             target = await protocol.prepare(target)
-        payloads, self._chosen = await asyncio.to_thread(_study, scenario)
+        payloads, plan, samples = await asyncio.to_thread(_study, scenario)
+        self._chosen = marking(scenario, lambda: plan)
         self._mine = [int(shard) for shard in message["mine"]]
         run_id, shards, dealing = str(message["run_id"]), int(message["shards"]), message["dealing"]
         if protocol.needs_url:
@@ -164,17 +179,44 @@ class Site:
             if errors:
                 raise HarnessFault(errors)
         self._status_ns = int(message["status_ns"])
-        self._folder = Path(tempfile.mkdtemp(prefix=f"plimsoll-agent-{message['run_id']}-"))
-        specs = [worker_spec(scenario, target, run_id, self._folder, shard, shards, dealing) for shard in self._mine]
+        self._directory = directory = RunDirectory(Path(tempfile.mkdtemp(prefix=f"plimsoll-agent-{run_id}-")))
+        directory.segments.mkdir()
+        self._write_ahead(message, scenario, target, plan, samples)
+        folder = directory.segments
+        specs = [worker_spec(scenario, target, run_id, folder, shard, shards, dealing) for shard in self._mine]
         await self._crew.start(specs, None, self._heard)
         self._say(
             {
                 "type": "ready",
                 "fingerprints": {str(member.index): member.fingerprint for member in self._crew.members},
                 "payloads": payloads,
-                "folder": str(self._folder),
+                "folder": str(directory.path),
             }
         )
+
+    def _write_ahead(
+        self, message: Mapping[str, Any], scenario: Scenario, target: Target, plan: Plan, samples: int
+    ) -> None:
+        """What `plimsoll report --agent-folder` needs, should nobody take these rows in."""
+        assert self._directory is not None
+        public, shards = public_scenario(scenario), int(message["shards"])
+        manifest = build(
+            run_id=str(message["run_id"]),
+            started_at="",
+            t0_wall_ns=0,
+            t0_monotonic_ns=0,
+            command=["plimsoll", "agent"],
+            scenario=public,
+            target_url=target.url,
+            model=target.model,
+            bundled=None,
+            fingerprint=plan.fingerprint(),
+            workers=shards,
+        )
+        manifest["source_samples"] = samples
+        self._ahead = Ahead(self._directory, f"agent {self._name}", self._tell)
+        facts, mine = planned(scenario, plan, shards), tuple(self._mine)
+        self._ahead.prepare(manifest, public, plan, facts, message["dealing"], self._name, mine)
 
     def _heard(self, member: Member, message: Mapping[str, Any]) -> None:
         self._statuses.add(member.index, message)
@@ -218,7 +260,8 @@ class Site:
 
     def _folders(self) -> list[Path]:
         spilled = [Path(name) for m in self._crew.members for name in (m.done or {}).get("folders", ())]
-        return list(dict.fromkeys([*([self._folder] if self._folder is not None else []), *spilled]))
+        own = [self._directory.segments] if self._directory is not None else []
+        return list(dict.fromkeys([*own, *spilled]))
 
     async def _hand_over(self, last: bool) -> None:
         """Send every sealed segment that has not been sent; at the end the answers too, and what no disk of ours took."""
@@ -251,14 +294,20 @@ class Site:
         else:
             for folder in self._folders():
                 shutil.rmtree(folder, ignore_errors=True)
+            if self._directory is not None:
+                shutil.rmtree(self._directory.path, ignore_errors=True)
         self._end(0)
 
     def _keep_folder(self) -> None:
-        held = [folder for folder in self._folders() if any(folder.glob("*.seg"))]
-        if held:
-            self._tell(f"rows that the master may not have are in {', '.join(map(str, held))}")
-        elif self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._directory is None:
+            return
+        if any(any(folder.glob("*.seg")) for folder in self._folders()):
+            self._tell(
+                f"rows that the master may not have are in {self._directory.path}: add them to its run directory with "
+                f"`plimsoll report RUN --agent-folder {self._directory.path}`"
+            )
+        else:
+            shutil.rmtree(self._directory.path, ignore_errors=True)
 
     def _end(self, code: int) -> None:
         if not self.over.is_set():
@@ -266,10 +315,10 @@ class Site:
             self.over.set()
 
 
-def _study(scenario: Scenario) -> tuple[str, Callable[[Records], Records]]:
-    """Digest of the payloads, and what sets apart the queries that the scenario cancels on purpose."""
+def _study(scenario: Scenario) -> tuple[str, Plan, int]:
+    """Digest of the payloads, the whole plan, and how many payloads there are."""
     source = scenario.source_object()
-    return identity.payload_digest(source), marking(scenario, lambda: scenario.build(len(source)))
+    return identity.payload_digest(source), scenario.build(len(source)), len(source)
 
 
 def foreseen(
@@ -290,13 +339,15 @@ async def _main(say: Callable[[Mapping[str, Any]], None], hello: Mapping[str, An
     reader = asyncio.StreamReader(_STDIN_LIMIT)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    site = Site(say, lambda text: print(f"plimsoll agent {hello['name']}: {text}", file=sys.stderr, flush=True))
+    site = Site(
+        say, lambda text: print(f"plimsoll agent {hello['name']}: {text}", file=sys.stderr, flush=True), hello["name"]
+    )
     say(hello)
 
     async def listen() -> None:
         while line := await reader.readline():
             site.told(json.loads(line))
-        await site.orphaned()
+        await site.orphaned("the master is gone")
 
     tasks = [asyncio.create_task(listen()), asyncio.create_task(site.alive())]
     over = asyncio.create_task(site.over.wait())
@@ -314,6 +365,7 @@ def main() -> int:
     given = parser.parse_args()
     outlet.install()
     say, host = Voice(), host_facts()
+    sys.stderr = Guarded(sys.stderr)
     hello = {
         "type": "hello",
         "name": given.name or f"{host['hostname']}-{os.getpid()}",

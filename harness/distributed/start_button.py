@@ -37,6 +37,7 @@ class StartButton:
 
     def __init__(self, environment: Any, runner: Any, office: Office, agents: Callable[[], int]) -> None:
         self._environment, self._runner, self._office, self._agents = environment, runner, office, agents
+        self._given, self._host = dict(vars(environment.parsed_options)), environment.host  # before any form
         self._process: Any = None
         self._stopped = self._quitting = False
         self._ended = Event()
@@ -52,11 +53,11 @@ class StartButton:
             )
             return
         (theirs, ours), (mine, yours) = os.pipe(), os.pipe()
-        options = vars(self._environment.parsed_options)
         self._stopped = False
         self._ended.clear()
         try:
-            words = launch.command(options, self._environment.host, self._agents(), (theirs, yours))
+            options = launch.chosen(self._given, vars(self._environment.parsed_options))
+            words = launch.command(options, self._host, self._agents(), (theirs, yours))
             command = child.command("harness", *words)
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=(theirs, yours), start_new_session=True
@@ -100,7 +101,8 @@ class StartButton:
         self._process = None
         self._environment.process_exit_code = code if code >= 0 else 128 - code
         self._ended.set()
-        _log.warning("the run ended with exit code %d", self._environment.process_exit_code)
+        level = logging.INFO if code == 0 else logging.WARNING
+        _log.log(level, "the run ended with exit code %d", self._environment.process_exit_code)
         options = self._environment.parsed_options
         if self._quitting:
             return

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -21,14 +23,17 @@ from typing import Any
 import numpy as np
 
 from harness import manifest
+from harness.ahead import Ahead
 from harness.exchange import Exchange
 from harness.promises import Promises, keep
 from harness.recorder import Columns
 from harness.rundir import RunDirectory, Sealed, seal
 from harness.segments import dump_segment, load_segment, write_segment
 from harness.vitals import Vitals
+from harness.workforce import Member
 from reports.provenance import public_command
 from scenarios.plan import Plan, Stop
+from slo.accounts import digests
 from slo.generator import GeneratorFacts
 from slo.records import Records, from_arrays
 
@@ -63,6 +68,7 @@ class Kept:
         self._columns = Columns()
         self._pieces = 0
         self._rows = 0
+        self._begun = 0
         self._last = False
         self._t0_ns = time.monotonic_ns()
         self._t0_wall_ns = time.time_ns()
@@ -71,7 +77,8 @@ class Kept:
         post(self._message())  # so that the master waits for the last message too
 
     def next_id(self, number: int) -> int:
-        """A query id that no other worker gives: ``number`` counts this process's requests."""
+        """The query id, which no other worker gives, of a request that begins now: ``number`` counts this process's requests."""
+        self._begun += 1
         return number * _WIDTH + self._index % _WIDTH
 
     def keep(self, exchange: Exchange) -> None:
@@ -98,7 +105,9 @@ class Kept:
             return
         self._last = True
         self.flush()
-        self._post(self._message(rows=self._rows, vitals=self._vitals.end(), host=os.uname().nodename))
+        self._post(
+            self._message(sent=self._begun, rows=self._rows, vitals=self._vitals.end(), host=os.uname().nodename)
+        )
 
     def _message(self, **fields: Any) -> dict[str, Any]:
         return {"index": self._index, "t0_wall_ns": self._t0_wall_ns, **fields}
@@ -108,8 +117,10 @@ class Kept:
 class _Source:
     """What has come from one worker."""
 
+    index: int
     pieces: int = 0
     rows: int = 0
+    digest: int = 0  # of its rows as they were written here
     told: Mapping[str, Any] | None = None  # its last message
 
 
@@ -134,12 +145,23 @@ class Gathered:
 
     directory: RunDirectory
     t0_wall_ns: int = field(default_factory=time.time_ns)
+    t0_monotonic_ns: int = field(default_factory=time.monotonic_ns)
     _sources: dict[str, _Source] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    _ahead: Ahead | None = None
+
+    def begin(self, about: About, promises: Promises) -> None:
+        """Write down what a killed master's rows are sealed from (``harness/salvage.py``)."""
+        self._ahead = Ahead(self.directory, "Locust's master", lambda text: print(text, file=sys.stderr))
+        with suppress(OSError):
+            keep(promises, self.directory)
+        plan, facts = _plan(about.users), GeneratorFacts(open_loop=False, planned=0)
+        self._ahead.prepare(self._manifest(about, promises, plan, 1), _scenario(about, promises), plan, facts, "turns")
+        self._ahead.announce({})
 
     def take(self, sender: str, message: Mapping[str, Any]) -> None:
         """One message of ``Kept``. Pieces of one sender come in order."""
-        source = self._sources.setdefault(sender, _Source())
+        source = self._sources.setdefault(sender, _Source(message["index"]))
         if "vitals" in message:
             source.told = message
         if "piece" not in message:
@@ -148,9 +170,12 @@ class Gathered:
             self.faults.append(
                 f"worker {message['index']}: piece {source.pieces} of its rows never came ({message['number']} did)"
             )
+        if self._ahead is not None:
+            self._ahead.alive()
         source.pieces = message["number"] + 1
         records = later(load_segment(message["piece"]), message["t0_wall_ns"] - self.t0_wall_ns)
         source.rows += len(records)
+        source.digest = (source.digest + sum(digests(records).values())) % (1 << 64)
         name = f"w{message['index']:03d}-{message['number']:06d}-{len(self._sources):03d}.seg"
         write_segment(self.directory.segments / name, records)
 
@@ -164,21 +189,38 @@ class Gathered:
         keep(promises, self.directory)
         facts = self._facts(interrupted)
         plan = _plan(about.users)
-        scenario = _scenario(about, promises)
-        document = manifest.build(
+        document = self._manifest(about, promises, plan, facts.n_workers)
+        try:
+            return seal(self.directory, document, _scenario(about, promises), plan, self._members(), facts)
+        finally:
+            if self._ahead is not None:
+                self._ahead.close()
+
+    def _manifest(self, about: About, promises: Promises, plan: Plan, workers: int) -> dict[str, Any]:
+        return manifest.build(
             run_id=about.run_id,
             started_at=datetime.fromtimestamp(self.t0_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
             t0_wall_ns=self.t0_wall_ns,
-            t0_monotonic_ns=0,
+            t0_monotonic_ns=self.t0_monotonic_ns,
             command=public_command(about.command).split(),
-            scenario=scenario,
+            scenario=_scenario(about, promises),
             target_url=about.url,
             model=about.model,
             bundled=None,
             fingerprint=plan.fingerprint(),
-            workers=facts.n_workers,
+            workers=workers,
         )
-        return seal(self.directory, document, scenario, plan, (), facts)
+
+    def _members(self) -> list[Member]:
+        """The workers, each with its account: what it sent and recorded by its own count, and the digest of what was written here."""
+        found: list[Member] = []
+        for index in sorted({source.index for source in self._sources.values()}):
+            mine = [source for source in self._sources.values() if source.index == index]
+            told = [source.told for source in mine if source.told is not None]
+            sums = {name: sum(int(one.get(name, one["rows"])) for one in told) for name in ("sent", "rows")}
+            account = {**sums, "digest": sum(source.digest for source in mine) % (1 << 64)}
+            found.append(Member(index, done={"account": account} if len(told) == len(mine) else None))
+        return found
 
     def _facts(self, interrupted: bool) -> GeneratorFacts:
         done = [source.told for source in self._sources.values() if source.told is not None]

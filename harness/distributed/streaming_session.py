@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.exit_codes import ExitCode
 from harness.promises import Asked, Promises, read_promises
+from harness.redaction import redact
 from harness.session import judge, publish
 
 Role = Literal["local", "master", "worker"]
@@ -41,6 +43,8 @@ SESSION = "plimsoll"
 DRAIN_S = 30.0
 #: How long after the drain a worker may take to send its last rows.
 GRACE_S = 15.0
+#: How often rows are sent to the master; the rest of a second is for their way.
+FLUSH_S = 0.7
 _log = logging.getLogger("plimsoll")
 
 
@@ -95,7 +99,6 @@ def prepare(environment: Any, role: Role, own: Sequence[str], later: Later) -> S
     events.test_stopping.add_listener(session.on_stopping)
     events.test_stop.add_listener(session.on_stop)
     events.quitting.add_listener(session.on_quitting)
-    events.report_to_master.add_listener(session.on_report)
     if role == "master":
         environment.runner.register_message(ROWS, session.on_rows)
     elif role == "worker":
@@ -161,15 +164,19 @@ class Session:
         self._tests += 1
         if self._role != "worker":
             self._gathered = Gathered(self._directory())
+            users = int(getattr(self._environment.runner, "target_user_count", 0) or 0)
+            self._gathered.begin(self._about(users), self._promises)
         if self._role != "master":
             _settle_down()
             index = getattr(self._environment.runner, "worker_index", 0) if self._role == "worker" else 0
             self._kept = Kept(index, LaterClock(self._later), self._post)
+            self._later(FLUSH_S, partial(self._flush, self._kept))
 
-    def on_report(self, **_: Any) -> None:
-        """Locust reports to its master: so do we."""
-        if self._kept is not None:
-            self._kept.flush()
+    def _flush(self, kept: Kept) -> None:
+        """Rows are with who gathers them a second after they ended, whoever is killed then."""
+        if self._kept is kept:
+            kept.flush()
+            self._later(FLUSH_S, partial(self._flush, kept))
 
     def on_asked_to_stop(self, **_: Any) -> None:
         """The master's wish: stop the users, answers in flight included, and send the last rows (``on_stop`` does)."""
@@ -230,19 +237,22 @@ class Session:
         path = self._out if self._tests == 1 else self._out.with_name(f"{self._out.name}-{self._tests}")
         return rundir.create(path)
 
-    def _judge(self, gathered: Gathered) -> None:
+    def _about(self, users: int) -> About:
         environment = self._environment
         kinds = environment.user_classes
-        users = sum((environment.runner.final_user_classes_count or {}).values())
-        host = environment.host or next((kind.host for kind in kinds if kind.host), "") or ""
-        about = About(
+        return About(
             run_id=getattr(environment.parsed_options, "plimsoll_run", "") or "locust",
             name=", ".join(kind.__name__ for kind in kinds),
-            url=host,
+            url=environment.host or next((kind.host for kind in kinds if kind.host), "") or "",
             model=next((kind.model for kind in kinds if getattr(kind, "model", "")), ""),
             users=users,
-            command=sys.argv,
+            command=list(map(redact, sys.argv)),
         )
+
+    def _judge(self, gathered: Gathered) -> None:
+        environment = self._environment
+        users = sum((environment.runner.final_user_classes_count or {}).values())
+        about = self._about(users)
         try:
             sealed = gathered.seal(about, self._promises)
             result = judge(sealed, self._promises)

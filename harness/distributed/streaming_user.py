@@ -182,7 +182,8 @@ def finished(exchange: Exchange, reader: Reader, error: BaseException | None, no
     if error is None:
         exchange.status = int(Status.OK)
     else:
-        exchange.status, exchange.error = _told(exchange, error)
+        exchange.status, said = _told(exchange, error)
+        exchange.error = outcome.shown(said, outcome.LONGEST)
     if exchange.code >= 0:
         reader.settle(exchange)
 
@@ -277,7 +278,7 @@ class Answer:
     def failure(self, error: str | Exception) -> None:
         """Count this answer as a failure, whatever the server said of it."""
         self.exchange.status = int(Status.HTTP)
-        self.exchange.error = " ".join(str(error).split())[: outcome.EXCERPT] or "marked as a failure"
+        self.exchange.error = outcome.shown(str(error)) or "marked as a failure"
 
     def success(self) -> None:
         """Count this answer as a success, whatever its status."""

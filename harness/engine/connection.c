@@ -2,8 +2,8 @@
 #include "engine.h"
 
 #include <errno.h>
+#include <linux/tcp.h> /* libc's own has a shorter tcp_info */
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -137,12 +137,10 @@ static void opened(Engine *e, Connection *c)
     watch(e, c, EPOLL_CTL_MOD, EPOLLIN);
     connecting_remove(e, c);
     c->open = true;
-    c->rtt = mono_ns() - c->opening;
     if (c->exchange) {
-        c->exchange->row.connect = c->rtt;
+        c->exchange->row.connect = mono_ns() - c->opening;
         connection_begin(e, c, c->exchange);
     } else {
-        c->reused = true; /* opened ahead: it may be as stale as any other by the time it is used */
         pool_idle(e, c);
     }
 }
@@ -161,20 +159,27 @@ static void keep_unsent(Engine *e, Connection *c, const char *data, size_t n)
     }
 }
 
+/* Bytes that the kernel took; -1: no more will be. */
+static ssize_t push(Engine *e, Connection *c, const char *data, size_t n)
+{
+    ssize_t sent = send(c->fd, data, n, MSG_NOSIGNAL);
+    if (sent < 0) {
+        if (errno == EAGAIN || errno == EINTR)
+            return 0;
+        /* The peer may have answered and closed before it took the whole request: what it said is read first. */
+        c->reset = c->reset || errno == ECONNRESET; /* said once: what is read after it looks like an orderly end */
+        if (errno != EPIPE && errno != ECONNRESET)
+            connection_doom(e, c, errno);
+        return -1;
+    }
+    c->taken += sent;
+    return sent;
+}
+
 static void write_out(Engine *e, Connection *c, const char *data, size_t n)
 {
-    ssize_t sent = c->writing ? 0 : send(c->fd, data, n, MSG_NOSIGNAL);
-    if (sent < 0) {
-        if (errno == EAGAIN || errno == EINTR) {
-            sent = 0;
-        } else {
-            /* The peer may have answered and closed before it took the whole request: what it said is read first. */
-            if (errno != EPIPE && errno != ECONNRESET)
-                connection_doom(e, c, errno);
-            return;
-        }
-    }
-    if ((size_t)sent < n)
+    ssize_t sent = c->writing ? 0 : push(e, c, data, n);
+    if (sent >= 0 && (size_t)sent < n)
         keep_unsent(e, c, data + sent, n - (size_t)sent);
 }
 
@@ -195,6 +200,9 @@ void connection_write(Engine *e, Connection *c, const Request *r, const char *id
     c->last = mono_ns();
     if (x->row.sent < 0)
         x->row.sent = c->last;
+    else
+        x->row.attempts++;
+    c->before = c->taken;
     write_out(e, c, data, total);
     if (data != small)
         free(data);
@@ -203,14 +211,11 @@ void connection_write(Engine *e, Connection *c, const Request *r, const char *id
 static void flush_unsent(Engine *e, Connection *c)
 {
     while (c->unsent_at < c->unsent.len) {
-        ssize_t sent = send(c->fd, c->unsent.data + c->unsent_at, c->unsent.len - c->unsent_at, MSG_NOSIGNAL);
-        if (sent < 0) {
-            if (errno == EAGAIN || errno == EINTR)
-                return;
-            if (errno != EPIPE && errno != ECONNRESET)
-                connection_doom(e, c, errno);
+        ssize_t sent = push(e, c, c->unsent.data + c->unsent_at, c->unsent.len - c->unsent_at);
+        if (sent == 0)
+            return;
+        if (sent < 0)
             break;
-        }
         c->unsent_at += (size_t)sent;
     }
     c->writing = false;
@@ -281,6 +286,8 @@ static void read_in(Engine *e, Connection *c)
     if (!kernel)
         c->exchange->row.stamp = 1;
     take(e, c, e->buffer, (size_t)n, t);
+    if ((e->unweighed += n) > WEIGH_EVERY)
+        pool_relieve(e);
 }
 
 void connection_event(Engine *e, Connection *c, uint32_t events)
@@ -299,6 +306,23 @@ void connection_event(Engine *e, Connection *c, uint32_t events)
 
 /* -- ending -- */
 
+/* Whether the server can't have read a byte of the request that is on this connection, as harness/stream.py finds it.
+ *
+ * Whatever a host sends acknowledges all that reached it, so a FIN that acknowledges nothing of the request left before
+ * the request came. A reset proves nothing: it is not read for what it acknowledges, and follows at once on a request
+ * that was read as well. */
+static bool unread(const Connection *c, int fault)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    if (c->taken == c->before)
+        return true;
+    if (fault || c->reset || getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0
+        || size < offsetof(struct tcp_info, tcpi_bytes_acked) + sizeof info.tcpi_bytes_acked)
+        return false;
+    return (i64)info.tcpi_bytes_acked - 1 <= c->before; /* the SYN counts as one */
+}
+
 /* The connection is over: `fault` is an errno, or 0 for an orderly end of stream. */
 void connection_lost(Engine *e, Connection *c, int fault)
 {
@@ -312,7 +336,7 @@ void connection_lost(Engine *e, Connection *c, int fault)
     } else if (!fault && parser_eof(&c->parser)) {
         x->row.stamp = 1; /* the kernel stamps bytes, and what ended this body was none */
         connection_complete(e, c, now);
-    } else if (c->reused && x->row.first_byte < 0 && now - x->row.sent < c->rtt + STALE_NS) {
+    } else if (c->reused && x->row.first_byte < 0 && unread(c, fault)) {
         c->exchange = NULL;
         x->on = NULL;
         pool_retry(e, x);

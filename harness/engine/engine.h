@@ -24,7 +24,6 @@ typedef int64_t i64;
 #define MAX_HEADERS 256
 #define MAX_BODY (256LL << 20)
 #define MAX_ADDRESSES 16
-#define STALE_NS 5000000LL           /* as harness/http/pool.py */
 #define BACKOFF_NS 10000000LL        /* as harness/issuer.py */
 #define PULSE_NS 10000000LL
 #define STALL_NS 10000000LL
@@ -32,18 +31,20 @@ typedef int64_t i64;
 #define BINS 2048
 #define READ_SIZE 262144
 #define KEEP_HEAD 4096               /* what a free exchange may keep of its buffers */
+#define WEIGH_EVERY (8LL << 20)      /* as harness/held.py */
 #define UNSETTLED_LIMIT (4LL << 30)  /* bytes of responses that wait for Python: beyond it the run is given up */
 
 /* slo.records.Status */
 enum { ST_OK = 0, ST_TIMEOUT = 3, ST_CONNECT = 4, ST_PROTOCOL = 5, ST_CANCELLED = 7, ST_UNFINISHED = 8 };
 
 /* Why an exchange failed; harness/native.py makes the text of it. `detail` is an errno, or an index into WIRE_ERRORS. */
-enum { E_NONE = 0, E_TIMEOUT, E_CONNECT, E_CONNECT_TIMEOUT, E_CLOSED_EARLY, E_CLOSED_MIDDLE, E_WIRE, E_GIVEN_UP, E_CANCELLED };
+enum { E_NONE = 0, E_TIMEOUT, E_CONNECT, E_CONNECT_TIMEOUT, E_CLOSED_EARLY, E_CLOSED_MIDDLE, E_WIRE, E_GIVEN_UP, E_CANCELLED, E_TOO_MUCH };
 
 /* One finished sample. The order is harness/native.py's ROW. */
 typedef struct {
     i64 query_id, sample_ix, payload_ix, due, ready, sent, headers, first_byte, done, connect;
     i64 bytes_out, bytes_in, code, status, stamp, phase;
+    i64 attempts;                    /* 1: written once */
     i64 settled;                     /* 1: nothing in the response needs Python */
     i64 head_len, body_len, n_marks; /* what collect() puts into its blob: head, body, marks */
     i64 error, detail;
@@ -108,9 +109,10 @@ typedef struct Exchange {
 
 typedef struct Connection {
     int fd, tried, fault;
-    bool open, reused, writing, gone;
+    bool open, reused, writing, gone, reset;
     Exchange *exchange;
-    i64 opening, deadline, rtt, last;
+    i64 opening, deadline, last;
+    i64 taken, before;               /* bytes that the kernel took in all; of them, before those of this request */
     int first;                       /* the address it tried first: what the others prefer may change meanwhile */
     Parser parser;
     Buffer unsent;
@@ -159,7 +161,7 @@ typedef struct Engine {
     /* set before the thread starts */
     Address addresses[MAX_ADDRESSES];
     int n_addresses;
-    i64 timeout, connect_timeout, max_connections, outstanding_limit, spin, max_duration;
+    i64 timeout, connect_timeout, max_connections, outstanding_limit, spin, held_limit, max_duration;
     bool send_request_id, stamping, settles_plain;
     char run_id[64];
     size_t run_id_len;
@@ -180,6 +182,7 @@ typedef struct Engine {
     i64 wall_offset, wall_previous, wall_sampled;
     int preferred;
     i64 n_connections;
+    i64 unweighed;                   /* bytes that came since the answers in flight were weighed */
     Connection *all, *idle_top, *connecting_first, *connecting_last, *doomed, *graves;
     Exchange *first, *last, *free_exchanges, *wait_first, *wait_last;
     Exchange **heap;                 /* see cancel.c */
@@ -245,6 +248,7 @@ void pool_send(Engine *e, Exchange *x);
 void pool_open(Engine *e, i64 connections);
 void pool_cancel(Engine *e, Exchange *x, int status, int error);
 void pool_timers(Engine *e);
+void pool_relieve(Engine *e);
 i64 pool_next(const Engine *e);
 void pool_finish(Engine *e, Exchange *x);
 void connection_begin(Engine *e, Connection *c, Exchange *x);

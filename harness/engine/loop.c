@@ -37,6 +37,7 @@ Exchange *exchange_take(Engine *e)
     row->bytes_out = row->bytes_in = row->stamp = row->settled = row->error = row->detail = 0;
     row->head_len = row->body_len = row->n_marks = 0;
     row->status = ST_UNFINISHED;
+    row->attempts = 1;
     return x;
 }
 

@@ -32,15 +32,15 @@ static Engine *engine_new(void)
 static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"addresses", "run_id", "timeout_ns", "connect_timeout_ns", "max_connections",
-                            "outstanding_limit", "send_request_id", "stamping", "spin_ns", NULL};
+                            "outstanding_limit", "send_request_id", "stamping", "spin_ns", "held_limit", NULL};
     EngineObject *self = (EngineObject *)object;
     PyObject *addresses;
     const char *run_id;
     Py_ssize_t run_id_len;
-    long long timeout, connect_timeout, max_connections, outstanding, spin;
+    long long timeout, connect_timeout, max_connections, outstanding, spin, held = 1LL << 30;
     int send_id, stamping;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL", names, &addresses, &run_id, &run_id_len, &timeout,
-                                     &connect_timeout, &max_connections, &outstanding, &send_id, &stamping, &spin))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy#LLLLppL|L", names, &addresses, &run_id, &run_id_len, &timeout,
+                                     &connect_timeout, &max_connections, &outstanding, &send_id, &stamping, &spin, &held))
         return -1;
     if (self->engine) {
         PyErr_SetString(PyExc_RuntimeError, "an engine is made once");
@@ -62,6 +62,7 @@ static int engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
     e->send_request_id = send_id;
     e->stamping = stamping;
     e->spin = spin;
+    e->held_limit = held;
     return add_addresses(e, addresses);
 }
 

@@ -162,7 +162,7 @@ void pool_forget(Engine *e, Connection *c)
     }
 }
 
-/* The server had closed a kept-alive connection as we wrote to it: once more, on a fresh one. */
+/* The server closed a kept-alive connection before it could read a byte of this: once more, on a fresh one. */
 void pool_retry(Engine *e, Exchange *x)
 {
     atomic_fetch_add(&e->retried, 1);
@@ -225,6 +225,30 @@ void pool_cancel(Engine *e, Exchange *x, int status, int error)
     x->row.error = error;
     x->row.done = mono_ns();
     pool_finish(e, x);
+}
+
+static i64 weight(const Exchange *x)
+{
+    return x->row.bytes_in + (i64)x->marks.len;
+}
+
+/* While the answers in flight hold more than they may together: give up the biggest, without what came of it. */
+void pool_relieve(Engine *e)
+{
+    i64 held = 0;
+    e->unweighed = 0;
+    for (const Exchange *x = e->first; x; x = x->next)
+        held += weight(x);
+    while (held > e->held_limit) {
+        Exchange *biggest = e->first;
+        for (Exchange *x = e->first; x; x = x->next)
+            if (weight(x) > weight(biggest))
+                biggest = x;
+        held -= weight(biggest);
+        rope_clear(&biggest->body, false);
+        rope_clear(&biggest->marks, false);
+        pool_cancel(e, biggest, ST_PROTOCOL, E_TOO_MUCH);
+    }
 }
 
 /* Hand a settled row over. False without memory. */

@@ -15,25 +15,10 @@ from urllib.parse import urlsplit
 
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.http.headers import header_error
 from scenarios.clip import Clip
 from scenarios.payload import Payload
 
-#: Headers that the transport writes itself, or that would break its framing.
-RESERVED = frozenset(
-    {
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "x-request-id",
-        "expect",
-        "upgrade",
-        "te",
-        "trailer",
-    }
-)
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
 _METHOD = re.compile(r"[A-Z][A-Z-]*\Z")
 _PATH = re.compile(r"/[\x21-\x7e]*\Z")
 _VERSION = re.compile(r"/v\d+[a-z0-9]*\Z")
@@ -45,7 +30,8 @@ class HttpRequest:
 
     ``head`` is the request line and every header except Host, x-request-id and content-length, each line
     ended by CRLF, without the closing empty line. ``n_in`` is the prompt length in tokens (-1 unknown),
-    ``media_ns`` the playing time of audio carried (-1 none), ``clip`` that audio, for ``settle`` to compare with. The head may hold credentials, so it is left
+    ``media_ns`` the playing time of audio carried (-1 none), ``clip`` that audio, for ``settle`` to compare with, ``n_asked`` the output tokens
+    asked for exactly (-1: no such wish). The head may hold credentials, so it is left
     out of ``repr``.
     """
 
@@ -54,6 +40,7 @@ class HttpRequest:
     n_in: int = -1
     media_ns: int = -1
     clip: Clip | None = field(default=None, compare=False)
+    n_asked: int = -1
 
     def __repr__(self) -> str:
         line = re.split(rb"\?| HTTP|\r", self.head, maxsplit=1)[0].decode("latin-1")  # a query may hold a key
@@ -91,25 +78,6 @@ class Dialect(Protocol):
         bytes.
         """
         ...
-
-
-def header_error(name: str, value: str) -> str | None:
-    """Why a header can't be sent (RFC 9110 section 5), or None. The text never repeats the value."""
-    if not _TOKEN.match(name):
-        return f"header {name!r}: not a header name. Use letters, digits and -"
-    if name.lower() in RESERVED:
-        return f"header {name!r}: it is written by the transport. Remove it"
-    if not _VALUE.match(value):
-        return f"header {name!r}: its value holds a line end or a character outside Latin-1. Remove it"
-    return None
-
-
-def checked_headers(value: dict[str, str]) -> dict[str, str]:
-    """An option that is headers, for a model's validator. Raises ValueError with every one that can't be sent."""
-    errors = [error for name, text in value.items() if (error := header_error(name, text))]
-    if errors:
-        raise ValueError("; ".join(errors))
-    return value
 
 
 def build_head(method: str, path: str, defaults: Mapping[str, str], extra: tuple[tuple[str, str], ...]) -> bytes:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import orjson
 
@@ -20,9 +20,10 @@ from harness.http.dialect import HttpRequest, split_url
 from harness.wire import framing, tokens
 from harness.wire.framing import Stream
 from scenarios.payload import Payload
-from slo.records import TokensFrom
 
 NOTHING, REASONING, ANSWER = 0, 1, 2
+#: Whether an answer must say why it ended. Without a reason a cut answer looks like a whole one.
+FinishReason = Literal["required", "optional"]
 #: Older llama.cpp reported errors in a line of this field, which the event-stream rules ignore.
 ERROR_LINE = re.compile(rb"(?:^|[\r\n])error: ?([^\r\n]+)")
 _SSE_BEGINS = (b"data:", b"event:", b":", b"id:", b"retry:")
@@ -30,16 +31,18 @@ _SSE_BEGINS = (b"data:", b"event:", b":", b"id:", b"retry:")
 
 class Told:
     """What the events of one answer have said so far. ``finished``: the answer is whole; ``done``: and nothing follows that
-    matters. ``fault`` is the server's own word that it failed, ``bad`` why the bytes are no answer. ``seen`` is the reader's.
+    matters. ``reason``: why it ended, in the server's word (None: not said). ``fault`` is the server's own word that it failed,
+    ``bad`` why the bytes are no answer. ``seen`` is the reader's.
     """
 
-    __slots__ = ("bad", "done", "fault", "finished", "n_in", "n_out", "seen", "timing")
+    __slots__ = ("bad", "done", "fault", "finished", "n_in", "n_out", "reason", "seen", "timing")
 
     def __init__(self) -> None:
         self.n_in = -1
         self.n_out = -1
         self.finished = False
         self.done = False
+        self.reason: Any = None
         self.fault: tokens.Fault | None = None
         self.bad: str | None = None
         self.timing = ""
@@ -93,9 +96,7 @@ def _load_mixed(payloads: list[bytes], done: bytes | None) -> tuple[list[Any], b
     return events, False, None
 
 
-def settle_scan(
-    exchange: Exchange, stream: Stream, scanned: tokens.TokenScan, end: str, secrets: frozenset[str]
-) -> None:
+def settle_scan(exchange: Exchange, stream: Stream, scanned: tokens.TokenScan, end: str) -> None:
     """Write down what a stream said. ``end``: how it should have ended ("": the API marks no end), in words for the error.
 
     A stream that failed or was cut keeps the chunk times that it had: they are data. The server's own report comes before
@@ -111,9 +112,9 @@ def settle_scan(
     if problem is None and not scanned.output and not scanned.finished:
         problem = "empty stream: no output"
     if scanned.fault is not None:
-        outcome.fail_by(exchange, scanned.fault, secrets)
+        outcome.fail_by(exchange, scanned.fault)
     elif problem is not None:
-        outcome.fail(exchange, outcome.PROTOCOL, problem, secrets)
+        outcome.fail(exchange, outcome.PROTOCOL, problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,9 @@ class JsonApi:
     """One vendor's API. ``body`` makes a request's fields of a payload, ``read`` understands one event or a whole answer.
 
     ``stream``: a stream was asked for, in ``framing``. ``end``: the words for a stream that lacks its end ("": none is marked).
-    ``shed``: status codes of an overload. ``prelude`` reads headers. The head may hold credentials.
+    ``reason``: the field in which an answer says why it ended, without which it is none ("": the API has no such field, or the
+    user allows for its absence). ``shed``: status codes of an overload. ``prelude`` reads headers. The head may hold credentials.
+    ``exact``: the planned length was asked for exactly.
     """
 
     name: str
@@ -131,7 +134,8 @@ class JsonApi:
     stream: bool
     framing: framing.Framing = "sse"
     end: str = ""
-    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    reason: str = ""
+    exact: bool = False
     shed: frozenset[int] = outcome.SHED
     prelude: Callable[[Exchange, Told], None] | None = None
 
@@ -151,19 +155,23 @@ class JsonDialect:
         except TypeError as error:
             text = f"{self._api.name}: the payload can't be written as JSON: {error}. Correct the payload source"
             raise HarnessFault(text) from None
-        return HttpRequest(self._api.head, body, payload.n_in, payload.media_ns)
+        n_asked = payload.max_output_tokens if self._api.exact else -1
+        return HttpRequest(self._api.head, body, payload.n_in, payload.media_ns, n_asked=n_asked)
 
     def settle(self, exchange: Exchange) -> None:
         api = self._api
-        if not outcome.judge_code(exchange, api.secrets, shed=api.shed):
+        if not outcome.judge_code(exchange, shed=api.shed):
             return
         told = Told()
         if api.prelude is not None:
             api.prelude(exchange, told)
         if self._streamed(exchange):
-            if outcome.readable(exchange, api.secrets):
+            if outcome.readable(exchange):
                 stream = framing.take_apart(exchange.body, exchange.mark_ns, exchange.mark_end, api.framing)
-                settle_scan(exchange, stream, scan(stream, self._read, told), api.end, api.secrets)
+                scanned = scan(stream, self._read, told)
+                if api.end and not (told.done or told.finished):  # a gateway's [DONE] is no end of this API's
+                    scanned = replace(scanned, finished=False)
+                settle_scan(exchange, stream, scanned, api.end)
                 self._explain(exchange)
         elif exchange.status == outcome.OK:
             self._settle_whole(exchange, told)
@@ -187,33 +195,41 @@ class JsonDialect:
             told.fault = tokens.fault_of(event, name == b"error")
             if told.fault is not None:
                 return NOTHING
-        return self._api.read(told, event)
+        kind = self._api.read(told, event)
+        if told.done or told.finished:
+            self._judge_reason(told)
+        return kind
+
+    def _judge_reason(self, told: Told) -> None:
+        """At the end of an answer: it must say why it ended, and not that it was given up."""
+        if told.fault is None and told.reason:
+            told.fault = tokens.given_up(told.reason, self._api.reason or "finish reason")
+        if told.bad is None and told.done and not told.reason and self._api.reason:
+            told.bad = tokens.unreasoned(self._api.reason)
 
     def _explain(self, exchange: Exchange) -> None:
         """An error in a line that is no data says more than that the stream was cut."""
         if exchange.status == outcome.PROTOCOL and self._api.framing == "sse":
             reported = ERROR_LINE.search(exchange.body)
             if reported is not None:
-                outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]), self._api.secrets)
+                outcome.fail(exchange, outcome.HTTP, outcome.excerpt(reported[1]))
 
     def _settle_whole(self, exchange: Exchange, told: Told) -> None:
         """An answer in one piece: no chunk times, and tokens only where the server counts them."""
         api = self._api
-        answer = outcome.load_object(exchange, api.secrets)
+        answer = outcome.load_object(exchange)
         if answer is None:
             return
         kind = self._read(told, answer)
-        if told.n_in >= 0:
-            exchange.n_in = told.n_in
+        outcome.count_usage(exchange, told.n_in, -1)
         exchange.server_timing = tokens.timing_of(answer.get("server_timing")) or told.timing or exchange.server_timing
         if told.fault is not None:
-            outcome.fail_by(exchange, told.fault, api.secrets)
+            outcome.fail_by(exchange, told.fault)
         elif told.bad is not None or not (kind or told.finished or told.done):
             text = told.bad or f"the body is not an answer of {api.name}: {outcome.excerpt(exchange.body)}"
-            outcome.fail(exchange, outcome.PROTOCOL, text, api.secrets)
-        elif told.n_out >= 0:
-            exchange.n_out = told.n_out
-            exchange.tokens_from = int(TokensFrom.USAGE)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
+        else:
+            outcome.count_usage(exchange, -1, told.n_out)
 
 
 def accepted(stream: bool, framed: str) -> bytes:
@@ -243,6 +259,14 @@ def route(url: str, ending: str, path: str | None = None) -> str:
     return found if "?" in found or not query else f"{found}?{query}"
 
 
+def check_one_choice(fields: Mapping[str, Any], where: str, stream: bool) -> None:
+    """Raise ValueError where ``fields`` of a request ask for more than one answer in one stream."""
+    asked = [name for name in ("n", "n_cmpl", "best_of") if type(fields.get(name)) is int and fields[name] > 1]
+    if stream and asked:
+        named = " and ".join(f"{where}.{name}: {fields[name]}" for name in asked)
+        raise ValueError(f"{named}: {tokens.SEVERAL}")
+
+
 def timing_text(stages: Mapping[str, Any], unit_ms: float = 1.0) -> str:
     """Stages that a server reports in its own words, in the syntax of Server-Timing; values that are no duration are left out.
 
@@ -254,8 +278,10 @@ def timing_text(stages: Mapping[str, Any], unit_ms: float = 1.0) -> str:
     return ", ".join(f"{name};dur={value:.3f}" for name, value in kept.items())
 
 
-def prompt_of(payload: Payload, protocol: str) -> str:
-    """The payload's prompt; the text of its one message where it has messages. Raises HarnessFault."""
+def prompt_of(payload: Payload, protocol: str, instead: str = "") -> str:
+    """The payload's prompt; the text of its one message where it has messages. ``instead``: what else could be done, for the
+    error. Raises HarnessFault.
+    """
     if payload.prompt is not None:
         return payload.prompt
     if (
@@ -264,7 +290,8 @@ def prompt_of(payload: Payload, protocol: str) -> str:
         and isinstance(payload.messages[0].get("content"), str)
     ):
         return str(payload.messages[0]["content"])
-    raise HarnessFault(f"{protocol}: the payload has no prompt. Use a text source")
+    data = f" but data ({', '.join(map(str, list(payload.data)[:3]))})" if payload.data else ""
+    raise HarnessFault(f"{protocol}: the payload has no prompt{data}. Use a text source{instead}")
 
 
 def messages_of(payload: Payload, protocol: str) -> list[dict[str, Any]]:

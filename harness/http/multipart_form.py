@@ -11,6 +11,7 @@ import mimetypes
 from collections.abc import Mapping
 from pathlib import Path
 
+from documents import files
 from harness.body_template import BodyTemplate
 from harness.errors import HarnessFault
 from scenarios.payload import Payload
@@ -40,7 +41,7 @@ class MultipartForm:
     def _file(self, name: str, rendered: bytes) -> bytes:
         path = Path(rendered.decode())
         try:
-            data = path.read_bytes()
+            data = files.read_bytes(path)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise HarnessFault(

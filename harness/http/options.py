@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from harness.body_template import BodyTemplate
-from harness.http.dialect import checked_headers, header_error
+from harness.http.headers import checked_headers, header_error
 from harness.http.multipart_form import MultipartForm
 from harness.options import STRICT
 from harness.wire import pointer
@@ -41,7 +41,7 @@ class HttpOptions(BaseModel):
     ``output_tokens_path`` the usage (the last value seen counts), ``error_path`` a value that means failure when it is truthy,
     ``finish_path`` a finish reason, which means failure when it is one of ``failed_finishes``. A stream ends well at data that begins
     with ``done``, at an event whose ``done_path`` is truthy, or once a finish reason came; where one of them is given, a stream
-    without it was cut. ``success_if``: a condition on the answer, or on some event of a stream. ``success_codes``: empty means any 2xx.
+    without it was cut. With ``finish_path`` an answer must have a reason, whatever else ends it, unless ``finish_reason: optional``. ``success_if``: a condition on the answer, or on some event of a stream. ``success_codes``: empty means any 2xx.
     """
 
     model_config = STRICT
@@ -63,6 +63,7 @@ class HttpOptions(BaseModel):
     error_path: str = "error"
     finish_path: str | None = None
     failed_finishes: list[str] = sorted(GIVEN_UP)
+    finish_reason: Literal["required", "optional"] = "required"
     done: str | None = Field(default=None, min_length=1)
     done_path: str | None = None
     success_if: str | None = None
@@ -140,6 +141,10 @@ class HttpOptions(BaseModel):
                 raise ValueError(
                     f"{', '.join(unused)}: {self.framing} are not looked into. Leave it out, or set another framing"
                 )
+        if self.finish_reason == "optional" and self.finish_path is None:
+            raise ValueError(
+                "finish_reason: only an answer with a finish_path has one. Leave it out, or give finish_path"
+            )
         if self.framing != "length-prefixed" and "byte_order" in self.model_fields_set:
             raise ValueError("byte_order: only framing length-prefixed has it. Leave it out")
         return self

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from harness.client import Target
+from harness.client import OPENING, Target
 from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
+from harness.held import relieve
 from harness.http.dialect import Dialect, PlainSuccess
 from harness.origin import locate, origin_of
-from harness.secrets import redact, url_secrets
 from harness.stream import Readers, Stream
 from harness.vitals import Durations
 from harness.wire.http1 import ResponseReader, WireError
@@ -28,9 +29,6 @@ from slo.records import Status
 
 _OK, _TIMEOUT, _CONNECT = int(Status.OK), int(Status.TIMEOUT), int(Status.CONNECT)
 _PROTOCOL, _UNFINISHED = int(Status.PROTOCOL), int(Status.UNFINISHED)
-#: A reused connection that dies unanswered within a round trip and this much was closed by the server before it saw the
-#: request (the keep-alive race): not the request's failure. Anything later is.
-STALE_NS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +41,13 @@ class Prepared:
     media_ns: int
     head: bool
     clip: Clip | None = field(default=None, repr=False, compare=False)
+    n_asked: int = -1
 
 
 class Connection:
     """One keep-alive connection: a stream, a response reader and the exchange that is on it, if any."""
 
-    __slots__ = ("_client", "_reader", "_stream", "deadline_ns", "exchange", "opening_ns", "reused", "rtt_ns")
+    __slots__ = ("_before", "_client", "_reader", "_stream", "deadline_ns", "exchange", "opening_ns", "reused")
 
     def __init__(self, client: HttpClient, exchange: Exchange | None, now_ns: int) -> None:
         self._client = client
@@ -58,7 +57,7 @@ class Connection:
         self.opening_ns = now_ns
         self.deadline_ns = now_ns + client.target.connect_timeout_ns // len(client.endpoint.addresses)
         self.reused = False
-        self.rtt_ns = 0
+        self._before = 0
 
     def connect(self) -> None:
         self._stream.connect()
@@ -75,16 +74,17 @@ class Connection:
         self._reader.start(exchange, prepared.head)
         data = b"".join((prepared.prefix, exchange.request_id, prepared.suffix))
         exchange.bytes_out = len(data)
+        self._before = self._stream.taken
         stamp = self._stream.write(data)
         if exchange.sent_ns < 0:
             exchange.sent_ns = stamp
+        else:
+            exchange.attempts += 1
 
     def on_open(self, t_ns: int) -> None:
         self._client.connecting -= 1
-        self.rtt_ns = t_ns - self.opening_ns
         exchange = self.exchange
         if exchange is None:
-            self.reused = True  # opened ahead: it may be as stale as any other by the time it is used
             self._client.idle_again(self)
             return
         exchange.connect_ns = t_ns - self.opening_ns
@@ -130,7 +130,7 @@ class Connection:
         elif not reason and self._reader.eof():
             exchange.stamp = 1  # the kernel stamps bytes, and what ended this body was none
             self._complete(exchange, t_ns)
-        elif self.reused and exchange.first_byte_ns < 0 and t_ns - exchange.sent_ns < self.rtt_ns + STALE_NS:
+        elif self.reused and exchange.first_byte_ns < 0 and self._stream.read_at_most <= self._before:
             self.exchange = None
             client.retry(exchange)
             client.forget(self)  # opens the connection for it
@@ -165,7 +165,6 @@ class HttpClient:
         self._clock = clock
         self._dialect = dialect
         self._authority = origin_of(target.url).authority.encode()
-        self._secrets = url_secrets(target.url)  # those of the headers are the dialect's business
         self._idle: dict[Connection, None] = {}  # in order of becoming idle; the last one is used first
         self._all: set[Connection] = set()
         self._waiting: deque[Exchange] = deque()
@@ -191,7 +190,8 @@ class HttpClient:
             suffix = b"\r\n\r\n" + request.body
         else:
             suffix = b"\r\n" + request.body
-        return Prepared(prefix, suffix, request.n_in, request.media_ns, method == b"HEAD", request.clip)
+        is_head = method == b"HEAD"
+        return Prepared(prefix, suffix, request.n_in, request.media_ns, is_head, request.clip, request.n_asked)
 
     async def find(self) -> Endpoint:
         """Resolve the host and load its TLS settings, once. Raises HarnessFault."""
@@ -200,13 +200,16 @@ class HttpClient:
         return self._found
 
     async def open(self, connections: int) -> None:
-        """Resolve the host and open ``connections`` connections; wait for them at most the connect timeout."""
-        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel")
+        """Resolve the host and open ``connections`` connections, ``OPENING`` at a time; wait for them at most the connect timeout."""
+        weigh = partial(relieve, self._flying, self.cancel)
+        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", weigh)
         await self.find()
-        for _ in range(min(connections, self._limit)):
-            self._connect(None)
+        left = min(connections, self._limit)
         give_up_ns = self._clock.now_ns() + self.target.connect_timeout_ns
-        while self.connecting and self._clock.now_ns() < give_up_ns:
+        while (left or self.connecting) and self._clock.now_ns() < give_up_ns:
+            for _ in range(more := min(left, OPENING - self.connecting)):
+                self._connect(None)
+            left -= more
             await asyncio.sleep(0.001)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
@@ -228,9 +231,8 @@ class HttpClient:
             self._waiting.append(exchange)
 
     def settle(self, exchange: Exchange) -> None:
+        exchange.n_asked = exchange.request.n_asked
         self._dialect.settle(exchange)
-        if exchange.error and self._secrets:
-            exchange.error = redact(exchange.error, self._secrets)
 
     def plain(self) -> PlainSuccess | None:
         """Which answers ``settle`` has nothing to add to, if the dialect can say so."""
@@ -329,7 +331,7 @@ class HttpClient:
             self._pool_waits.add(self._clock.now_ns() - exchange.ready_ns)
 
     def retry(self, exchange: Exchange) -> None:
-        """The server had closed a kept-alive connection as we wrote to it: once more, on a fresh one."""
+        """The server closed a kept-alive connection before it could read a byte of this: once more, on a fresh one."""
         self.retried += 1
         exchange.context = None
         self._waiting.appendleft(exchange)

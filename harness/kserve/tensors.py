@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import HarnessFault
+from harness.outcome import shown
 from slo.accuracy import Answer
 
 #: V2 datatypes as numpy has them; BF16 travels as the upper half of a float32.
@@ -47,19 +48,19 @@ class Tensor:
             raise ValueError("it has no name")
         if not isinstance(datatype, str) or (datatype not in DTYPES and datatype != "BYTES"):
             raise ValueError(
-                f"tensor {name[:60]!r} has no known datatype (one of {', '.join(sorted([*DTYPES, 'BYTES']))})"
+                f"tensor {shown(name, 60)!r} has no known datatype (one of {', '.join(sorted([*DTYPES, 'BYTES']))})"
             )
         problem = shape_problem(shape)
         if problem is not None:
-            raise ValueError(f"tensor {name[:60]!r} {problem}")
+            raise ValueError(f"tensor {shown(name, 60)!r} {problem}")
         if "data" not in given:
-            raise ValueError(f"tensor {name[:60]!r} has no data")
+            raise ValueError(f"tensor {shown(name, 60)!r} has no data")
         self.name, self.datatype = name, datatype
         self.shape = [int(size) for size in shape or ()]
         self.array = _elements(name, datatype, given["data"])
         if len(self.array) != prod(self.shape):
             raise ValueError(
-                f"tensor {name[:60]!r} has {len(self.array)} elements, not the {prod(self.shape)} of its shape"
+                f"tensor {shown(name, 60)!r} has {len(self.array)} elements, not the {prod(self.shape)} of its shape"
             )
 
     def raw(self) -> bytes:
@@ -71,7 +72,9 @@ class Tensor:
     def typed(self) -> Any:
         """The elements for the field ``CONTENTS[datatype]``. Raises ValueError for a datatype that has none."""
         if self.datatype not in CONTENTS:
-            raise ValueError(f"tensor {self.name[:60]!r}: {self.datatype} has no typed contents. Use contents: raw")
+            raise ValueError(
+                f"tensor {shown(self.name, 60)!r}: {self.datatype} has no typed contents. Use contents: raw"
+            )
         return self.array if self.datatype == "BYTES" else self.array.tolist()
 
 
@@ -175,7 +178,7 @@ def answer_of(message: Any, name: str | None = None) -> Answer | None:
 
 
 def _output_problem(tensor: Any, raw: bytes | None) -> str | None:
-    name, datatype, shape = tensor.name[:60], tensor.datatype, list(tensor.shape)
+    name, datatype, shape = shown(tensor.name, 60), tensor.datatype, list(tensor.shape)
     if not name:
         return "it has no name"
     if datatype not in DTYPES and datatype != "BYTES":
@@ -217,7 +220,7 @@ def _elements(name: str, datatype: str, data: Any) -> Any:
         return _converted(array, DTYPES[datatype])
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"tensor {name[:60]!r}: its data is no {datatype}: {' '.join(str(error).split())[:120]}"
+            f"tensor {shown(name, 60)!r}: its data is no {datatype}: {' '.join(str(error).split())[:120]}"
         ) from None
 
 

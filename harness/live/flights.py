@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from harness.clock import Clock
 from harness.exchange import Exchange
+from harness.held import relieve
 from slo.records import Status
 
 _TIMEOUT = int(Status.TIMEOUT)
@@ -51,6 +52,10 @@ class Flights:
             exchange.on_wire = False
             del self._deadlines[exchange]
             exchange.on_done(exchange)
+
+    def relieve(self, limit: int) -> None:
+        """Give up the biggest answers while all of them hold more than ``limit`` bytes."""
+        relieve(self._deadlines, self._give_up, limit)
 
     def _sweep(self) -> None:
         now = self._clock.now_ns()

@@ -10,7 +10,8 @@ from typing import Literal
 from urllib.parse import urlencode
 
 from harness.errors import HarnessFault
-from harness.http.dialect import header_error, join_path
+from harness.http.dialect import join_path
+from harness.http.headers import header_error
 
 Value = str | int | float | bool | list[str] | None
 #: How a vendor takes its key; "bearer" leaves it as target.api_key_env makes it.

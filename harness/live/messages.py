@@ -16,7 +16,7 @@ import orjson
 from harness import outcome
 from harness.exchange import Exchange
 from harness.live.dialogue import messages_of
-from harness.secrets import redact
+from harness.redaction import redact
 from harness.speech.events import FADE_NS, Endpoint, Event
 from harness.wire.tokens import Fault
 from slo.session_columns import PACE_FILE, PACE_OTHER
@@ -146,7 +146,6 @@ def conclude(
     exchange: Exchange,
     said: Said,
     fault: Fault | None,
-    secrets: Collection[str],
     overloaded: Collection[int] = OVERLOADED,
 ) -> None:
     """Judge a session by what was said in it: a reported error, then a message that could not be read, then how it was closed.
@@ -155,11 +154,11 @@ def conclude(
     """
     closed = _CLOSED.search(exchange.error or "") if exchange.status == outcome.PROTOCOL else None
     if fault is not None:
-        outcome.fail_by(exchange, fault, secrets)
+        outcome.fail_by(exchange, fault)
     elif said.broken is not None:
-        outcome.fail(exchange, outcome.PROTOCOL, said.broken, secrets)
+        outcome.fail(exchange, outcome.PROTOCOL, said.broken)
     elif closed is not None and int(closed[1]) not in _SILENT:
         status = outcome.REFUSED if int(closed[1]) in overloaded else outcome.HTTP
-        outcome.fail(exchange, status, exchange.error or "", secrets)
+        outcome.fail(exchange, status, exchange.error or "")
     if exchange.error:
-        exchange.error = redact(exchange.error, secrets)
+        exchange.error = redact(exchange.error)

@@ -10,19 +10,18 @@ import base64
 
 import orjson
 
+from harness import outcome
 from harness.client import Target
 from harness.exchange import Exchange
 from harness.live.dialogue import DONE, NOTHING, READY, Message, Script
 from harness.live.handshake import handshake_headers, request_target
 from harness.live.messages import conclude, fault_in, kind_of, read, text_at
 from harness.live.realtime_options import RealtimeOptions
-from harness.secrets import sensitive_values
 from harness.speech.events import Event, Transcript
 from harness.speech.live import clip_of, live_audio
 from harness.speech.recognition import put_transcripts
 from harness.wire.tokens import Fault, usage_of
 from scenarios.payload import Payload
-from slo.records import TokensFrom
 
 RATE = 16_000
 _CODES = {b"session.created": READY, b"transcription.done": DONE, b"error": DONE}
@@ -31,12 +30,11 @@ _CODES = {b"session.created": READY, b"transcription.done": DONE, b"error": DONE
 class VllmDialogue:
     """What the options say, ready to use."""
 
-    __slots__ = ("_headers", "_model", "_options", "_path", "_secrets")
+    __slots__ = ("_headers", "_model", "_options", "_path")
 
     def __init__(self, target: Target, options: RealtimeOptions) -> None:
         self._options = options
         self._model = target.model
-        self._secrets = sensitive_values(target.headers)
         self._headers = handshake_headers(target.headers, "bearer")
         self._path = request_target(target.url, "/v1/realtime", options.path, options.query)
 
@@ -77,9 +75,8 @@ class VllmDialogue:
                 fault = fault or error_of(message)
         if exchange.session is not None and exchange.session.open_ns >= 0:
             put_transcripts(exchange, script.clip, events, self._options.audio.normaliser)
-        if n_out >= 0:
-            exchange.n_in, exchange.n_out, exchange.tokens_from = n_in, n_out, int(TokensFrom.USAGE)
-        conclude(exchange, said, fault, self._secrets)
+        outcome.count_usage(exchange, n_in, n_out)
+        conclude(exchange, said, fault)
 
 
 def append_of(frame: bytes) -> Message:

@@ -22,6 +22,7 @@ from harness.endpoint import Endpoint, was_reset
 from harness.exchange import Exchange
 from harness.live.dialogue import DONE, ENDPOINT, READY, Dialogue, Message, Script
 from harness.live.player import Player
+from harness.redaction import cut
 from harness.stream import Readers, Stream
 from slo.records import Status
 
@@ -217,7 +218,7 @@ class Session:
     def _refused(self, response: Response, failure: Exception | None, t_ns: int) -> None:
         code = response.status_code
         if isinstance(failure, InvalidStatus):
-            text = " ".join(bytes(response.body or b"")[:300].decode("utf-8", "replace").split())
+            text = cut(" ".join(bytes(response.body or b"")[:2400].decode("utf-8", "replace").split()), 300)
             status = _REFUSED if code in (429, 503) else _HTTP
             self._end(
                 status,

@@ -19,12 +19,12 @@ from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint
 from harness.errors import HarnessFault
 from harness.exchange import Exchange, SessionStamps
-from harness.http.dialect import header_error
+from harness.http.headers import header_error
 from harness.live.dialogue import Dialogue, Script
 from harness.live.flights import Flights
 from harness.live.session import MAX_BODY, Prepared, Session, frame_of
 from harness.origin import locate, origin_of
-from harness.secrets import redact, sensitive_values, url_secrets
+from harness.redaction import redact
 from harness.stream import Readers
 from scenarios.payload import Payload
 
@@ -40,7 +40,6 @@ class WebSocketClient:
         self.clock = clock
         self.dialogue = dialogue
         self._origin = origin_of(target.url)
-        self._secrets = sensitive_values(target.headers) | url_secrets(target.url)
         self._flights = Flights(clock, self.cancel)
         self._sessions: set[Session] = set()
         self._waiting: deque[Exchange] = deque()
@@ -61,7 +60,9 @@ class WebSocketClient:
 
     async def open(self, connections: int) -> None:
         """Resolve the host. Nothing is connected ahead: a session's connection is part of it."""
-        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel")
+        self.readers = Readers(
+            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
+        )
         self.endpoint = await locate(self.target)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
@@ -127,7 +128,7 @@ class WebSocketClient:
     def settle(self, exchange: Exchange) -> None:
         self.dialogue.settle(exchange)
         if exchange.error:  # a server may say back what it was given, in a refusal or as it closes
-            exchange.error = redact(exchange.error, self._secrets)
+            exchange.error = redact(exchange.error)
 
     def cancel(self, exchange: Exchange, status: int, error: str) -> None:
         if not exchange.on_wire:

@@ -18,6 +18,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
+from documents import files
+
 #: The descriptor sets that come with Plimsoll.
 SETS = Path(__file__).parent / "sets"
 #: Files that every protobuf runtime has, so that a set may leave them out.
@@ -143,7 +145,7 @@ def from_set(data: bytes) -> Schema:
 def from_file(path: str | Path) -> Schema:
     """The schema in a descriptor set file. Raises ValueError."""
     try:
-        data = Path(path).read_bytes()
+        data = files.read_bytes(Path(path))
     except OSError as error:
         raise ValueError(f"can't read {path}: {error.strerror}. Check the path") from None
     try:

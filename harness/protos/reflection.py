@@ -19,6 +19,7 @@ from harness.exchange import Exchange
 from harness.exit_codes import ExitCode
 from harness.protos.descriptors import Schema, choices, missing_imports, shipped
 from harness.protos.messages import encode
+from harness.redaction import cut
 from harness.rpc.call import messages_of
 from harness.rpc.metadata import Metadata
 from harness.rpc.question import Questions
@@ -107,7 +108,7 @@ async def _collect(reflection: _Reflection, service: str) -> Schema:
     names = [one.name for one in listed.list_services_response.service]
     if found.WhichOneof("message_response") != "file_descriptor_response":
         known = [name for name in names if not name.startswith("grpc.reflection.")]
-        said = "" if service not in names else f" (it says: {found.error_response.error_message[:200]})"
+        said = "" if service not in names else f" (it says: {cut(found.error_response.error_message, 200)})"
         raise HarnessFault(
             f"target.options.method: the server has no service {service!r}{said}. {choices(service, known, 'service')}"
         )

@@ -60,7 +60,7 @@ class _Text:
         except orjson.JSONDecodeError as broken:
             try:
                 value = yaml.safe_load(body)
-            except (yaml.YAMLError, ValueError):
+            except (yaml.YAMLError, ValueError, RecursionError):
                 value = None
             if isinstance(value, dict | list):
                 return value

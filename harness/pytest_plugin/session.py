@@ -22,7 +22,8 @@ import pytest
 from harness.errors import HarnessFault
 from harness.job import prepare
 from harness.promises import Asked, again
-from harness.rundir import Sealed, open_sealed
+from harness.rundir import Sealed
+from harness.salvage import open_run
 from harness.session import carry_through, judge, write_report
 from harness.writing import log
 from reports.report import Report
@@ -142,7 +143,7 @@ class Plimsoll:
     def open(self, run_directory: str | Path) -> Run:
         """A run that was made before."""
         with _as_failure():
-            return Run(open_sealed(Path(run_directory)), self.skip_inconclusive, self.record)
+            return Run(open_run(Path(run_directory)), self.skip_inconclusive, self.record)
 
 
 @contextmanager

@@ -20,8 +20,6 @@ from harness.wire.http2_frames import WireError, error_name
 from slo.records import Status
 
 _CONNECT, _PROTOCOL = int(Status.CONNECT), int(Status.PROTOCOL)
-#: As in ``harness.http.pool``: a connection that lay idle and dies unanswered this soon was closed before it saw the call.
-STALE_NS = 5_000_000
 
 
 class Pool(Protocol):
@@ -74,7 +72,6 @@ class Channel:
         "kernel",
         "opening_ns",
         "ready",
-        "rtt_ns",
         "session",
         "used",
         "waiting",
@@ -89,7 +86,6 @@ class Channel:
         self.waiting: deque[Exchange] = deque()
         self.opening_ns = now_ns
         self.deadline_ns = now_ns + connect_timeout_ns // len(pool.endpoint.addresses)
-        self.rtt_ns = 0
         self.kernel = True
         self.ready = False
         self.used = False  # it has carried a call
@@ -123,7 +119,8 @@ class Channel:
 
     def begin(self, exchange: Exchange) -> None:
         """Write a call. Only while the session has room."""
-        call = Call(self, exchange, self._pool.max_message, self.used and not self.calls)
+        before = self._stream.taken if self.used and not self.calls else -1
+        call = Call(self, exchange, self._pool.max_message, before)
         exchange.context = call
         self.calls[call] = None
         self.used = True
@@ -185,7 +182,7 @@ class Channel:
         if exchange is None:
             return
         answered = exchange.first_byte_ns >= 0
-        if call.alone and not answered and t_ns - exchange.sent_ns < self.rtt_ns + STALE_NS:
+        if not answered and self._stream.read_at_most <= call.before:
             call.take()
             self._pool.retry(exchange, "the connection had been closed")
             return
@@ -200,7 +197,6 @@ class Channel:
             self._pool.channel_has_room(self)
             return
         self.ready = True
-        self.rtt_ns = t_ns - self.opening_ns
         self._pool.channel_ready(self, t_ns)
 
     def on_goaway(self, last: int, code: int, text: str, t_ns: int) -> None:

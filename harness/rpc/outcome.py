@@ -14,6 +14,7 @@ from harness import outcome
 from harness.exchange import Exchange
 from harness.rpc.call import code_name
 from harness.wire.http2_frames import error_name
+from harness.wire.tokens import sheds_load
 from slo.records import Status
 
 OK, GRPC, TIMEOUT = int(Status.OK), int(Status.GRPC), int(Status.TIMEOUT)
@@ -23,6 +24,8 @@ RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE = 8, 13, 14
 _RESETS = {7: UNAVAILABLE, 8: CANCELLED, 11: RESOURCE_EXHAUSTED, 12: PERMISSION_DENIED}
 #: gRPC codes that are not just GRPC.
 _STATUSES = {0: OK, DEADLINE_EXCEEDED: TIMEOUT, RESOURCE_EXHAUSTED: int(Status.REFUSED)}
+#: gRPC codes under which servers also shed load: their words tell.
+_VAGUE = frozenset({UNKNOWN, INTERNAL, UNAVAILABLE})
 Headers = Iterable[tuple[bytes, bytes]]
 
 
@@ -40,7 +43,7 @@ def put_headers(exchange: Exchange, headers: Headers) -> None:
             exchange.headers.append((name, _binary(value) if name.endswith(b"-bin") else value))
 
 
-def judge(exchange: Exchange, http_status: int, many: bool, secrets: Iterable[str] = ()) -> None:
+def judge(exchange: Exchange, http_status: int, many: bool) -> None:
     """Fill status, code and error of a finished call from ``exchange.headers`` and its messages.
 
     ``http_status`` is the ``:status`` of the answer (200 for a transport that doesn't say); ``many``: any number of response
@@ -51,7 +54,7 @@ def judge(exchange: Exchange, http_status: int, many: bool, secrets: Iterable[st
         return
     given = outcome.header(exchange, b"grpc-status")
     if given is None:
-        _judge_http(exchange, http_status, secrets)
+        _judge_http(exchange, http_status)
         return
     code = int(given) if given.isascii() and given.isdigit() and len(given) < 6 else UNKNOWN
     exchange.code = code
@@ -59,34 +62,36 @@ def judge(exchange: Exchange, http_status: int, many: bool, secrets: Iterable[st
         count = len(exchange.mark_end)
         if not many and count != 1:
             text = f"the call succeeded with {count} messages; this kind of call has one"
-            outcome.fail(exchange, outcome.PROTOCOL, text, secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
         return
     message = percent_decoded(outcome.header(exchange, b"grpc-message") or "")
-    fail_code(exchange, code, message, secrets)
+    fail_code(exchange, code, message)
 
 
-def fail_code(exchange: Exchange, code: int, message: str, secrets: Iterable[str] = ()) -> None:
-    """Record a gRPC error status with the server's message."""
-    text = " ".join(message[: 8 * outcome.EXCERPT].split())[: outcome.EXCERPT]
-    text = "".join(char if char.isprintable() else "?" for char in text)
+def fail_code(exchange: Exchange, code: int, message: str) -> None:
+    """Record a gRPC error status with the server's message: REFUSED where code or words say that it shed the load."""
+    text = outcome.shown(message)
     name = f"gRPC {code_name(code)}"
-    outcome.fail(exchange, _STATUSES.get(code, GRPC), f"{name}: {text}" if text else name, secrets)
+    status = _STATUSES.get(code, GRPC)
+    if status == GRPC and code in _VAGUE and sheds_load(message):
+        status = int(Status.REFUSED)
+    outcome.fail(exchange, status, f"{name}: {text}" if text else name)
 
 
-def _judge_http(exchange: Exchange, http_status: int, secrets: Iterable[str]) -> None:
+def _judge_http(exchange: Exchange, http_status: int) -> None:
     """No grpc-status: the answer is a proxy's or a web server's, or the call's end is missing."""
     kind = outcome.media_type(exchange)
     if kind.startswith("application/grpc") and http_status in (-1, 200):
-        outcome.fail(exchange, outcome.PROTOCOL, "the call ended without a grpc-status", secrets)
+        outcome.fail(exchange, outcome.PROTOCOL, "the call ended without a grpc-status")
         return
     exchange.code = http_status
     said = outcome.excerpt(exchange.body)
     what = f"HTTP {http_status}" if http_status >= 0 else "an answer without a status"
     text = f"{what}, {kind or 'no content-type'} instead of gRPC" + (f": {said}" if said else "")
     if http_status in (429, 503):
-        outcome.fail(exchange, outcome.REFUSED, text, secrets)
+        outcome.fail(exchange, outcome.REFUSED, text)
     else:
-        outcome.fail(exchange, outcome.HTTP if http_status >= 300 else outcome.PROTOCOL, text, secrets)
+        outcome.fail(exchange, outcome.HTTP if http_status >= 300 else outcome.PROTOCOL, text)
 
 
 def percent_decoded(text: str) -> str:

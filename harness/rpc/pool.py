@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from harness.client import Target
+from harness.client import OPENING, Target
 from harness.clock import Clock, WallMap
 from harness.endpoint import Endpoint
 from harness.exchange import Exchange, SessionStamps
@@ -23,7 +23,6 @@ from harness.rpc.encoding import Encoder
 from harness.rpc.outcome import judge, put_headers, reset_status
 from harness.rpc.settings import GrpcOptions
 from harness.rpc.stream import Prepared
-from harness.secrets import sensitive_values
 from harness.stream import Readers
 from harness.vitals import Durations
 from harness.wire.hpack_blocks import BlockDecoder, BlockError, Headers
@@ -49,7 +48,6 @@ class GrpcClient:
         self._own = options.own_connection
         self._encoder = Encoder(target, options)
         self._decoder = BlockDecoder()
-        self._secrets = sensitive_values(target.headers)
         limit = target.max_connections or (1 << 30)
         self._limit = limit if self._own else min(limit, options.channels)
         self._channels: deque[Channel] = deque()  # those that take calls, or will; the next one's turn is first
@@ -70,14 +68,19 @@ class GrpcClient:
         """Resolve the host and open the channels (with own connections, ``connections`` of them); wait for them at most the
         connect timeout.
         """
-        self.readers = Readers(asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel")
+        self.readers = Readers(
+            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
+        )
         self.endpoint = await locate(self.target, "h2")
-        if connections:
-            for _ in range(min(connections, self._limit) if self._own else self._limit):
-                self._connect()
+        left = (min(connections, self._limit) if self._own else self._limit) if connections else 0
         give_up_ns = self.clock.now_ns() + self.target.connect_timeout_ns
-        while any(not channel.ready for channel in self._channels) and self.clock.now_ns() < give_up_ns:
+        opening = 0
+        while (left or opening) and self.clock.now_ns() < give_up_ns:
+            for _ in range(more := min(left, OPENING - opening)):
+                self._connect()
+            left -= more
             await asyncio.sleep(0.001)
+            opening = sum(not channel.ready for channel in self._channels)
 
     def send(self, exchange: Exchange, request_id: bytes) -> None:
         prepared: Prepared = exchange.request
@@ -134,7 +137,7 @@ class GrpcClient:
         except BlockError as error:
             if exchange.status == _OK:
                 exchange.status, exchange.error = _PROTOCOL, str(error)
-        judge(exchange, http_status, many, self._secrets)
+        judge(exchange, http_status, many)
         self._dialect.settle(exchange)
 
     def is_page(self, exchange: Exchange) -> bool:

@@ -18,7 +18,6 @@ from harness.live.messages import after_speech
 from harness.rpc.call import GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of
 from harness.rpc.outcome import GRPC
-from harness.secrets import sensitive_values
 from harness.speech.account import LIVE_PACES, Account
 from harness.speech.codecs import decoder
 from harness.speech.events import Endpoint
@@ -58,7 +57,7 @@ class Recognition:
     """
 
     __slots__ = (
-        "_audio", "_config", "_deadline_ns", "_ends", "_field", "_metadata", "_method", "_name", "_secrets", "_tell",
+        "_audio", "_config", "_deadline_ns", "_ends", "_field", "_metadata", "_method", "_name", "_tell",
         "_until_closed", "hear",
     )  # fmt: skip
 
@@ -80,7 +79,6 @@ class Recognition:
         self._audio, self._tell, self._ends, self._until_closed = audio, tell, ends, until_closed
         self._deadline_ns = -1 if deadline_ns is None else deadline_ns
         self._metadata = metadata_of(target, metadata)
-        self._secrets = sensitive_values((*target.headers, *(metadata or {}).items()))
         silence_ns = audio.options.trailing_silence
         if audio.options.until_endpoint and (audio.silence_ns if silence_ns is None else silence_ns):
             self.hear = self._hear  # only where there are frames to be saved
@@ -128,7 +126,7 @@ class Recognition:
         if stamps is not None and stamps.open_ns >= 0:
             clip = exchange.request.call.clip
             put_transcripts(exchange, clip, account.events, self._audio.options.normaliser)
-        fail_by_account(exchange, account, self._secrets)
+        fail_by_account(exchange, account)
 
     def _read(self, exchange: Exchange, account: Account) -> None:
         from harness.protos.messages import read
@@ -155,7 +153,7 @@ class Synthesis:
     """
 
     __slots__ = (
-        "_audio_of", "_codec", "_deadline_ns", "_metadata", "_method", "_most", "_name", "_opening", "_rate", "_secrets",
+        "_audio_of", "_codec", "_deadline_ns", "_metadata", "_method", "_most", "_name", "_opening", "_rate",
         "_timing_of", "_words_per_s", "_write",
     )  # fmt: skip
 
@@ -180,7 +178,6 @@ class Synthesis:
         self._words_per_s, self._most, self._timing_of = words_per_s, most, timing_of
         self._deadline_ns = -1 if deadline_ns is None else deadline_ns
         self._metadata = metadata_of(target, metadata)
-        self._secrets = sensitive_values((*target.headers, *(metadata or {}).items()))
 
     def encode(self, payload: Payload) -> GrpcRequest:
         fed = feed(text_of(payload, self._name), self._words_per_s, self._most)
@@ -216,18 +213,18 @@ class Synthesis:
             exchange.session.open_ns = exchange.session.input_end_ns = exchange.sent_ns
         if exchange.session is not None:
             put_sounds(exchange, account.sounds)
-        fail_by_account(exchange, account, self._secrets)
+        fail_by_account(exchange, account)
         if not account.sounds:
-            outcome.fail(exchange, outcome.PROTOCOL, "the call ended without any audio", self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, "the call ended without any audio")
 
 
-def fail_by_account(exchange: Exchange, account: Account, secrets: frozenset[str]) -> None:
+def fail_by_account(exchange: Exchange, account: Account) -> None:
     """Record the failure that was told in the messages, if one was."""
     if account.fault is not None:
-        text = " ".join(account.fault.message[: 8 * outcome.EXCERPT].split())[: outcome.EXCERPT]
-        outcome.fail(exchange, outcome.REFUSED if account.fault.overloaded else GRPC, text, secrets)
+        text = outcome.shown(account.fault.message)
+        outcome.fail(exchange, outcome.REFUSED if account.fault.overloaded else GRPC, text)
     elif account.broken is not None:
-        outcome.fail(exchange, outcome.PROTOCOL, account.broken, secrets)
+        outcome.fail(exchange, outcome.PROTOCOL, account.broken)
 
 
 def told_results(account: Account, t_ns: int, results: Sequence[Any], cursor: Callable[[Any], int]) -> None:

@@ -98,17 +98,19 @@ class Line(Protocol):
 class Call:
     """One call under way."""
 
-    __slots__ = ("_channel", "_messages", "_player", "_raw", "_sending", "alone", "exchange")
+    __slots__ = ("_channel", "_messages", "_player", "_raw", "_sending", "before", "exchange")
 
-    def __init__(self, channel: Line, exchange: Exchange, limit: int, alone: bool) -> None:
-        """``alone``: the connection had carried calls before and carries no other now."""
+    def __init__(self, channel: Line, exchange: Exchange, limit: int, before: int) -> None:
+        """``before``: bytes that the kernel had taken before it, on a connection that had carried calls and carries no
+        other now; -1 on any other.
+        """
         self._channel = channel
         self.exchange: Exchange | None = exchange
         self._messages = MessageReader(exchange, limit)
         self._player: Player | None = None
         self._raw = False  # the body is a web server's page
         self._sending: Sending | None = None
-        self.alone = alone
+        self.before = before
 
     @property
     def number(self) -> int:
@@ -131,6 +133,8 @@ class Call:
         self._sending, stamp, exchange.bytes_out = session.begin(self, block, prepared.opening, prepared.whole)
         if exchange.sent_ns < 0:
             exchange.sent_ns = stamp
+        else:
+            exchange.attempts += 1
         if exchange.session is not None:
             start_media(exchange.session, prepared.call, stamp)
         if not prepared.whole:

@@ -26,12 +26,10 @@ from harness.rpc.call import GrpcRequest, messages_of
 from harness.rpc.metadata import metadata_of, metadata_problems
 from harness.rpc.options import grpc_accept
 from harness.rpc.outcome import GRPC, fail_code
-from harness.secrets import sensitive_values
 from harness.wire import pointer
 from scenarios.durations import Duration
 from scenarios.payload import Payload
 from slo.accuracy import Answer
-from slo.records import TokensFrom
 
 if TYPE_CHECKING:
     from harness.protos.descriptors import Method, Schema
@@ -228,12 +226,11 @@ class Bound:
 class TemplateDialect:
     """One method. ``schema`` None: nothing is known of it yet, so that templates can be rendered and no call can be sent."""
 
-    __slots__ = ("_bound", "_deadline_ns", "_interval_ns", "_metadata", "_model", "_options", "_secrets", "hear")
+    __slots__ = ("_bound", "_deadline_ns", "_interval_ns", "_metadata", "_model", "_options", "hear")
 
     def __init__(self, target: Target, schema: Schema | None, name: str) -> None:
         options = self._options = grpc_accept(TemplateOptions, target.options)
         self._metadata = metadata_of(target, options.metadata)
-        self._secrets = sensitive_values((*options.metadata.items(), *target.headers))
         self._model = target.model
         self._bound = Bound(options, schema, name) if schema is not None else None
         if options.stop_after is not None:
@@ -276,16 +273,14 @@ class TemplateDialect:
             )
             outcome.count_tokens(exchange, scan.n_in, scan.n_out, exchange.status == outcome.OK)
         else:
-            exchange.n_in = scan.n_in if scan.n_in >= 0 else exchange.n_in
-            if scan.n_out >= 0:
-                exchange.n_out, exchange.tokens_from = scan.n_out, int(TokensFrom.USAGE)
+            outcome.count_usage(exchange, scan.n_in, scan.n_out)
         if scan.fault is not None:
             self._fail(exchange, scan.fault)
         elif bad is not None:
-            outcome.fail(exchange, outcome.PROTOCOL, bad, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, bad)
         elif bound.done and not scan.done and exchange.status == outcome.OK:
             text = f"stream ended after {len(exchange.mark_end)} messages: the end that done_path names never came"
-            outcome.fail(exchange, outcome.PROTOCOL, text, self._secrets)
+            outcome.fail(exchange, outcome.PROTOCOL, text)
 
     def answer(self, exchange: Exchange) -> Answer | None:
         """The texts at ``text_path``, or the last message as it prints; None: no message could be read."""
@@ -295,10 +290,10 @@ class TemplateDialect:
     def _fail(self, exchange: Exchange, fault: Any) -> None:
         code, message = getattr(fault, "code", None), getattr(fault, "message", None)
         if isinstance(code, int) and isinstance(message, str):  # a google.rpc.Status, whatever it is called here
-            fail_code(exchange, code, message, self._secrets)
+            fail_code(exchange, code, message)
             return
-        text = " ".join(str(fault)[: 8 * outcome.EXCERPT].split())[: outcome.EXCERPT]
-        outcome.fail(exchange, GRPC, f"the answer holds an error: {text}", self._secrets)
+        text = outcome.shown(str(fault))
+        outcome.fail(exchange, GRPC, f"the answer holds an error: {text}")
 
 
 class _Scan:

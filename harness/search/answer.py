@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from documents import files
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.manifest import package_version
@@ -126,7 +127,7 @@ def _worth(question: Question, probes: Sequence[ProbePart], answer: Answer, out:
 
 def _report(out: Path, part: ProbePart) -> Report | None:
     try:
-        return Report.model_validate_json((out / part.run / "report.json").read_text(encoding="utf-8"))
+        return Report.model_validate_json(files.read_bytes(out / part.run / "report.json"))
     except (OSError, ValueError):  # somebody tidied up: the answer stands without it
         return None
 
@@ -157,7 +158,7 @@ def _too_short_for_the_name(report: Report) -> list[str]:
 def read(path: Path) -> SearchReport:
     """A ``search.json``. Raises HarnessFault if it is not whole, or of another version."""
     try:
-        return SearchReport.model_validate_json(path.read_text(encoding="utf-8"))
+        return SearchReport.model_validate_json(files.read_bytes(path))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

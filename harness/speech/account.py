@@ -98,7 +98,6 @@ def recognised(
     exchange: Exchange,
     tell: Teller,
     normaliser: str,
-    secrets: Collection[str],
     said: Said | None = None,
     overloaded: Collection[int] = OVERLOADED,
 ) -> None:
@@ -106,13 +105,12 @@ def recognised(
     account, up_to = account_of(read(exchange) if said is None else said, tell)
     if exchange.session is not None and exchange.session.open_ns >= 0:
         put_transcripts(exchange, _clip_of(exchange), while_open(exchange, account.events), normaliser)
-    conclude(exchange, up_to, account.fault, secrets, overloaded)
+    conclude(exchange, up_to, account.fault, overloaded)
 
 
 def synthesised(
     exchange: Exchange,
     tell: Teller,
-    secrets: Collection[str],
     said: Said | None = None,
     overloaded: Collection[int] = OVERLOADED,
     play: Decoder | None = None,
@@ -127,9 +125,9 @@ def synthesised(
             account.sounds.append(replace(account.sounds[-1], samples=play.finish()))
     if exchange.session is not None and exchange.session.open_ns >= 0:
         put_sounds(exchange, account.sounds)
-    conclude(exchange, up_to, account.fault, secrets, overloaded)
+    conclude(exchange, up_to, account.fault, overloaded)
     if not account.sounds:
-        outcome.fail(exchange, outcome.PROTOCOL, "the session ended without any audio", secrets)
+        outcome.fail(exchange, outcome.PROTOCOL, "the session ended without any audio")
 
 
 def _clip_of(exchange: Exchange) -> Any:

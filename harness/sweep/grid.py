@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
+from documents.text import plain
 from harness.comparison.arms import BUNDLED, Arm, BundledServer
 from harness.comparison.rounds import Level
 from reports.sweep.curves import RISING
@@ -187,8 +187,8 @@ def _values(part: str, whole: bool) -> tuple[list[Value], list[str]]:
     if not part:
         return [], ["an empty value. Take the comma out"]
     try:
-        value = yaml.safe_load(part)
-    except yaml.YAMLError:
+        value = plain(part)
+    except ValueError:
         return [], [f"{part!r} is not YAML. Quote it"]
     if isinstance(value, str) and _EXPONENT.fullmatch(value):
         value = float(value)  # YAML takes 1e3 for a word

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from documents import files
 from harness.comparison.interleave import Slot
 from harness.errors import HarnessFault
 from harness.sweep.grid import Grid, Settings, Value
@@ -77,7 +78,7 @@ def kept(out: Path) -> Places:
     if not path.is_file():
         raise HarnessFault(f"{out}: it holds no {FILE}. Give the --out of a sweep that has begun")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(files.read_text(path, files.DATA))
         if document["schema"] != SCHEMA:
             raise HarnessFault(f"{path}: schema {document['schema']!r} is not {SCHEMA}. Use the version that wrote it")
         return Places(

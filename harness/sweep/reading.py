@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from documents import files
 from harness import promises
 from harness.comparison import interleave
 from harness.comparison.interleave import Interleaving, Slot
@@ -25,7 +26,7 @@ def fresh(out: Path, slot: Slot) -> Figures:
     """The figures of a run by the report that was written right after it; judged anew where that can't be read."""
     path = out / slot.folder / "report.json"
     try:
-        return figures(Report.model_validate_json(path.read_bytes()))
+        return figures(Report.model_validate_json(files.read_bytes(path)))
     except (OSError, ValueError):  # pydantic's error is a ValueError
         return judged(out, slot, Asked())
 
@@ -79,8 +80,8 @@ def _command(out: Path, plan: Interleaving) -> str:
 def _manifest(folder: Path) -> dict[str, object]:
     """The manifest of a run alone, without its records; empty where it can't be read, which the run's own reader tells."""
     try:
-        found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(files.read_bytes(folder / "manifest.json"))
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.errors import HarnessFault
-from harness.verbs.flags import Json
+from harness.verbs.flags import Json, errors_too
 
 
 def bakeoff(
@@ -48,10 +48,11 @@ def bakeoff(
             ) from None
         typer.echo(f"written to {file}: fill in the endpoints, then `plimsoll bakeoff {file} --check`")
         return
-    found = file_format.load(file)
-    if check:
-        say_plan(found, json_)
-        return
+    with errors_too(json_ and check):
+        found = file_format.load(file)
+        if check:
+            say_plan(found, json_)
+            return
     raise typer.Exit(bake_off(found, out, format or [], resume=resume, again=again, as_json=json_))
 
 

@@ -34,7 +34,9 @@ def coldstart(
     model: Model = None,
     repeats: Annotated[int, typer.Option(metavar="N", help="Starts. 6 give an interval at 95 %.")] = 5,
     ready_timeout: Annotated[str, typer.Option(metavar="D", help="Give a start up after this.")] = "10m",
-    path: Annotated[str | None, typer.Option(help="Health route to ask; else /health or /v2/health/ready.")] = None,
+    path: Annotated[
+        str | None, typer.Option(help="Health route to ask; else /health, /v2/health/ready or /ping.")
+    ] = None,
     requests: Annotated[
         int | None, typer.Option(metavar="N", help="Requests after the first one (default 120), one at a time.")
     ] = None,

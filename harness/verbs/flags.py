@@ -1,10 +1,18 @@
-"""Flags that several verbs take, declared once. Nothing is read or checked here."""
+"""Flags that several verbs take, declared once, and how all verbs say what is wrong with theirs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer import BadParameter
+from typer.core import TyperCommand
+
+from harness.errors import HarnessFault
+from scenarios.errors import ScenarioError
 
 #: What ``reports.format.formats()`` finds; not asked here, for that loads every renderer.
 REPORT_FORMATS = (
@@ -98,3 +106,77 @@ Live = Annotated[
     typer.Option(metavar="[HOST:]PORT", help="Serve a page of charts while a run goes on (0: a free port)."),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Don't check the server's certificate.")]
+
+
+@contextmanager
+def errors_too(as_json: bool) -> Iterator[None]:
+    """What is wrong goes to stdout as JSON as well, where JSON was asked for: a program reads no stderr."""
+    try:
+        yield
+    except (HarnessFault, ScenarioError) as wrong:
+        if as_json:
+            typer.echo(json.dumps({"errors": list(wrong.errors)}, indent=1))
+        raise
+
+
+class Verb(TyperCommand):
+    """A command that tells every flag it can't read at once, and what is wrong in the files that it can, not only the first flag."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer does. Raises HarnessFault with every error."""
+        errors: list[str] = []
+        missing: list[BadParameter] = []
+        read: list[Any] = self.get_params(ctx)
+        for param in read:
+            # The parser's loop ends at the first that fails; this is its only hook for each.
+            kept = _kept(type(param).handle_parse_result.__get__(param), param, errors, missing)
+            setattr(param, "handle_parse_result", kept)  # noqa: B010
+        left = super().parse_args(ctx, args)
+        if missing and not errors:
+            raise missing[0]
+        if errors:
+            lacking = [f"{one.format_message().rstrip('.')}. Add it" for one in missing]
+            raise HarnessFault([*errors, *lacking, *_in_files(ctx.params)])
+        return left
+
+
+def _kept(parse: Any, param: Any, errors: list[str], missing: list[BadParameter]) -> Any:
+    def parsed(ctx: Any, options: dict[str, Any], args: list[str]) -> tuple[Any, list[str]]:
+        try:
+            found: tuple[Any, list[str]] = parse(ctx, options, args)
+        except BadParameter as error:
+            ctx.params[param.name] = None
+            if type(error).__name__ == "MissingParameter":  # a kind of BadParameter that typer does not export
+                missing.append(error)
+                return None, args
+            name = next((opt for opt in param.opts if opt.startswith("--")), (param.metavar or param.name).upper())
+            given = options.get(param.name)
+            wanted = next((words for said, words in _NUMBERS.items() if said in error.message), None)
+            if not isinstance(given, str):
+                what = f"{error.message}. Correct it"
+            else:
+                what = f"{given!r:.60} is not {wanted}" if wanted else f"{given!r:.60}: {error.message}. Correct it"
+            errors.append(f"{name}: {what}")
+            return None, args
+        return found
+
+    return parsed
+
+
+_NUMBERS = {"valid number": "a number. Write for example 2.5", "valid integer": "a whole number. Write for example 4"}
+
+
+def _in_files(given: dict[str, Any]) -> list[str]:
+    """What is wrong with the scenario and the objectives that stand beside flags that are."""
+    from harness.job import check_file
+    from harness.promises import Asked, read_promises
+
+    errors: list[str] = []
+    name = given.get("scenario")
+    if isinstance(name, str):
+        try:
+            check_file(name, encode=False)
+        except HarnessFault as fault:
+            errors += fault.errors
+    texts = given.get("slo")
+    return errors + (read_promises(Asked(slo=texts))[1] if isinstance(texts, list | tuple) else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +34,10 @@ def gate(
 
 
 def report(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RUN]", help="A run directory; with --agent-folder more folders of agents may follow."),
+    ] = None,
     slo: Slo = None,
     goodput: Goodput = None,
     preset: PresetOption = None,
@@ -42,12 +46,43 @@ def report(
     format: FormatOption = None,
     json_: Json = False,
     quiet: Quiet = False,
+    agent_folder: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Add the rows that an agent kept in this folder when its master was gone, without a RUN to a new one. Repeatable.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The new run directory (default: runs/agents-ID).")
+    ] = None,
 ) -> None:
-    """Recompute a run's report from its records, rewrite report.json and report.html, and print it."""
+    """Recompute a run's report from its records, rewrite report.json and report.html, and print it. Seals a run that was cut off."""
     from harness.promises import Asked
 
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
+    run_dir = _the_run(runs or [], agent_folder or [], out)
     _judge_again(run_dir, asked, format or [], json_, rewrite=True, quiet=quiet)
+
+
+def _the_run(runs: list[Path], agent_folders: list[Path], out: Path | None) -> Path:
+    """The run directory that is meant, with what agents hold brought into it. Raises HarnessFault."""
+    if not agent_folders:
+        if len(runs) != 1:
+            raise HarnessFault(
+                f"RUN: give one run directory, not {len(runs)}. Several are compared by `plimsoll compare`"
+            )
+        if out is not None:
+            raise HarnessFault("--out: only --agent-folder makes a run directory")
+        return runs[0]
+    from harness.salvage import agents_among, gathered
+
+    more, own = agents_among(runs)
+    if len(own) > 1 or (own and out is not None):
+        raise HarnessFault(
+            f"RUN: {', '.join(map(str, own))}: give the run directory of the master, or --out for a new one"
+        )
+    return gathered(own[0] if own else None, [*agent_folders, *more], out)
 
 
 def _judge_again(
@@ -55,10 +90,12 @@ def _judge_again(
 ) -> int:
     from harness.job import one_on_stdout, read_formats
     from harness.promises import again
-    from harness.rundir import open_sealed
+    from harness.salvage import open_run
     from harness.session import judge, publish
 
-    sealed = open_sealed(run_dir)
+    sealed = open_run(run_dir)
+    for note in sealed.notes:
+        print(f"warning: {note}", file=sys.stderr)
     promises, errors = again(asked, sealed)
     outputs, problems = read_formats(format_texts)
     problems += one_on_stdout(format_texts, as_json, quiet)

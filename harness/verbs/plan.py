@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from harness import outlet
-from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
+from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, errors_too
 
 
 def plan(
@@ -62,8 +62,9 @@ def plan(
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence)
     guesses = Guesses(bad_share, power, design_effect, latency or [])
-    question = read(scenario, flags, asked, guesses)  # type: ignore[arg-type]
-    found = outlook(question.scenario, question.promises, question.assumptions)
+    with errors_too(json_):
+        question = read(scenario, flags, asked, guesses)  # type: ignore[arg-type]
+        found = outlook(question.scenario, question.promises, question.assumptions)
     if json_:
         typer.echo(json.dumps(found.document(), indent=1))
         return

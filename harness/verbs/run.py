@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from harness.errors import HarnessFault
 from harness.verbs import flags as shared
@@ -136,7 +135,7 @@ def fleet(
     return Fleet(bridge, expected or 1, patience_s), [bridge]
 
 
-class Command(TyperCommand):
+class Command(shared.Verb):
     """``--live``, ``--locust-master`` and ``--locust-web`` with or without their address, which the parser itself does not know.
 
     Without ``=``, the next word is the address only if it ends in a port: no scenario's name does.
@@ -175,7 +174,7 @@ def pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
 
 def yaml_values(given: dict[str, str]) -> dict[str, Any]:
     """Options by name; ``audio.frame=20ms`` is ``frame`` inside ``audio``. Raises HarnessFault."""
-    import yaml
+    from documents.text import plain
 
     found: dict[str, Any] = {}
     try:
@@ -187,9 +186,9 @@ def yaml_values(given: dict[str, str]) -> dict[str, Any]:
                 if not isinstance(inner, dict):
                     raise HarnessFault(f"--option {name}: {room} is given a value too. Keep one of the two")
                 place = inner
-            place[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise HarnessFault(f"--option: a value is not YAML ({error}). Quote it") from None
+            place[last] = plain(text)
+    except ValueError as error:
+        raise HarnessFault(f"--option: a value is {error}. Quote it") from None
     return found
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from harness import outlet
-from harness.verbs.flags import Json
+from harness.verbs.flags import Json, errors_too
 
 scenarios_app = typer.Typer(help="Ready-made scenarios and the scenario file format.", no_args_is_help=True)
 
@@ -34,14 +34,15 @@ def scenarios_list(json_: Json = False) -> None:
 @scenarios_app.command("show")
 def scenarios_show(name: Annotated[str, typer.Argument(help="A library scenario.")], json_: Json = False) -> None:
     """Print a ready-made scenario, to be saved and changed."""
+    from documents import files
     from scenarios.spec import library, load
 
-    scenario = load(name)  # says what is wrong, and what names there are
+    with errors_too(json_):
+        scenario = load(name)  # says what is wrong, and what names there are
     if json_:
         typer.echo(json.dumps(scenario.to_mapping(), indent=1))
     else:
-        path = library().get(name, Path(name))
-        typer.echo(path.read_text(encoding="utf-8"), nl=False)
+        typer.echo(files.read_text(library().get(name, Path(name))), nl=False)
 
 
 @scenarios_app.command("schema")
@@ -57,8 +58,9 @@ def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")
     """Check a scenario file: every error at once; sends nothing."""
     from harness.job import check_file
 
-    scenario = check_file(path)
-    plan = scenario.build(len(scenario.source_object()))
+    with errors_too(json_):
+        scenario = check_file(path)
+        plan = scenario.build(len(scenario.source_object()))
     if json_:
         typer.echo(json.dumps({"scenario": scenario.to_mapping(), "plan_fingerprint": plan.fingerprint()}, indent=1))
         return

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from harness.verbs import flags as of_target
 from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
@@ -121,7 +120,7 @@ def search(
     raise typer.Exit(code)
 
 
-class Command(TyperCommand):
+class Command(of_target.Verb):
     """Flags of ``plimsoll run`` that set what a search looks for itself: whoever gives one is told which flag is meant."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

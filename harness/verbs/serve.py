@@ -84,7 +84,9 @@ def _grpc_port(http_port: int, models: Sequence[str]) -> int | None:
 def readiness(
     url: Annotated[str, typer.Argument(help="The endpoint.")],
     timeout: Annotated[str, typer.Option(metavar="D", help="Give up after this.")] = "60s",
-    path: Annotated[str | None, typer.Option(help="Health route to ask; else /health or /v2/health/ready.")] = None,
+    path: Annotated[
+        str | None, typer.Option(help="Health route to ask; else /health, /v2/health/ready or /ping.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Wait until an endpoint is ready: it accepts connections, and its health route, if it has one, says so.

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from harness.errors import HarnessFault
-from harness.verbs.flags import Json
+from harness.verbs.flags import Json, errors_too
 
 slo_app = typer.Typer(help="Files of objectives: OpenSLO documents and lists of our own.", no_args_is_help=True)
 
@@ -25,13 +25,14 @@ def slo_check(
     from slo import openslo
     from slo.objective import ObjectiveError, load_file
 
-    try:
-        if openslo.recognise(file):
-            _show_documents(openslo.load(file), json_)
-            return
-        texts = [str(objective) for objective in load_file(file)]
-    except ObjectiveError as error:
-        raise HarnessFault(error.errors) from None
+    with errors_too(json_):
+        try:
+            if openslo.recognise(file):
+                _show_documents(openslo.load(file), json_)
+                return
+            texts = [str(objective) for objective in load_file(file)]
+        except ObjectiveError as error:
+            raise HarnessFault(error.errors) from None
     if json_:
         typer.echo(
             json.dumps({"file": str(file), "objectives": texts, "slos": [], "outside": [], "warnings": []}, indent=1)

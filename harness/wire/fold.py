@@ -162,7 +162,7 @@ def find_template(payload: bytes) -> Template | None:
     if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
         return None
     kind = tokens.carries(choices[0])
-    if not kind or choices[0].get("finish_reason"):
+    if not kind or choices[0].get("finish_reason") or choices[0].get("index"):
         return None
     for inside, key in _SLOTS:
         holder = choices[0] if inside is None else choices[0].get(inside)

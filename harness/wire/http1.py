@@ -146,6 +146,8 @@ class ResponseReader:
         """Let go of the parser (it holds us: a cycle that no collector would find during a run)."""
         self._parser = None
         self._exchange = None
+        self._body = bytearray()  # a connection's timers outlive it
+        self._headers = []
 
     # -- called by llhttp ---------------------------------------------------------------------------------------
 

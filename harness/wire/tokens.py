@@ -19,8 +19,21 @@ import orjson
 #: The data that ends a stream *starts* with this.
 DONE = b"[DONE]"
 #: Finish reasons by which a server says that it gave the answer up.
-GIVEN_UP = frozenset({"error", "abort"})
-_OVERLOADED = ("overload", "rate_limit", "too many requests")
+GIVEN_UP = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "timeout"})
+#: What servers say, in any protocol and under any code, when they shed load; in lower case.
+_OVERLOADED = (
+    "overload",
+    "rate_limit",
+    "too many requests",
+    "exceeds maximum queue size",  # Triton, whose HTTP front end says 503
+    "has no worker to serve",  # TorchServe, likewise: its job queue is full
+    "reset reason: overflow",  # Envoy's circuit breaker
+)
+#: Why choices that share a stream are no answer: the gaps between their chunks are nobody's.
+SEVERAL = (
+    "choices that share a stream can't be timed apart. Ask for one answer (n: 1, no best_of), "
+    "or for answers in one piece (stream: false)"
+)
 _MAX_COUNT = 1 << 53
 _MAX_TIMING = 2000
 
@@ -87,6 +100,29 @@ def _load_one_by_one(payloads: Sequence[bytes], done: bytes | None) -> tuple[lis
     return events, False, None
 
 
+def sheds_load(text: str) -> bool:
+    """A server's words mean that it refused because it had too much to do. The one place that knows such words."""
+    lower = text.lower()
+    return any(words in lower for words in _OVERLOADED)
+
+
+def given_up(reason: Any, what: str = "finish_reason") -> Fault | None:
+    """The fault if a reason to end says that the server gave the answer up. ``what``: the field it stood in."""
+    kind = reason.get("type") if type(reason) is dict else reason  # SGLang's own routes give an object
+    if type(kind) is str and kind.lower() in GIVEN_UP:
+        return Fault(f"the server gave the answer up: {what} {kind!r}")
+    return None
+
+
+def unreasoned(what: str, n_chunks: int = 0) -> str:
+    """The error of an answer that came to its end without saying why, in its field ``what``."""
+    after = f" after {n_chunks} chunks" if n_chunks else ""
+    return (
+        f"the answer ended without a finish reason{after}: its {what} is missing, so it may have been cut. "
+        "Look at the server's log; for a server that never gives one set target.options.finish_reason: optional"
+    )
+
+
 def fault_of(event: dict[str, Any], named_error: bool = False) -> Fault | None:
     """The error that an object reports, in any of the forms that servers use, or None.
 
@@ -103,9 +139,7 @@ def fault_of(event: dict[str, Any], named_error: bool = False) -> Fault | None:
     kinds = [source.get(key) for key in ("type", "code", "error_type")]
     labels = [str(kind) for kind in kinds if isinstance(kind, str | int) and kind != ""]
     text = message if isinstance(message, str) else _compact(message)
-    overloaded = any(label in ("429", "503") for label in labels) or any(
-        word in f"{text} {' '.join(labels)}".lower() for word in _OVERLOADED
-    )
+    overloaded = any(label in ("429", "503") for label in labels) or sheds_load(f"{text} {' '.join(labels)}")
     return Fault(f"{text} ({', '.join(labels)})" if labels else text, overloaded)
 
 
@@ -151,6 +185,23 @@ def carries(choice: dict[str, Any]) -> int:
     return 1 if delta.get("reasoning_content") or delta.get("reasoning") else 0
 
 
+def _read_choices(choices: list[Any]) -> tuple[int, bool, Fault | None, str | None]:
+    """(what they carry, whether a reason to end came, the fault if it says failure, why they can't be read as one answer)."""
+    kind, ended, fault = 0, False, None
+    for choice in choices:
+        if type(choice) is not dict:
+            continue
+        if choice.get("index"):
+            return kind, ended, fault, f"belongs to choice {choice['index']!r}: {SEVERAL}"
+        if kind < 2:
+            kind = carries(choice) or kind
+        reason = choice.get("finish_reason")
+        if reason:
+            ended = True
+            fault = given_up(reason) or fault
+    return kind, ended, fault, None
+
+
 def scan(payloads: Sequence[bytes], names: Sequence[bytes] | None = None) -> TokenScan:
     """Read a chat or completions stream: the data of its events, and their names if any has one. Never
     raises.
@@ -175,17 +226,11 @@ def scan(payloads: Sequence[bytes], names: Sequence[bytes] | None = None) -> Tok
         choices = event.get("choices")
         if type(choices) is not list:
             continue
-        kind = 0
-        for choice in choices:
-            if type(choice) is not dict:
-                continue
-            if kind < 2:
-                kind = carries(choice) or kind
-            reason = choice.get("finish_reason")
-            if reason:
-                finished = True
-                if type(reason) is str and reason in GIVEN_UP:
-                    fault = Fault(f"the server gave the answer up: finish_reason {reason!r}")
+        kind, ended, fault, strange = _read_choices(choices)
+        finished = finished or ended
+        if strange is not None:
+            bad = f"event {i + 1} {strange}"
+            break
         if kind:
             output.append(i)
             if kind == 2 and first_answer < 0:

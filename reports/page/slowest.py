@@ -81,7 +81,8 @@ def _stages(request: SlowRequest) -> list[tuple[str, int, int]]:
 def _label(request: SlowRequest, short: bool = False) -> str:
     parts = [request.request_id, units.duration(request.value_ns), f"due {units.duration(request.due_ns, 4)}"]
     if request.n_out is not None:
-        told = f"{units.count(request.n_in)} in, " if request.n_in is not None else ""
+        whose = "planned " if request.n_in_planned else ""
+        told = f"{units.count(request.n_in)} {whose}in, " if request.n_in is not None else ""
         parts.append(f"{told}{units.count(request.n_out)} out")
     if not short:
         parts += [request.server_timing] if request.server_timing else []

@@ -67,8 +67,9 @@ def prompt_chart(report: Report) -> Chart | None:
 
 
 def _prompt_note(data: ByPrompt) -> str:
+    who = "as planned, because the server counted none" if data.planned else "as the server counted them"
     note = (
-        f"Input tokens as the server counted them, in groups of equal ratio; p99 where a group has {ENOUGH_FOR_P99} requests. "
+        f"Input tokens {who}, in groups of equal ratio; p99 where a group has {ENOUGH_FOR_P99} requests. "
         f"{units.many(len(data.points), 'request')} of {units.count(data.n)} drawn, among them the slowest of each group."
     )
     if data.unknown:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from documents import files
 from scenarios.clip import NS, Word
 
 _KEYS = ("file", "text", "start", "end", "words", "slice", "id")
@@ -37,7 +38,7 @@ def read_manifest(path: Path, most: int | None) -> tuple[list[Entry], list[str]]
     """The first ``most`` entries and every problem, each ``FILE:LINE: what. next step.``; file names start at the manifest's folder."""
     entries: list[Entry] = []
     errors: list[str] = []
-    with path.open("rb") as lines:
+    with files.opened(path) as lines:
         for number, line in enumerate(lines, 1):
             if most is not None and len(entries) >= most:
                 break

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from documents import files
 from scenarios.sound.wav import NotWav, WavHeader, mono, parse_header
 
 Float = npt.NDArray[np.float64]
@@ -56,7 +57,7 @@ def samples_of(path: Path) -> Float:
     """All samples in [-1, 1], the mean of all channels. Raises Unreadable."""
     try:
         header, _ = _wav_header(path)
-        data = path.read_bytes() if header is not None else b""
+        data = files.read_bytes(path) if header is not None else b""
     except OSError as error:
         raise Unreadable(f"can't be read ({error.strerror}). Give a file that this user may read") from None
     if header is not None:
@@ -79,7 +80,7 @@ def _wav_header(path: Path) -> tuple[WavHeader | None, int]:
     """The header (None: not for us) and the size of the file. Raises OSError, Unreadable."""
     try:
         for most in _HEADS:
-            with path.open("rb") as file:
+            with files.opened(path) as file:
                 head = file.read(most)
             if head[:4] != b"RIFF":
                 return None, 0

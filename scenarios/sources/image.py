@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, model_validator
 
+from documents import files
 from scenarios.errors import ScenarioError
 from scenarios.paths import FileName, expanded, missing
 from scenarios.payload import Payload, PayloadSource
@@ -127,7 +128,7 @@ class _Stored:
     def file(self, index: int) -> tuple[bytes, str]:
         path = self.paths[index]
         try:
-            data = path.read_bytes()
+            data = files.read_bytes(path)
         except OSError as error:
             raise ScenarioError([f"{path}: can't be read ({error.strerror}). Put it back."]) from None
         return data, _media_type(data[:16]) or "application/octet-stream"
@@ -210,7 +211,7 @@ def _wrong(path: Path) -> list[str]:
     if problem:
         return [problem]
     try:
-        with path.open("rb") as file:
+        with files.opened(path) as file:
             head = file.read(16)
     except OSError as error:
         return [f"{path}: can't be read ({error.strerror}). Give a file that this user may read."]

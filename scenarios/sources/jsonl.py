@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from documents import files
 from scenarios.errors import ScenarioError
 from scenarios.paths import FileName, missing
 from scenarios.payload import Payload
@@ -43,7 +44,7 @@ def _build(params: JsonLines, seed: int) -> PayloadList:
         raise ScenarioError([problem])
     payloads: list[Payload] = []
     errors: list[str] = []
-    with path.open("rb") as lines:
+    with files.opened(path) as lines:
         for number, line in enumerate(lines, 1):
             if params.count is not None and len(payloads) >= params.count:
                 break

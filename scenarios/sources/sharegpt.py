@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from documents import files
 from scenarios.errors import ScenarioError
 from scenarios.paths import FileName, missing
 from scenarios.payload import Payload
@@ -71,7 +72,7 @@ def _build(params: ShareGpt, seed: int) -> PayloadList:
 
 def _entries(path: Path) -> list[Any]:
     try:
-        entries = json.loads(path.read_bytes())
+        entries = json.loads(files.read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise ScenarioError([f"{path}: not JSON ({error}). Give the whole list as one JSON document."]) from None
     if not isinstance(entries, list):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from slo.openslo.text import Path, Written
+from documents.text import Path, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,7 @@ class Place:
     @property
     def line(self) -> int:
         """The line of the key, or of the nearest one around it."""
-        lines = self.written.lines
-        return next((lines[self.path[:i]] for i in range(len(self.path), -1, -1) if self.path[:i] in lines), 1)
+        return self.written.line(self.path)
 
     @property
     def label(self) -> str:

@@ -14,8 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from documents import files
+from documents.text import written
 from slo.budgets.ledger import AlertRule
-from slo.objective import ObjectiveError
+from slo.objective import ObjectiveError, other_than_objectives, read_text
 from slo.openslo import objects
 from slo.openslo.binding import Bound, Foreign, Threshold, bind, values
 from slo.openslo.counting import Component, Requests, Terms, Values
@@ -23,7 +25,6 @@ from slo.openslo.objects import Condition, DataSource, Policy, Sli, dangling
 from slo.openslo.place import Findings, Place, nearest, show
 from slo.openslo.promise import Slo, percent
 from slo.openslo.slo_object import ObjectiveRead, SloRead, read_slo
-from slo.openslo.text import written
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Loaded:
 def recognise(path: Path) -> bool:
     """Whether a file is meant as OpenSLO: it has an apiVersion or a kind. False for one that can't be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read_text(path)
     except (OSError, UnicodeDecodeError):
         return False
     return re.search(r"""^(?:- +| +|\{ *)?["']?(?:apiVersion|kind)["']? *:""", text, re.MULTILINE) is not None
@@ -81,13 +82,7 @@ def starter() -> str:
 
 def load(path: Path) -> Loaded:
     """The promises of a file. Raises ``ObjectiveError`` with every mistake in it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ObjectiveError(f"{path}: can't be read ({error.strerror}). Give an existing file") from error
-    except UnicodeDecodeError as error:
-        raise ObjectiveError(f"{path}: is not UTF-8 ({error.reason}). Save it as plain UTF-8 text") from error
-    return parse(text, str(path))
+    return parse(read_text(path), str(path))
 
 
 def parse(text: str, file: str = "openslo") -> Loaded:
@@ -95,9 +90,11 @@ def parse(text: str, file: str = "openslo") -> Loaded:
     findings = Findings(file)
     found = _Objects(findings)
     for one in written(text):
+        if other := other_than_objectives(one.value):
+            raise ObjectiveError(f"{file}: {other}")
         place = Place(one.value, (), one, findings)
-        for line, what in one.errors:
-            place.error(what, line)
+        for mistake in one.errors:
+            place.error(mistake.what, mistake.line)
         if one.value is not None:
             found.read(place)
     if not found.seen and not findings.errors:

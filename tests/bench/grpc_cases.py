@@ -35,7 +35,7 @@ class _Wire:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.wrote = 0
+        self.wrote = self.taken = 0
 
     def write(self, data: bytes) -> int:
         self.wrote += len(data)

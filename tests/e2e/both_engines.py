@@ -37,11 +37,13 @@ EXACT = (
     "bytes_out",
     "n_chunks",
     "n_in",
+    "n_in_from",
     "n_out",
     "payload_ix",
     "phase",
     "tokens_from",
     "stamp",
+    "attempts",
 )
 TIMES = (
     "ready_ns",
@@ -276,5 +278,9 @@ def both(script: Callable[[], Script], way: Way, but: tuple[str, ...] = (), **se
     assert (python.stats["engine"], native.stats["engine"]) == ENGINES
     alike(python, native, but)
     assert sorted(python.ids) == sorted(native.ids)
+    for ran in (python, native):
+        assert len(ran.ids) <= sum(row["attempts"] for row in ran.rows), (
+            "the server read a request that is on no record"
+        )
     assert python.stats["retried_on_stale_connection"] == native.stats["retried_on_stale_connection"]
     return python, native

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,6 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from harness.exit_codes import ExitCode
+from harness.rundir import open_sealed
+from harness.salvage import gathered, open_run
 from harness.segments import read_segments
 from scenarios.flags import Flags
 from slo.records import Status
@@ -33,7 +36,13 @@ def test_an_agent_that_is_killed_leaves_what_it_had_handed_over_and_the_run_is_i
     assert {*np.unique(of_dead["status"]).tolist()} == {Status.OK, Status.UNFINISHED, Status.UNSENT}
     folder = next(tmp_path.glob("plimsoll-agent-*"))
     assert str(folder) in ran.reasons, "the reason says where the rest is"
-    assert read_segments([folder])[0]
+    assert read_segments([folder / "segments"])[0]
+    more = gathered(ran.path, [folder], None)
+    assert more == ran.path.with_name("run-with-agents")
+    again = open_sealed(more)
+    assert again.records.ok.sum() >= ran.records.ok.sum(), "a row was lost on its way home"
+    assert len(again.records.measured()) == ran.report.validity.planned
+    assert "brought from the folders of agents" in "".join(again.facts.worker_faults)
     of_living = ran.records.select(by_worker == 0)
     assert of_living.ok.all(), "the other agent did not go on"
     assert len(ran.records.measured()) == ran.report.validity.planned
@@ -50,11 +59,18 @@ def test_a_site_whose_relay_is_gone_stops_and_keeps_its_rows(tmp_path: Path) -> 
     assert time.monotonic() - began < 20, "it went on without its master"
     assert "the master is gone: stopping" in "\n".join(cut_off.errors)
     said = next(text for text in cut_off.errors if "rows that the master may not have are in " in text)
-    folder = Path(said.rpartition(" ")[2])
-    parts, unreadable = read_segments([folder])
+    folder = Path(said.rpartition(" ")[2].rstrip("`"))
+    parts, unreadable = read_segments([folder / "segments"])
     assert not unreadable
     assert sum(map(len, parts)) > 100
     assert "a1" in ran.reasons
+    begun = json.loads((folder / "begun.json").read_text())
+    assert (begun["agent"], begun["mine"], begun["announced"]) == ("a1", [0], True)
+    alone = open_run(gathered(None, [folder], tmp_path / "alone"))
+    assert "agent a1 (pid " in str(alone.facts.cut_off)
+    assert alone.records.ok.sum() == sum(int(part.ok.sum()) for part in parts)
+    assert alone.manifest["run_id"] == ran.manifest["run_id"]
+    assert folder.is_dir(), "what is on the agent's disk stays there"
 
 
 def test_ctrl_c_at_the_master_ends_the_queries_everywhere_and_keeps_what_was_measured(tmp_path: Path) -> None:
@@ -64,7 +80,7 @@ def test_ctrl_c_at_the_master_ends_the_queries_everywhere_and_keeps_what_was_mea
         during(1.5, agent, lambda: os.kill(os.getpid(), signal.SIGINT))
         ran = run(tmp_path, bridge, flags)
     assert ran.interrupted
-    assert "interrupted: yes" in ran.reasons
+    assert "the run was interrupted before its end: " in ran.reasons
     sent = ran.records.select(ran.records["sent_ns"] != -1)
     assert sent.ok.all()
     assert 100 < len(sent) < 1000

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from harness import held
 from slo.records import Phase, Status
 from tests.e2e.both_engines import ENGINES, MS, Way, against, both, closed, opened, saying
-from tests.raw_server import Script, answer
+from tests.raw_server import Script, answer, leave, reset
 
 pytestmark = pytest.mark.e2e
 pytest.importorskip("harness._engine", reason="the extension is not compiled here")
@@ -99,25 +100,64 @@ def test_many_connections_at_once_all_find_the_one_address_that_answers() -> Non
 
 
 def stale() -> Script:
-    """The first connection is closed as its second request comes."""
-    seen: set[int] = set()
+    """The first connection ends together with its first answer, so that the next request meets a closed one."""
 
     async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
-        if number == 1 and number in seen:
-            writer.close()
-            return
-        seen.add(number)
-        writer.write(answer())
+        if number == 1:
+            leave(writer, answer())
+        else:
+            writer.write(answer())
 
     return script
 
 
-def test_a_request_that_meets_a_stale_connection_is_sent_once_more_and_counted() -> None:
+def test_a_request_that_meets_a_stale_connection_is_sent_once_more_and_its_row_says_so() -> None:
     python, native = both(lambda: stale(), Way(closed(3)))
     assert {row["status"] for row in python.rows} == {Status.OK}
-    assert python.ids == native.ids == ["run-0-0", "run-1-0", "run-1-0", "run-2-0"]
+    assert [row["attempts"] for row in native.rows] == [1, 2, 1]
+    assert python.ids == native.ids == ["run-0-0", "run-1-0", "run-2-0"], "the server read each of them once"
     assert native.stats["retried_on_stale_connection"] == 1
     assert python.stats["pool_waits"] == native.stats["pool_waits"] == 0
+
+
+def every_third(end: str) -> Script:
+    """It reads every request, and in place of every third answer ends the connection at once."""
+    seen: list[int] = []
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        seen.append(number)
+        if len(seen) % 3:
+            writer.write(answer())
+        elif end == "reset":
+            reset(writer)
+        elif end == "half an answer":
+            writer.write(answer()[:20])
+            writer.close()
+        else:
+            writer.close()
+
+    return script
+
+
+@pytest.mark.parametrize("end", ["fin", "reset", "half an answer"])
+def test_a_request_that_the_server_read_is_never_sent_again(end: str) -> None:
+    """However soon it hangs up, on kept-alive connections too: what it read and dropped is a failure, each of them."""
+    for ran in both(lambda: every_third(end), Way(closed(12))):
+        failed = Status.CONNECT if end == "reset" else Status.PROTOCOL
+        assert [row["status"] for row in ran.rows] == [Status.OK, Status.OK, failed] * 4
+        assert {row["attempts"] for row in ran.rows} == {1}
+        assert len(ran.ids) == len(set(ran.ids)) == 12
+        assert ran.stats["retried_on_stale_connection"] == 0
+
+
+def test_requests_on_connections_opened_ahead_that_the_server_reads_and_drops_all_fail() -> None:
+    async def takes_and_closes(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        writer.close()
+
+    for ran in both(lambda: takes_and_closes, Way(opened([0, 1, 2]), connections=3)):
+        assert {row["status"] for row in ran.rows} == {Status.PROTOCOL}
+        assert ran.stats["retried_on_stale_connection"] == 0
+        assert len(ran.ids) == 3
 
 
 def test_a_connection_closed_between_requests_is_replaced() -> None:
@@ -143,6 +183,32 @@ def test_a_server_that_takes_requests_and_hangs_up_is_never_asked_twice() -> Non
     _, native = both(takes, Way(closed(4)))
     assert [row["status"] for row in native.rows] == [Status.OK, Status.PROTOCOL] * 2
     assert len(native.ids) == 4
+
+
+# -- memory ---------------------------------------------------------------------------------------------------
+
+
+def test_answers_in_flight_hold_no_more_than_the_budget_and_the_biggest_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five answers without end, of which four are slow: the one that fills memory is given up, whichever engine reads it."""
+    monkeypatch.setattr(held, "MOST", 24 << 20)
+
+    def endless() -> Script:
+        async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                for _ in range(64 if b"-0-0" in request else 2):
+                    writer.write(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+                    await writer.drain()
+            if b"-0-0" not in request:
+                await asyncio.sleep(1)
+                writer.write(b"0\r\n\r\n")
+
+        return script
+
+    for ran in both(endless, Way(opened([0] * 5)), but=("bytes_in", "stamp")):
+        assert [row["status"] for row in ran.rows] == [Status.PROTOCOL] + [Status.OK] * 4
+        assert "held more than 24 MiB together" in ran.rows[0]["error"]
+        assert 16 << 20 < ran.rows[0]["bytes_in"] < 40 << 20
 
 
 # -- the pool -------------------------------------------------------------------------------------------------

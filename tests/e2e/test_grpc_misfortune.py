@@ -32,7 +32,7 @@ from harness.wire.http2_frames import (
 )
 from slo.records import Stamp, Status
 from tests.e2e.grpc_bench import GrpcBench, grpc_bench, messages, stream, unary
-from tests.raw_server import raw_server
+from tests.raw_server import leave, raw_server
 
 pytestmark = pytest.mark.e2e
 HELLO = settings_frame()
@@ -260,20 +260,44 @@ def test_a_server_that_limits_streams_gets_a_refused_call_again() -> None:
 
 
 def test_a_connection_that_was_closed_while_idle_costs_no_call() -> None:
+    writers = []
+
     async def script(reader: Any, writer: Any, number: int) -> None:
         await greet(reader, writer)
         await call_of(reader)
+        writers.append(writer)
         writer.write(GOOD)
-        if number == 1:
-            await call_of(reader)  # the next call is on its way as the server closes
-            writer.close()
         await asyncio.sleep(5)
 
     async def body(bench: GrpcBench) -> None:
-        for _ in range(2):
+        for attempts in (1, 2):
             exchange = await bench.call(unary())
-            assert (exchange.error, messages(exchange)) == (None, [b"ok"])
+            assert (exchange.error, messages(exchange), exchange.attempts) == (None, [b"ok"], attempts)
+            leave(writers[-1], b"")  # no loop has a turn before the next call is written: it is never read
         assert bench.client.stats()["retried_on_stale_connection"] == 1
+
+    play(body, script)
+
+
+def test_a_call_that_the_server_read_is_never_made_again() -> None:
+    calls = []
+
+    async def script(reader: Any, writer: Any, number: int) -> None:
+        await greet(reader, writer)
+        while True:
+            stream = await call_of(reader)
+            calls.append(stream)
+            if len(calls) == 2:
+                writer.close()
+                return
+            writer.write(good(stream))
+
+    async def body(bench: GrpcBench) -> None:
+        assert (await bench.call(unary())).error is None
+        second = await bench.call(unary())
+        assert (second.status, second.attempts) == (Status.PROTOCOL, 1)
+        assert "connection closed before any answer" in str(second.error)
+        assert (len(calls), bench.client.stats()["retried_on_stale_connection"]) == (2, 0)
 
     play(body, script)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import subprocess
+import sys
 from collections import Counter
 from typing import Any
 
@@ -13,6 +16,7 @@ import uvloop
 import harness.live.session
 import harness.rpc.stream
 import harness.wire.grpc_messages
+from harness import held
 from harness.live.dialogue import Message, Script
 from harness.wire.hpack_blocks import literal
 from harness.wire.http2_frames import DATA, END_HEADERS, HEADERS, PING, frame, settings_frame
@@ -22,6 +26,7 @@ from tests.e2e.test_grpc_misfortune import ANSWER, GOOD, goaway, greet, says
 from tests.e2e.test_grpc_misfortune import play as call_against
 from tests.e2e.test_websocket_transport import Bench, Peer, answer_and_finish, one
 from tests.e2e.test_websocket_transport import play as talk_to
+from tests.raw_server import Script as RawScript
 from tests.raw_server import raw_server
 
 pytestmark = pytest.mark.e2e
@@ -75,6 +80,24 @@ def test_a_server_that_pings_and_never_reads_fills_no_memory() -> None:
     assert "sends pings and does not read the answers" in str(exchange.error)
 
 
+def test_messages_that_are_never_whole_count_in_the_budget_of_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library keeps what has come of a message until it is whole."""
+    monkeypatch.setattr(held, "MOST", 16 << 20)
+
+    async def serve(peer: Peer) -> None:
+        await peer.until()
+        peer.writer.write(b"\x82\x7f" + (200 << 20).to_bytes(8, "big"))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(64):
+                peer.writer.write(bytes(1 << 20))
+                await peer.writer.drain()
+
+    exchange, _ = one(ASK, serve, timeout_ns=5000 * MS)
+    assert exchange.status == Status.PROTOCOL
+    assert "held more than 16 MiB together" in str(exchange.error)
+    assert exchange.bytes_in < 40 << 20
+
+
 def test_sessions_leave_nothing_behind_while_the_collector_is_off() -> None:
     async def refuses(peer: Peer, head: bytes) -> None:
         peer.writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
@@ -116,6 +139,20 @@ def test_more_messages_than_a_call_may_have_end_it_and_those_before_are_kept(mon
         assert len(messages(exchange)) > 1000
 
     call_against(body, says(ANSWER, frame(DATA, 0, 1, bytes(5 * 3000))), timeout_ns=2000 * MS)
+
+
+def test_a_call_without_end_counts_in_the_budget_of_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "MOST", 16 << 20)
+
+    async def body(bench: GrpcBench) -> None:
+        exchange = await bench.call(stream())
+        assert exchange.status == Status.PROTOCOL
+        assert "held more than 16 MiB together" in str(exchange.error)
+        assert 16 << 20 < exchange.bytes_in < 40 << 20
+        assert not exchange.body
+
+    message = frame(DATA, 0, 1, b"\0" + (16379).to_bytes(4, "big") + bytes(16379))
+    call_against(body, says(ANSWER, *[message * 16] * 250), timeout_ns=5000 * MS)
 
 
 def test_header_blocks_without_end_are_not_kept_without_end() -> None:
@@ -195,3 +232,39 @@ def test_a_key_in_the_url_or_a_header_that_the_server_says_back_is_not_in_the_er
 
     error = uvloop.run(main())
     assert "bad key: [redacted] [redacted]" in error
+
+
+# -- all of them together -----------------------------------------------------------------------------------------
+
+UNDER_A_LIMIT = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (512 << 20, 512 << 20))
+from tests.e2e.both_engines import Way, against, opened
+from tests.e2e.test_hostile_transports import endless
+ran = against(sys.argv[1], endless, Way(opened([0] * 25), target={"timeout_ns": 8_000_000_000}))
+print(len(ran.rows), sum(row["error"].startswith("the answers in flight held more than 128 MiB") for row in ran.rows))
+"""
+
+
+def endless() -> RawScript:
+    """An answer that never ends, as fast as it is read."""
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"40000\r\n" + bytes(1 << 18) + b"\r\n")
+                await writer.drain()
+
+    return script
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_25_answers_without_end_fit_into_512_mb(engine: str) -> None:
+    """Client and server in one process that may have no more: the budget is a quarter of it."""
+    command = [sys.executable, "-c", UNDER_A_LIMIT, engine]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    rows, given_up = map(int, done.stdout.split())
+    assert rows == 25
+    assert given_up >= 10, "the others met their time-out on a slow machine"

@@ -173,6 +173,14 @@ async def test_bad_guests_are_sent_away_and_the_others_served(capfd: pytest.Capt
                 session.request(method, url + "metrics", data=b"x" * 5000) as answer,
             ):
                 assert answer.status == 405
+        for headers in (
+            {"Host": "rebound.example"},
+            {"Origin": "http://evil.example"},
+            {"Sec-Fetch-Site": "cross-site"},
+        ):
+            for path in ("", "state.json", "events", "metrics"):
+                async with aiohttp.ClientSession() as session, session.get(url + path, headers=headers) as answer:
+                    assert (answer.status, "sent" in await answer.text()) == (403, False), (headers, path)
         assert (await get(url + "healthz"))[0] == 200
         await _hang_up([writer for _, writer in kept])
         told.go_on(1)

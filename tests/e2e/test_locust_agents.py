@@ -24,7 +24,7 @@ import zmq
 
 from harness.exit_codes import OF_OUTCOME
 from harness.rundir import open_sealed
-from tests.e2e.plimsoll import PLIMSOLL, Server, server
+from tests.e2e.plimsoll import PLIMSOLL, Server, plimsoll, server
 
 pytestmark = pytest.mark.e2e
 LOCUSTFILE = Path(__file__).parents[2] / "harness" / "distributed" / "locustfile.py"
@@ -179,6 +179,7 @@ def test_two_agents_send_one_valid_schedule_that_locust_shows_and_stay_for_the_n
     assert shown["Aggregated"] == shown["requests"] >= shown["TTFT"]
     assert master.wait(60) == 0, fleet.said("valid")
     assert "speaks no Locust" in fleet.said("valid"), "the stranger was not heard"
+    assert not re.search(r"\x1b\]|(?m:^\s*::)|Traceback", fleet.said("valid")), fleet.said("valid")
     manifest = json.loads((fleet.path / "valid" / "manifest.json").read_text())
     assert {agent["name"]: len(agent["shards"]) for agent in manifest["agents"]} == {"a": 1, "b": 1}
     report = fleet.report("valid")
@@ -194,7 +195,7 @@ def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_la
     """a loses its site and waits for the next run; of b its two upper processes die, and those below them end by themselves."""
     fleet.both()
     shutil.rmtree(fleet.path / "killed", ignore_errors=True)
-    master = fleet.master(2, "killed", "--protocol", "null", "--duration", "4s")
+    master = fleet.master(2, "killed", "--protocol", "null", "--duration", "6s")
     segments = fleet.path / "killed" / "segments"
     until(lambda: len({path.name[:4] for path in segments.glob("w*.seg")}) == 2, 60, "a sealed segment of each")
     late = fleet.agent("late", "--once")
@@ -222,11 +223,32 @@ def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_la
 def test_nothing_outlives_a_killed_coordinator_and_an_agent_told_to_leave(host: Host) -> None:
     agent, master = host.agent("a"), host.master(1, "out", "--protocol", "null", "--duration", "60s")
     until(lambda: "the run begins" in host.said("a") and host.left("harness.worker"), 60, "the run's begin")
+    until(lambda: [*(host.path / "out" / "segments").glob("w*.seg")], 30, "a segment")
     master.kill()
     until(lambda: "waiting for the next one" in host.said("a"), 30, "the agent's word")
+    (folder,) = until(lambda: re.findall(r"--agent-folder (\S+)`", host.said("a")), 15, f"the folder {host.said('a')}")
+    done = plimsoll("report", "out", "--agent-folder", folder, "--json", cwd=host.path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["validity"]["outcome"] == "INVALID"
+    assert re.search(r"the coordinator \(pid \d+\) was killed or died \d", report["validity"]["reasons"][0])
+    assert report["counts"]["ok"] > 10
+    shutil.rmtree(folder)
     agent.send_signal(signal.SIGINT)
     assert agent.wait(30) == 130
     until(lambda: not host.left(), 15, "the end of every process")
+
+
+def test_an_agent_that_is_told_to_leave_says_so_to_both_sides(host: Host) -> None:
+    agent, master = host.agent("a"), host.master(1, "out", "--protocol", "null", "--duration", "60s")
+    until(lambda: "the run begins" in host.said("a") and host.left("harness.worker"), 60, "the run's begin")
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(30) == 130
+    assert "it was told to leave (SIGTERM): stopping" in host.said("a"), host.said("a")
+    assert "the master is gone" not in host.said("a")
+    assert master.wait(60) == 4
+    assert "was lost" in host.said("out")
+    assert "it was told to leave (SIGTERM)" in host.said("out"), host.said("out")
 
 
 def test_plain_locust_runs_the_scenario_and_ends_with_the_verdicts_exit_code(plain: Callable[[], Host]) -> None:
@@ -264,4 +286,12 @@ def _babble(port: int) -> None:
         for data in (hello, {"type": "piece"}, {}, None, [1], {"type": 7}):
             stranger.send(msgpack.dumps(("plimsoll", data, "stranger")))
         stranger.send(b"\xc1 no msgpack")
+        for kind, data in (("client_ready", 2), ("client_ready", "2"), ("heartbeat", None), ("stats", {}), ("logs", 1)):
+            stranger.send(msgpack.dumps((kind, data, "stranger")))
+        for name in (b"\x1b]0;owned\x07", b"::error::owned"):
+            with context.socket(zmq.DEALER) as one:
+                one.setsockopt(zmq.IDENTITY, name)
+                one.setsockopt(zmq.LINGER, 2_000)
+                one.connect(f"tcp://127.0.0.1:{port}")
+                one.send(msgpack.dumps(("client_ready", "1.0", name.decode())))
         stranger.send(msgpack.dumps({"no": "tuple"}))

@@ -13,13 +13,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from harness.rundir import open_sealed
+from harness.rundir import open_sealed, request_ids
 from slo.records import Stamp, TokensFrom
-from tests.e2e.plimsoll import ROOT, Server, plimsoll, server
+from tests.e2e.plimsoll import ROOT, Server, plimsoll, server, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -131,6 +132,42 @@ def test_two_workers_rows_are_all_judged_on_the_master(scripted: Server, tmp_pat
     assert len(sealed.records) >= int(entries(tmp_path)["", "Aggregated"]["Request Count"])
 
 
+def test_a_user_that_wakes_up_as_it_is_stopped_sends_nothing(tmp_path: Path) -> None:
+    code = """
+import gevent
+from types import SimpleNamespace
+from locust.env import Environment
+from locust.user.task import LOCUST_STATE_RUNNING, LOCUST_STATE_WAITING
+from harness.distributed.locust_ import StreamingUser
+
+class Reader(StreamingUser):
+    host = "http://127.0.0.1:9"
+
+sent = []
+def begun():
+    sent.append(1)
+    raise SystemError
+environment = Environment()
+environment.plimsoll = SimpleNamespace(next_id=begun)
+ends = []
+for state in (LOCUST_STATE_WAITING, None, LOCUST_STATE_RUNNING):
+    user = Reader(environment)
+    user._state, user._greenlet = state, None
+    user._group = SimpleNamespace(killone=lambda greenlet: None)  # it comes in a moment
+    user.stop()
+    try:
+        user.chat("hello")
+    except BaseException as error:
+        ends.append(type(error).__name__)
+print(ends, len(sent))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, env=environ(), check=False
+    )  # fmt: skip
+    # A task that is under way goes on to its end, with all of its requests.
+    assert done.stdout.split("\n")[-2] == "['GreenletExit', 'GreenletExit', 'SystemError'] 1", done.stdout + done.stderr
+
+
 def test_errors_in_a_stream_are_failures_in_locust_and_in_the_verdict(tmp_path: Path) -> None:
     with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms", "--fault", "stream_error=at:2") as broken:
         done = locust(
@@ -142,3 +179,27 @@ def test_errors_in_a_stream_are_failures_in_locust_and_in_the_verdict(tmp_path: 
     assert "the script fails the answer here" in (tmp_path / "csv_failures.csv").read_text()
     assert ("TPOT", CHAT) not in entries(tmp_path)
     assert done.returncode == (4 if only_busy(tmp_path / "run") else 1), done.stdout
+
+
+def test_a_killed_locust_leaves_a_run_that_can_be_judged(scripted: Server, tmp_path: Path) -> None:
+    """At most the last second of its users' requests is missing, by the server's own log."""
+    words = ["--headless", "-u", "5", "-r", "5", "-t", "60s", "--host", scripted.url, "--plimsoll-out", "run"]
+    process = subprocess.Popen(
+        command(*words), cwd=tmp_path, env=environ(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_for(tmp_path / "run" / "segments" / "w*.seg", 40)
+    time.sleep(1.2)
+    process.kill()
+    process.wait()
+    dead_ns = time.monotonic_ns()
+    done = plimsoll("report", "run", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    validity = json.loads(done.stdout)["validity"]
+    assert validity["outcome"] == "INVALID"
+    assert "Locust's master (pid " in validity["reasons"][0]
+    assert "at most the last second of their rows" in validity["reasons"][0]
+    sealed = open_sealed(tmp_path / "run")
+    kept = set(request_ids(str(sealed.manifest["run_id"]), sealed.records))
+    ours = [row for row in scripted.truth().values() if row["request_id"].startswith(sealed.manifest["run_id"])]
+    assert len(ours) > 20
+    assert all(dead_ns - row["done_ns"] < 1_000_000_000 for row in ours if row["request_id"] not in kept)

@@ -69,7 +69,13 @@ def test_tritons_route_is_known_and_a_server_without_one_is_ready_when_it_accept
         assert wait(url).route == "/v2/health/ready"
     with server({}) as (url, asked):
         assert wait(url).route == ""
-    assert asked == ["/health", "/v2/health/ready"]
+    assert asked == ["/health", "/v2/health/ready", "/ping"]
+    with server({"/ping": [500, 503, 200]}) as (
+        url,
+        asked,
+    ):  # TorchServe: its port is open long before its workers are there
+        assert wait(url).route == "/ping"
+    assert asked.count("/ping") == 3
     with server({"/health": [401]}) as (url, _):  # it wants a key: that is no word on readiness
         assert wait(url).route == ""
 

@@ -6,7 +6,10 @@ Real sockets, real time; each test is over in well under two seconds.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
+import struct
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,7 +29,7 @@ from harness.http.dialect import HttpRequest
 from harness.http.pool import HttpClient
 from scenarios.payload import Payload
 from slo.records import Stamp, Status
-from tests.raw_server import answer, raw_server
+from tests.raw_server import answer, leave, raw_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -194,20 +197,67 @@ def test_a_connection_that_the_server_closes_between_requests_is_replaced_withou
 
 
 def test_a_request_that_meets_a_stale_connection_is_sent_once_more() -> None:
+    writers = []
+
     async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
-        if number == 1 and getattr(script, "seen", False):
-            writer.close()  # the second request on the first connection is never answered
-            return
-        script.seen = True  # type: ignore[attr-defined]
+        writers.append(writer)
         writer.write(answer())
 
     async def body(bench: Bench) -> None:
-        assert (await bench.get()).status == Status.OK
-        assert (await bench.get()).status == Status.OK
+        first = await bench.get()
+        leave(writers[0], b"")  # no loop has a turn before the second request is written: it is never read
+        second = await bench.get()
+        assert (first.status, first.attempts) == (Status.OK, 1)
+        assert (second.status, second.attempts) == (Status.OK, 2)
         assert bench.client.retried == 1
         assert bench.client.stats()["pool_waits"] == 0
 
     play(body, script)
+
+
+def throw_away(writer: asyncio.StreamWriter) -> None:
+    """Have the kernel send a reset now, before any loop has a turn."""
+    sock, null = writer.get_extra_info("socket"), os.open(os.devnull, os.O_RDONLY)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    os.dup2(null, sock.fileno())
+    os.close(null)
+
+
+def test_a_reset_that_came_before_the_request_lets_it_be_sent_again() -> None:
+    """Then the kernel takes not a byte of it."""
+    writers = []
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        writers.append(writer)
+        writer.write(answer())
+
+    async def body(bench: Bench) -> None:
+        assert (await bench.get()).status == Status.OK
+        throw_away(writers[0])
+        second = await bench.get()
+        assert (second.status, second.attempts, bench.client.retried) == (Status.OK, 2, 1)
+
+    play(body, script)
+
+
+def test_a_connection_opened_ahead_is_a_fresh_one_until_it_has_served() -> None:
+    """A server that takes connections and closes them: of no request can it be said that keep-alive lost it."""
+    writers = []
+
+    async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+        writers.append(writer)
+        await asyncio.sleep(5)
+
+    async def body(bench: Bench) -> None:
+        bench.client._connect(None)
+        while bench.client.connecting or not writers:
+            await asyncio.sleep(0.001)
+        leave(writers[0], b"")
+        only = await bench.get()
+        assert (only.status, only.error, only.attempts) == (Status.PROTOCOL, "connection closed before any answer", 1)
+        assert bench.client.retried == 0
+
+    play(body, script, eager=True)
 
 
 def test_a_server_that_takes_a_request_and_hangs_up_is_an_error_and_is_not_asked_twice() -> None:
@@ -235,12 +285,11 @@ def test_stale_connections_never_make_more_connections_than_the_limit() -> None:
 
     async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
         numbers.add(number)
-        if number <= 3 and getattr(script, f"seen{number}", False):
-            writer.close()
-            return
-        setattr(script, f"seen{number}", True)
         await asyncio.sleep(0.01)
-        writer.write(answer())
+        if number <= 3:
+            leave(writer, answer())
+        else:
+            writer.write(answer())
 
     async def body(bench: Bench) -> None:
         peak = 0
@@ -251,6 +300,7 @@ def test_stale_connections_never_make_more_connections_than_the_limit() -> None:
                 await asyncio.sleep(0.001)
             assert {task.result().status for task in pending} == {Status.OK}
         assert peak <= 3
+        assert bench.client.retried == 3
 
     play(body, script, max_connections=3)
 

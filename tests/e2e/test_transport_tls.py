@@ -34,7 +34,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 EARLY_NS, LATE_NS = 100_000, 1_000_000
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+_LAST = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+END = b"%x\r\n%s\r\n0\r\n\r\n" % (len(_LAST), _LAST)
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 Sent = tuple[int, int]
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from harness.client import Target
 from harness.clients.http import HttpDialect
+from harness.exchange import Exchange
+from harness.plugins import protocols
 from harness.wire import fold
 from slo import contradictions, metrics_doc
 from slo.conformance import SPECIFICATION
@@ -17,7 +21,9 @@ from slo.goodput import meets
 from slo.indicator import Indicator, catalogue, measure
 from slo.objective import parse
 from slo.records import Phase, Records, Status, TokensFrom
-from tests.metric_cases import ANSWERS, FAILURES, MS, Case, exchange, recorded
+from tests.finished import finished
+from tests.metric_cases import ANSWERS, ENDS, FAILURES, MS, Case, exchange, recorded
+from tests.unit.harness.test_clients_conformance import PAYLOAD
 
 CASES = {**ANSWERS, **FAILURES}
 #: What the words above the last table say of every failed request.
@@ -50,7 +56,7 @@ ANYWHERE = (
 
 
 def tables() -> list[dict[str, dict[str, str]]]:
-    """The three tables: case -> column -> cell."""
+    """The four tables: case or protocol -> column -> cell."""
     found = []
     for block in re.findall(r"(?:^\|.*\n)+", SPECIFICATION, re.MULTILINE):
         lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()]
@@ -59,7 +65,7 @@ def tables() -> list[dict[str, dict[str, str]]]:
     return found
 
 
-TIMES, TOKENS, FAILED = tables()
+TIMES, TOKENS, FAILED, WHOLE = tables()
 #: Those of any request. Speech has its own cases in tests/unit/slo/test_indicators_speech.py, queries of several samples theirs.
 CATALOGUE = {name: one for name, one in catalogue().items() if not one.live and one.scope != "query"}
 METRICS = frozenset(CATALOGUE)
@@ -128,6 +134,39 @@ def test_a_failure(name: str) -> None:
         assert cell(records, 1, indicator) == expected(cells[metric]), metric
         assert not meets(parse(limit(indicator)), records)[1], metric
     assert records["n_out"][1] == (-1 if said["tokens"] == "-" else int(said["tokens"]))
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_an_answer_without_its_protocols_reason_to_end_was_cut(name: str) -> None:
+    protocol, end = name.split(" ")[0], ENDS[name]
+
+    def settled(body: bytes, **more: Any) -> Exchange:
+        options = {**dict(end.options), **more}
+        client = protocols()[protocol].build(Target("http://h:1", protocol, "m", options=options), None)
+        found = finished([body], 200, end.media)
+        found.request = client.encode(PAYLOAD)
+        client.settle(found)
+        return found
+
+    whole, cut = settled(end.whole), settled(end.cut)
+    assert (whole.status, whole.error) == (Status.OK, None)
+    assert cut.status == Status.PROTOCOL, cut.error
+    if WHOLE[protocol]["option"] == "yes":
+        assert "ended without a finish reason" in (cut.error or "")
+        assert "finish_reason: optional" in (cut.error or "")
+        assert settled(end.cut, finish_reason="optional").status == Status.OK
+        assert settled(end.whole, finish_reason="optional").status == Status.OK
+    else:
+        assert "finish_reason" not in (protocols()[protocol].options or BaseModel).model_fields
+
+
+def test_every_protocol_with_a_reason_to_end_stands_in_the_table() -> None:
+    optional = {
+        name for name, spec in protocols().items() if spec.options and "finish_reason" in spec.options.model_fields
+    }
+    assert optional == {name for name, row in WHOLE.items() if row["option"] == "yes"}
+    assert optional <= {name.split(" ")[0] for name in ENDS}
+    assert set(WHOLE) <= set(protocols())
 
 
 @pytest.mark.parametrize("name", ANYWHERE)

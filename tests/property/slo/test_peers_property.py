@@ -25,10 +25,11 @@ def test_each_is_a_finite_number_and_has_data_behind_it(some: Records) -> None:
     for name, figures in peers.measure(some, LIMITS).items():
         assert figures.peer is CATALOGUE[name]
         numbers = [x for x in (figures.mean, figures.value, *figures.percentiles) if x is not None]
-        assert all(math.isfinite(x) for x in numbers), name
+        knows_failures = figures.peer.percentile == "rounded"
+        assert all(math.isfinite(x) or (knows_failures and x == math.inf) for x in numbers), name
         assert list(figures.percentiles) == sorted(figures.percentiles), name
         assert name in GOODPUT or figures.n >= 1
-        assert figures.peer.sample == "gaps" or figures.n <= ok
+        assert figures.peer.sample == "gaps" or figures.n <= (len(some) if knows_failures else ok)
     part(some, LIMITS)
 
 
@@ -45,7 +46,7 @@ def test_the_order_of_rows_does_not_matter(some: Records, seed: int) -> None:
 
 @given(some=records)
 def test_failed_requests_might_as_well_not_have_been_sent(some: Records) -> None:
-    """The reason why none of them judges a run: of what failed only goodput knows anything."""
+    """The reason why none of them judges a run: of what failed only goodput, and AIPerf's adjusted band, know anything."""
     successes = some.select(np.asarray(some.ok & some.in_measure))
     one, other = peers.measure(some), peers.measure(successes)
-    assert one == other
+    assert {name: found for name, found in one.items() if found.peer.percentile != "rounded"} == other

@@ -169,6 +169,33 @@ def test_whoever_interrupts_an_attempt_ends_them_all(monkeypatch: pytest.MonkeyP
     assert len(runs.seeds) == 2
 
 
+@pytest.mark.parametrize("name", ["judge", "publish"])
+def test_ctrl_c_while_the_report_is_made_says_how_to_make_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sent(monkeypatch, made())
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"harness.session.{name}", interrupted)
+    with pytest.raises(HarnessFault, match=f"`plimsoll report {tmp_path / 'r'}` makes it") as fault:
+        run_job(asked(tmp_path, 0), as_json=True)
+    assert fault.value.code == ExitCode.INTERRUPTED
+    assert open_sealed(tmp_path / "r").records.ok.all()
+
+
+def test_an_interrupted_run_says_where_its_records_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent(monkeypatch, made(interrupted=True))
+    assert run_job(asked(tmp_path, 0), as_json=False) == ExitCode.INTERRUPTED
+    said = capsys.readouterr()
+    assert f"`plimsoll report {tmp_path / 'r'}` shows it again" in said.err
+    assert "interrupted before its end" in " ".join(said.out.split()).replace("┃ ", "")
+    assert "yes" not in said.out
+
+
 @pytest.mark.parametrize(
     ("fault", "log", "why", "exits"),
     [

@@ -126,6 +126,7 @@ def test_a_message_in_one_piece_is_counted() -> None:
     whole = {
         "type": "message",
         "content": [{"type": "text", "text": "a"}],
+        "stop_reason": "max_tokens",
         "usage": {"input_tokens": 2, "output_tokens": 3},
     }
     x = settled([orjson.dumps(whole)], media="application/json", stream=False)

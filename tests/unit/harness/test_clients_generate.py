@@ -15,6 +15,7 @@ from harness.clients.triton_generate import triton_dialect
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.http.json_stream import JsonDialect
+from harness.plugins import protocols
 from scenarios.payload import Payload
 from slo.anatomy import parse
 from slo.records import Status, TokensFrom
@@ -65,7 +66,9 @@ def token(text: str, special: bool = False, **more: Any) -> dict[str, Any]:
     }
 
 
-TGI_LAST = token("</s>", True, generated_text="ab", details={"generated_tokens": 3, "input_length": 6})
+TGI_LAST = token(
+    "</s>", True, generated_text="ab", details={"finish_reason": "eos_token", "generated_tokens": 3, "input_length": 6}
+)
 
 
 def test_tgi_has_a_route_for_each_manner_of_answering() -> None:
@@ -95,10 +98,13 @@ def test_tgi_a_stream_without_the_whole_text_was_cut_and_an_overload_is_a_refusa
 def test_tgi_headers_of_a_whole_answer_say_its_stages_and_counts() -> None:
     headers = ((b"x-queue-time", b"12"), (b"x-inference-time", b"30"), (b"x-validation-time", b"x"),
                (b"x-prompt-tokens", b"6"), (b"x-generated-tokens", b"4"))  # fmt: skip
-    x = settled(tgi_dialect(target(stream=False)), [b'{"generated_text":"ab","details":null}'], JSON, *headers)
+    body = b'{"generated_text":"ab","details":{"finish_reason":"length"}}'
+    x = settled(tgi_dialect(target(stream=False)), [body], JSON, *headers)
     assert (x.status, x.n_in, x.n_out, x.tokens_from) == (Status.OK, 6, 4, TokensFrom.USAGE)
     assert parse(x.server_timing or "") == {"queue": 12 * MS, "inference": 30 * MS}
     assert settled(tgi_dialect(target(stream=False)), [b'{"text":"ab"}'], JSON).status == Status.PROTOCOL
+    unasked = tgi_dialect(target(stream=False, parameters={"details": False}))  # then no reason is sent
+    assert settled(unasked, [b'{"generated_text":"ab"}'], JSON).status == Status.OK
 
 
 # -- Triton ----------------------------------------------------------------------------------------------------
@@ -137,7 +143,7 @@ def test_triton_an_error_under_200_in_one_piece_is_a_failure() -> None:
 # -- llama.cpp -------------------------------------------------------------------------------------------------
 
 LLAMA_LAST = {
-    "content": "", "stop": True, "tokens_predicted": 3, "tokens_evaluated": 8,
+    "content": "", "stop": True, "stop_type": "limit", "tokens_predicted": 3, "tokens_evaluated": 8,
     "timings": {"prompt_ms": 20.5, "predicted_ms": 12.0, "predicted_n": 3},
 }  # fmt: skip
 
@@ -178,7 +184,7 @@ def test_llamacpp_a_whole_answer_is_its_last_event() -> None:
 
 def ollama_last(load_ns: int) -> dict[str, Any]:
     return {
-        "response": "", "done": True, "prompt_eval_count": 11, "eval_count": 3, "load_duration": load_ns,
+        "response": "", "done": True, "done_reason": "stop", "prompt_eval_count": 11, "eval_count": 3, "load_duration": load_ns,
         "prompt_eval_duration": 5 * MS, "eval_duration": 9 * MS,
     }  # fmt: skip
 
@@ -243,9 +249,30 @@ def test_the_bundled_servers_own_timing_is_preferred() -> None:
     "make", [tgi_dialect, triton_dialect, llamacpp_dialect, lambda t: ollama_dialect(t, chat=False)]
 )
 def test_a_payload_without_a_prompt_is_refused_and_one_message_will_do(make: Any) -> None:
-    with pytest.raises(HarnessFault, match="no prompt"):
+    with pytest.raises(HarnessFault, match=r"no prompt but data \(a\)\. Use a text source") as refused:
         make(target()).encode(Payload(data={"a": 1}))
+    assert ("kserve-v2 or triton-stream for tensors" in str(refused.value)) is (make is triton_dialect)
     assert b"hello" in make(target()).encode(Payload(messages=({"role": "user", "content": "hello"},))).body
+
+
+@pytest.mark.parametrize(
+    ("protocol", "where", "name"),
+    [
+        ("openai-chat", "extra_body", "n"),
+        ("openai-completions", "extra_body", "best_of"),
+        ("llamacpp-completion", "extra_body", "n_cmpl"),
+        ("tgi-generate", "parameters", "best_of"),
+        ("triton-generate", "parameters", "n"),
+        ("triton-generate", "extra_body", "n"),
+    ],
+)
+def test_several_answers_in_one_stream_are_refused_before_any_load(protocol: str, where: str, name: str) -> None:
+    check = protocols()[protocol].check
+    error = check({where: {name: 2}})
+    assert len(error) == 1
+    assert f"{where}.{name}: 2: choices that share a stream can't be timed apart" in error[0]
+    assert check({where: {name: 1}}) == []
+    assert check({where: {name: 2}, "stream": False}) == []
 
 
 @pytest.mark.parametrize(

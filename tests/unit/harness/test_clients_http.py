@@ -57,6 +57,21 @@ def test_a_template_is_rendered_for_each_payload() -> None:
     assert orjson.loads(dialect(body=body).encode(Payload(prompt="x")).body)["n"] is None
 
 
+def test_a_request_that_carries_nothing_of_the_payload_has_none_of_its_lengths() -> None:
+    payload = Payload(prompt="x", n_in=206)
+    assert dialect(method="GET").encode(payload).n_in == dialect(body_text="hi").encode(payload).n_in == -1
+    assert dialect(body="{{ prompt | tojson }}").encode(payload).n_in == 206
+
+
+def test_an_answer_with_a_finish_path_is_looked_into_for_its_reason() -> None:
+    assert dialect().plain is not None
+    assert dialect(finish_path="end").plain is None  # so the compiled engine hands it over
+    x = settled([b'{"end": "abort"}'], finish_path="end")
+    assert (x.status, x.error) == (Status.HTTP, "the server gave the answer up: finish reason 'abort'")
+    assert settled([b'{"end": "stop"}'], finish_path="end").status == Status.OK
+    assert "finish_path" in problems(HttpOptions, {"finish_reason": "optional"})[0]
+
+
 def test_a_template_sees_messages_data_and_the_index_that_the_source_gives() -> None:
     body = "[{{ messages | tojson }}, {{ data.image | tojson }}, {{ index }}]"
     request = dialect(body=body).encode(Payload(prompt="x", data={"image": "i.png", "index": 4}))

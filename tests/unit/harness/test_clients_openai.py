@@ -15,6 +15,7 @@ from harness.clients.openai import EmbeddingDialect, GenerationDialect, Generati
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
 from harness.options import problems
+from harness.plugins import protocols
 from scenarios.payload import Payload
 from slo.records import Status, TokensFrom
 from tests.finished import MS, finished
@@ -177,6 +178,16 @@ def test_all_option_errors_are_reported_at_once() -> None:
     assert len(problems(GenerationOptions, {"a": 1, "b": 2, "stream": 3})) == 3
 
 
+@pytest.mark.parametrize("protocol", ["openai-chat", "openai-completions", "openai-responses", "llamacpp-completion"])
+def test_a_row_keeps_how_many_tokens_were_asked_for_exactly(protocol: str) -> None:
+    for options, asked in (({"exact_output": True}, 9), ({}, -1)):
+        client = protocols()[protocol].build(Target("http://h:1", protocol, "m", options=options), None)
+        x = finished([b"{}"], 500)
+        x.request = client.encode(Payload(prompt="hi", max_output_tokens=9))
+        client.settle(x)
+        assert x.n_asked == asked
+
+
 # -- a stream that succeeded -----------------------------------------------------------------------------
 
 
@@ -207,9 +218,31 @@ def test_a_usage_of_zero_beside_output_is_not_believed() -> None:
     assert (x.n_out, x.tokens_from) == (1, TokensFrom.CHUNKS)
 
 
-def test_a_finished_stream_needs_no_end_marker_and_a_marked_one_no_finish_reason() -> None:
+def test_a_finished_stream_needs_no_end_marker() -> None:
     assert settled(finished(sse(chunk({"content": "a"}), chunk({}, "stop")))).status == Status.OK
-    assert settled(finished(sse(chunk({"content": "a"}), "[DONE]"))).status == Status.OK
+
+
+def test_a_marked_stream_without_a_finish_reason_was_cut_unless_the_user_says_that_none_ever_comes() -> None:
+    for reads in (sse(chunk({"content": "a"}), "[DONE]"), sse(chunk(ROLE), chunk({"content": "a"}), USAGE, "[DONE]")):
+        x = settled(finished(reads))
+        assert x.status == Status.PROTOCOL
+        assert "ended without a finish reason after 1 chunks" in (x.error or "")
+        assert settled(finished(reads), chat(finish_reason="optional")).status == Status.OK
+    cut = settled(finished(sse(chunk({"content": "a"}))), chat(finish_reason="optional"))
+    assert cut.status == Status.PROTOCOL  # neither a reason nor a mark
+
+
+def test_choices_that_share_a_stream_are_no_single_answer() -> None:
+    def of(index: int, text: str) -> dict[str, Any]:
+        made = chunk({"content": text})
+        made["choices"][0]["index"] = index
+        return made
+
+    both = [of(i % 2, f"t{i}") for i in range(40)]
+    for said in (both, [of(1, "a"), *both]):
+        x = settled(finished(sse(*said, chunk({}, "stop"), USAGE, "[DONE]")))
+        assert x.status == Status.PROTOCOL
+        assert "belongs to choice 1: choices that share a stream can't be timed apart" in (x.error or "")
 
 
 def test_an_end_marker_without_its_blank_line_is_enough_after_the_finish_reason() -> None:
@@ -336,7 +369,8 @@ def test_a_key_that_the_server_echoes_is_not_recorded() -> None:
 
 
 def test_a_whole_completion_is_a_success_without_chunk_times() -> None:
-    answer = {"choices": [{"message": {"content": "hi"}}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    choice = {"message": {"content": "hi"}, "finish_reason": "stop"}
+    answer = {"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
     x = settled(finished([orjson.dumps(answer)], content_type="application/json; charset=utf-8"))
     assert (x.status, x.n_chunks, x.first_token_ns) == (Status.OK, 0, -1)
     assert (x.n_in, x.n_out, x.tokens_from) == (3, 2, TokensFrom.USAGE)

@@ -309,6 +309,19 @@ def test_an_answer_that_our_own_speech_cut_short_is_void() -> None:
     assert (exchange.session.words, exchange.session.false_endpoints, exchange.session.heard) == (-1, 1, None)
 
 
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [("completed", Status.OK), ("incomplete", Status.OK), ("in_progress", Status.PROTOCOL), ("", Status.PROTOCOL),
+     ("cancelled", Status.HTTP)],
+)  # fmt: skip
+def test_an_answer_is_whole_only_if_its_status_says_so(status: str, outcome: Status) -> None:
+    talk = talking(output="text")
+    messages: list[At] = [UPDATED, (20, event("response.output_text.delta", delta="a")), (40, done(status))]
+    exchange = settled(talk, TEXT, messages)
+    assert exchange.status == outcome
+    assert ("without a finish reason" in (exchange.error or "")) is (outcome == Status.PROTOCOL)
+
+
 @pytest.mark.parametrize("name", ["response.output_text.delta", "response.text.delta"])
 def test_an_answer_in_text_is_stamped_token_by_token(name: str) -> None:
     talk = talking(output="text")

@@ -11,13 +11,23 @@ import pytest
 
 from harness.dashboard.place import Place
 from harness.dashboard.series import Series
-from harness.dashboard.watcher import LiveView
+from harness.dashboard.watcher import LiveView, watcher
 from harness.job import Prepared, prepare
 from harness.promises import Asked
+from reports.dashboard.exposition import render
 
 
 def prepared(folder: Path) -> Prepared:
     return prepare(None, {"url": "http://127.0.0.1:9", "rate": 5.0, "kind": "server"}, Asked(), (), folder)
+
+
+def test_metrics_have_the_runs_id_before_the_run_begins(tmp_path: Path) -> None:
+    made = prepared(tmp_path / "r")
+    view = watcher(Place("127.0.0.1", 0), made)
+    text = render(view._shown.report()).decode()
+    view.stop()
+    assert f'run_id="{made.job.run_id}"' in text
+    assert 'run_id=""' not in text
 
 
 def test_without_a_place_nobody_looks_on(tmp_path: Path) -> None:

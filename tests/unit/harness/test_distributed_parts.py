@@ -30,6 +30,7 @@ from harness.errors import HarnessFault
 from harness.job import target_of
 from harness.limits import HostLimits
 from harness.recorder import FRESH
+from harness.redaction import learn
 from harness.segments import dump_segment
 from harness.workforce import Member, Workforce
 from scenarios.payload import Payload
@@ -233,6 +234,15 @@ def test_a_scenario_that_no_message_can_hold_is_refused_before_anything_is_sent(
     big = spec()
     big["scenario"]["name"] = "x" * LIMIT
     assert "Put its data into a file" in invitations(big, [])[1][0]
+
+
+def test_a_model_that_a_server_named_after_the_key_does_not_travel() -> None:
+    learn(["sk-0123456789abcdef"])
+    named = spec()
+    named["target"]["model"] = "llama-of-sk-0123456789abcdef"
+    (fault,) = invitations(named, [])[1]
+    assert fault.startswith("target.model: a credential stands in it")
+    assert "0123456789" not in fault
 
 
 def test_another_plan_and_other_data_are_told_apart() -> None:
@@ -490,7 +500,7 @@ def test_agents_elsewhere_are_not_sent_to_a_server_that_only_we_reach(
 
     agents = {"agents": [{"name": "a", "host": {"hostname": host}}]}
     workforce = cast("Workforce", SimpleNamespace(facts=lambda: agents, kill=kill))
-    job = cast("coordinator.Job", SimpleNamespace(bundled=bundled))
+    job = cast("coordinator.Job", SimpleNamespace(bundled=bundled, directory=None))
     leader = coordinator.Coordinator(job, notices.append, (), workforce)
     target = cast("Target", SimpleNamespace(url=url))
     if refused:

@@ -16,6 +16,7 @@ from harness.coordinator import Job
 from harness.errors import HarnessFault
 from harness.job import prepare
 from harness.limits import HostLimits
+from harness.worker import connections_ahead
 from scenarios.spec import with_flags
 
 WIDE = HostLimits(open_files=1 << 20, all_files=1 << 30, ports=(1024, 65535), tw_reuse=2)
@@ -120,6 +121,19 @@ def test_connections_are_counted_as_the_clients_open_them() -> None:
     assert sure(kind="multi_stream") == (8, 1)
     assert sure(kind="offline", queries=3) == (3, 1)
     assert sure(kind="server", rate=5.0) == (None, 1)
+
+
+def test_every_slot_of_a_closed_loop_has_a_connection_before_its_first_request() -> None:
+    def ahead(workers: int = 1, **flags: Any) -> int:
+        return connections_ahead(with_flags(None, **flags).build(4).shard(0, workers))
+
+    assert ahead(kind="concurrency", concurrency=2_000) == 2_000, "more than the list of a closed loop has rows"
+    assert ahead(kind="concurrency", concurrency=2_000, workers=3) == 667
+    assert ahead(kind="concurrency", concurrency=2_000, queries=50) == 50
+    assert ahead(kind="multi_stream") == 8, "the samples of a query go out together"
+    assert ahead(kind="single_stream") == 1
+    assert ahead(kind="server", rate=5.0) == 8
+    assert ahead(kind="server", rate=1_000.0, duration="20s") == 256
 
 
 def test_a_peak_counts_as_the_rate_and_chance_does_not() -> None:

@@ -12,6 +12,8 @@ from harness.promises import Asked
 from harness.verbs.gate import _judge_again
 from tests.unit.harness.sealed_runs import sealed_run
 
+STOPPED = "the run was interrupted before its end. What was measured until then is kept, and decides nothing: let the next run come to its end"
+
 
 @pytest.mark.parametrize(
     ("objective", "code"),
@@ -105,7 +107,7 @@ def test_quiet_says_why_a_run_proves_nothing_and_that_nothing_was_promised(
     facts = run / "generator.json"
     facts.write_text(facts.read_text().replace('"interrupted": false', '"interrupted": true'))
     assert _judge_again(run, Asked(["p50(ttft) <= 1s"]), [], as_json=False, quiet=True) == 4
-    assert capsys.readouterr().out == f"INVALID interrupted: yes. Let the run finish  {run}\n"
+    assert capsys.readouterr().out == f"INVALID {STOPPED}  {run}\n"
 
 
 def test_quiet_leaves_no_room_for_another_document_on_standard_output(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.exchange import Exchange
+from harness.redaction import learn
 from harness.rpc.call import CODES, code_name
 from harness.rpc.outcome import judge, percent_decoded, put_headers, reset_status
 from slo.records import Status
@@ -26,6 +27,26 @@ def test_every_code_is_a_failure_that_keeps_its_name_and_message(code: int) -> N
     judge(exchange, 200, False)
     expected = {4: Status.TIMEOUT, 8: Status.REFUSED}.get(code, Status.GRPC)
     assert (exchange.status, exchange.code, exchange.error) == (expected, code, f"gRPC {CODES[code]}: why")
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "status"),
+    [
+        (14, b"[request id: 5] Exceeds maximum queue size", Status.REFUSED),  # Triton
+        (13, b'Model "m" has no worker to serve inference request. Please use scale workers API', Status.REFUSED),
+        (14, b"upstream connect error or disconnect/reset before headers. reset reason: overflow", Status.REFUSED),
+        (14, b"failed to connect to all addresses", Status.GRPC),
+        (13, b"CUDA out of memory", Status.GRPC),
+        (3, b"the batch exceeds maximum queue size of the model", Status.GRPC),  # the request's own fault
+        (4, b"Exceeds maximum queue size", Status.TIMEOUT),
+    ],
+)
+def test_a_server_that_sheds_load_is_known_by_its_words_where_its_code_is_vague(
+    code: int, said: bytes, status: Status
+) -> None:
+    exchange = finished((b"grpc-status", b"%d" % code), (b"grpc-message", said))
+    judge(exchange, 200, False)
+    assert exchange.status == status
 
 
 @pytest.mark.parametrize(("said", "code"), [(b"99", 99), (b"x", 2), (b"0, 0", 2), (b"123456", 2), ("²".encode(), 2)])
@@ -55,7 +76,8 @@ def test_a_unary_success_has_exactly_one_message() -> None:
 
 def test_secrets_are_kept_out_of_messages() -> None:
     exchange = finished((b"grpc-status", b"16"), (b"grpc-message", b"bad key hush-hush"))
-    judge(exchange, 200, False, ["hush-hush"])
+    learn(["hush-hush"])
+    judge(exchange, 200, False)
     assert exchange.error == "gRPC UNAUTHENTICATED: bad key [redacted]"
 
 

@@ -86,5 +86,5 @@ def test_flags_of_a_fleet_without_one_are_refused() -> None:
 
 def test_without_locust_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "find_spec", lambda name: None)
-    with pytest.raises(HarnessFault, match=r"pip install 'plimsoll\[locust\]'"):
+    with pytest.raises(HarnessFault, match=r"pip install 'plimsoll-slo\[locust\]'"):
         bridge.require_locust()

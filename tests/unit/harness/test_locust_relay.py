@@ -10,13 +10,15 @@ import pytest
 pytest.importorskip("gevent")
 
 from harness.distributed import relay as relays
-from harness.distributed.relay import Office, Relay, patient
+from harness.distributed.relay import Office, Relay
 
 HELLO = {"type": "hello", "name": "a", "wall_ns": 1}
 
 
 class Said(list[Any]):
     """A coordinator's pipe that remembers."""
+
+    waiting = 0
 
     def say(self, line: dict[str, Any]) -> None:
         self.append({name: value for name, value in line.items() if name != "at_ns"})
@@ -74,7 +76,7 @@ def test_an_agent_that_the_transport_misses_for_a_while_comes_back_and_for_longe
     clock[0] += 0.1
     post.look()
     assert said[-1]["event"] == "lost"
-    assert sent[-1] == ("a", {"type": "orphaned"})
+    assert sent[-1] == ("a", {"type": "orphaned", "reason": "the master heard nothing of this agent"})
     post.heard("a", {"type": "alive"})
     assert said[-1]["event"] == "lost"
 
@@ -86,7 +88,7 @@ def test_one_that_leaves_says_so_and_the_next_coordinator_asks_who_is_there(cloc
     post.heard("a", {"type": "leaving", "reason": "Locust ended"})
     assert said[-1] == {"event": "lost", "agent": "a", "reason": "Locust ended"}
     post.attach(None)
-    assert sent == [("b", {"type": "orphaned"})]
+    assert sent == [("b", {"type": "orphaned", "reason": "the run's coordinator is gone"})]
     post.attach(Said())  # type: ignore[arg-type]
     assert sent[-1] == ("b", {"type": "who"})
 
@@ -105,6 +107,15 @@ def test_a_ping_is_answered_here_and_anything_else_is_the_sites() -> None:
     assert [(sent[0]["type"], sent[0]["number"], sent[0]["sent_ns"])] == [("pong", 3, 9)]
     assert sent[0]["got_ns"] > 0
     assert site == [{"type": "go", "t0_ns": 1}]
+
+
+def test_a_site_is_told_why_it_stops() -> None:
+    found, sent, site = relay()
+    site.close = lambda: None  # type: ignore[attr-defined]
+    found.heard({"type": "orphaned", "reason": "the master gave this agent up"})
+    found.close("it was told to leave (SIGTERM)")
+    assert [line["reason"] for line in site] == ["the master gave this agent up", "it was told to leave (SIGTERM)"]
+    assert sent == [{"type": "leaving", "reason": "it was told to leave (SIGTERM)"}]
 
 
 def test_hello_goes_out_once_and_again_when_it_is_asked_for() -> None:
@@ -127,16 +138,19 @@ def test_lines_over_pipes_come_whole_and_the_end_is_told() -> None:
     assert [line and line["n"] for line in heard] == [1, 2, None]
 
 
-def test_a_frame_that_is_no_message_is_passed_over_and_the_transports_own_errors_are_not() -> None:
-    frames: list[Exception | str] = [ValueError("no msgpack"), TypeError("no tuple"), "a message", OSError("its own")]
-
-    def receive() -> str:
-        frame = frames.pop(0)
-        if isinstance(frame, Exception):
-            raise frame
-        return frame
-
-    listening = patient(receive, OSError)
-    assert listening() == "a message"
-    with pytest.raises(OSError, match="its own"):
-        listening()
+def test_what_no_agent_says_and_what_nobody_can_take_any_more_reaches_no_coordinator(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, _, said = office(set())
+    post.heard("a", HELLO)
+    told = [*said]
+    wrong: list[Any] = [None, [], {"type": []}, {"type": "go", "t0_ns": 1}, {"type": "ended", "code": "x"}]
+    for message in [*wrong, {"type": "workers", "lines": [[0, [1]]]}, {"type": "leaving"}]:
+        post.heard("a", message)
+    assert said == told
+    said.waiting = relays.BACKLOG + 1
+    post.heard("a", {"type": "alive"})
+    assert said == told
+    said.waiting = 0
+    post.heard("a", {"type": "leaving", "reason": "\x1b[2J::error::gone"})
+    assert said[-1]["reason"] == "\ufffd[2J::error::gone"

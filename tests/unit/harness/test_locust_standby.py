@@ -19,7 +19,7 @@ def after(last: dict[str, Any], once: bool, *before: dict[str, Any]) -> tuple[Ex
     return standby._after(last, 0), said
 
 
-WHOLE = {"event": "ended", "code": 0, "whole": True, "greeted": True}
+WHOLE = {"event": "ended", "code": 0, "whole": True, "greeted": True, "ran": True}
 GONE = {"event": "gone", "reason": "the master ended", "ran": True}
 
 
@@ -28,6 +28,8 @@ GONE = {"event": "gone", "reason": "the master ended", "ran": True}
     [
         (WHOLE, True, ExitCode.PASS),
         (WHOLE, False, None),
+        ({**WHOLE, "ran": False}, True, ExitCode.INVALID),
+        ({**WHOLE, "ran": False}, False, None),
         ({**WHOLE, "code": -9, "whole": False}, True, ExitCode.INVALID),
         ({**WHOLE, "code": -9, "whole": False}, False, None),
         ({"event": "refused", "late": False}, False, ExitCode.USAGE),
@@ -56,3 +58,14 @@ def test_that_nobody_answers_is_said_once_until_somebody_does() -> None:
 def test_a_master_that_never_answered_is_not_gone() -> None:
     assert after({**GONE, "ran": False}, False)[1] == []
     assert "is gone (the master ended)" in after(GONE, False, {"event": "connected"})[1][-1]
+
+
+def test_once_ends_with_the_master_that_left_before_its_run_began() -> None:
+    code, said = after({**GONE, "ran": False}, True, {"event": "connected"})
+    assert code == ExitCode.INVALID
+    assert said[-1].endswith("is gone (the master ended); nothing more is waited for (--once)")
+    assert after({**GONE, "ran": False}, False, {"event": "connected"})[0] is None
+
+
+def test_a_run_that_was_called_off_is_not_called_over() -> None:
+    assert "nothing was sent from here" in after({**WHOLE, "ran": False}, False)[1][-1]

@@ -117,3 +117,33 @@ def test_words_that_make_no_command_are_exit_code_2(
     assert "--plimsoll-flags" in caplog.text
     bench.end(0)
     assert (bench.environment.process_exit_code, bench.calls) == (2, ["quit"])
+
+
+def test_a_start_takes_from_the_form_what_is_the_forms_and_the_rest_from_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(monkeypatch, False, plimsoll_scenario="smoke", plimsoll_rate="40", plimsoll_flags="--seed 7")
+    options = bench.environment.parsed_options
+    options.plimsoll_rate, options.plimsoll_flags, options.plimsoll_out = "80", "--format html=/etc/x", "/etc/y"
+    bench.environment.host = "http://evil.example"
+    bench.button.start()
+    words = bench.process.command[bench.process.command.index("run") :]
+    assert words[:5] == ["run", "smoke", "--rate=80", "--seed", "7"]
+    assert not [word for word in words if "etc" in word or "evil" in word]
+    bench.end(0)
+    options.plimsoll_rate = "${env:HOME}"
+    bench.button.start()
+    assert "nothing that the start form takes" in caplog.text
+    bench.end(0)
+
+
+def test_an_exit_code_0_is_no_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for code, level in ((0, "INFO"), (4, "WARNING")):
+        bench = Bench(monkeypatch, True)
+        bench.button.start()
+        bench.end(code)
+        assert (caplog.records[-1].levelname, caplog.records[-1].getMessage()) == (
+            level,
+            f"the run ended with exit code {code}",
+        )

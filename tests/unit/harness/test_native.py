@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.client import Target
-from harness.native import spin_of, why_not
+from harness.clock import LoopClock
+from harness.http.pool import HttpClient
+from harness.native import NativeRun, spin_of, why_not
 from scenarios.spec import with_flags
 
 engine = pytest.importorskip("harness._engine", reason="the extension is not compiled here")
@@ -43,6 +48,49 @@ OPEN = {
     "payload": array(0, 1),
 }
 CLOSED = {"offsets": array(0, 1), "sample": array(0), "payload": array(0), "slots": 1, "first": 0, "step": 1}
+
+
+class Opening:
+    """A client's connections that take 3 ms each: how many were being opened at once."""
+
+    def __init__(self) -> None:
+        self.until: list[float] = []
+        self.most = self.opened = 0
+
+    def open(self, n: int) -> None:
+        self.until += [time.monotonic() + 0.003] * n
+        self.opened += n
+        self.most = max(self.most, self.connecting)
+
+    @property
+    def connecting(self) -> int:
+        now = time.monotonic()
+        return sum(at > now for at in self.until)
+
+    def counters(self) -> dict[str, int]:
+        return {"connecting": self.connecting}
+
+
+def test_connections_are_opened_ahead_a_few_at_a_time_and_all_of_them() -> None:
+    target = Target("http://127.0.0.1:1", "http")
+    opening = Opening()
+    run = NativeRun.__new__(NativeRun)
+    run._engine, run._client = opening, SimpleNamespace(target=target)  # type: ignore[assignment]
+    asyncio.run(run.open(300))
+    assert (opening.opened, opening.most, opening.connecting) == (300, 64, 0)
+
+    class Http(HttpClient):
+        connecting = property(lambda self: opening.connecting, lambda self, value: None)  # type: ignore[assignment]
+
+        def _connect(self, exchange: object) -> None:
+            opening.open(1)
+
+    async def python() -> None:
+        await Http(target, LoopClock(asyncio.get_running_loop()), None).open(300)  # type: ignore[arg-type]
+
+    opening = Opening()
+    asyncio.run(python())
+    assert (opening.opened, opening.most, opening.connecting) == (300, 64, 0)
 
 
 def add_open(**changes: Any) -> None:

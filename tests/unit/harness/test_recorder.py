@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +16,11 @@ from hypothesis import strategies as st
 
 from harness import recorder, segments
 from harness.exchange import Exchange, SessionStamps
-from harness.recorder import FRESH, Fresh, Recorder, spread, spread_quantile
+from harness.recorder import FRESH, Fresh, Recorder, shown_timing, spread, spread_quantile
+from harness.redaction import learn
 from harness.segments import SegmentWriter, read_segment, read_segments, write_segment
 from slo.contradictions import find
-from slo.records import Records, Status, concat
+from slo.records import Records, Status, TokensFrom, concat
 from slo.session_columns import PACE_CAPTURE, PACE_FILE
 from tests.virtual_time import VirtualClock
 
@@ -70,6 +75,16 @@ def test_each_finished_exchange_is_one_row_with_times_relative_to_t0() -> None:
     assert set(records["worker"].tolist()) == {3}
     assert np.diff(records.chunk_offsets).tolist() == [0, 1, 2, 3, 4]
     assert find(records) == []
+
+
+def test_a_prompt_that_no_server_counted_has_the_plans_length_and_says_so() -> None:
+    columns = recorder.Columns()
+    for query_id, (n_in, n_in_from) in enumerate([(480, 0), (791, int(TokensFrom.USAGE)), (-1, 0)]):
+        exchange = finished(query_id, 1000)
+        exchange.n_in, exchange.n_in_from = n_in, n_in_from
+        columns.append(exchange)
+    rows = columns.to_records(1000, 0)
+    assert rows["n_in_from"].tolist() == [TokensFrom.PLAN, TokensFrom.USAGE, TokensFrom.NONE]
 
 
 def test_what_did_not_happen_stays_minus_one_and_warm_up_times_are_negative() -> None:
@@ -147,6 +162,27 @@ def test_a_segment_is_cut_every_second_and_when_it_is_full(monkeypatch: pytest.M
     assert [len(part) for part in desk.segments] == [4, 2]
 
 
+def test_the_last_row_before_a_silence_is_on_its_way_to_disk_within_the_second() -> None:
+    """Whoever is killed then has it: a worker ticks fifty times a second, whether or not anything ends."""
+    desk = Desk()
+    desk.recorder.finished(finished(0, desk.recorder.t0_ns))
+    desk.clock.run()
+    for _ in range(49):
+        desk.clock.run(desk.clock.now_ns() + 20 * MS)
+        desk.recorder.tick()
+    assert [len(part) for part in desk.segments] == [1]
+
+
+def test_a_row_that_has_waited_for_a_pause_in_the_schedule_is_settled_before_it_is_a_second_old() -> None:
+    desk = Desk()
+    desk.recorder._next_due_ns = lambda: desk.clock.now_ns() + 90_000  # there is always one about to be due
+    desk.recorder.finished(finished(0, desk.recorder.t0_ns))
+    desk.clock.run(desk.recorder.t0_ns + 600 * MS)
+    assert desk.settled == []
+    desk.clock.run(desk.recorder.t0_ns + 800 * MS)
+    assert desk.settled == [0]
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, "a", "b é"])), max_size=12))
 def test_a_segment_reads_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, str]]) -> None:
     desk = Desk()
@@ -207,6 +243,31 @@ def test_with_no_disk_at_all_rows_stay_in_memory(tmp_path: Path, monkeypatch: py
     assert [len(part) for part in writer.unwritten] == [1]
 
 
+@pytest.mark.parametrize("error", [TypeError("no"), MemoryError(), RecursionError("deep"), SystemExit(3)])
+def test_whatever_ends_the_writing_of_a_segment_is_a_fault_and_nobody_waits_for_ever(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = segments.write_segment
+
+    def broken(path: Path, records: Records) -> None:
+        if path.name == "w000-000001.seg":
+            raise error
+        original(path, records)
+
+    monkeypatch.setattr(segments, "write_segment", broken)
+    writer = SegmentWriter(tmp_path, 0)
+    for _ in range(3):
+        writer.put(one_row())
+    writer.close()
+    parts, _ = read_segments([tmp_path])
+    assert len(parts) == (2 if isinstance(error, Exception) else 1)
+    assert len(writer.faults) == 1
+    assert type(error).__name__ in writer.faults[0]
+    assert (
+        "w000-000001.seg with 1 rows" in writer.faults[0] or "the thread that writes segments ended" in writer.faults[0]
+    )
+
+
 def test_a_damaged_segment_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     write_segment(tmp_path / "w000-000000.seg", one_row())
     write_segment(tmp_path / "w000-000001.seg", one_row())
@@ -247,3 +308,124 @@ def test_of_speech_that_nobody_speaks_live_the_display_gets_the_first_audio_and_
     fresh.add(spoken(PACE_FILE))
     assert (list(fresh.first_audio), list(fresh.latency)) == ([8 * MS], [9 * MS])
     assert not len(fresh.first_partial)
+
+
+def test_server_timings_are_redacted_and_cut_to_whole_entries_of_1_kib_at_most() -> None:
+    learn(["sk-0123456789abcdef"])
+    assert shown_timing('a;dur=1;desc="sk-0123456789abcdef"') == 'a;dur=1;desc="[redacted]"'
+    long = ", ".join(f"stage{i};dur={i * 1111}" for i in range(2000))
+    shown = shown_timing(long)
+    assert long.startswith(shown + ",")
+    assert (len(shown) <= 1024, shown.count(",")) == (True, 31)
+    assert shown_timing("x" * 5000 + ";dur=1") == ""
+    assert shown_timing('q;desc="' + "d" * 2000 + '";dur=7') == "q"
+    across = "a;dur=1," + "b" * 1005 + ";d=sk-0123456789abcdef;dur=1"
+    assert shown_timing(across) == "a;dur=1"
+
+
+def test_huge_server_timings_cost_a_bounded_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    desk.recorder.timing_chars = 100_000
+    for k in range(400):
+        exchange = finished(k, desk.recorder.t0_ns)
+        exchange.server_timing = ", ".join(f"s{k}x{i};dur={i}" for i in range(4000))  # 48 KB, each another
+        desk.recorder.finished(exchange)
+        desk.clock.run()
+        if k % 50 == 49:
+            desk.recorder.flush()
+    records = desk.records()
+    assert len(records) == 400
+    assert 90_000 < sum(map(len, records.timings)) < 200_000
+    (note,) = desk.recorder.notes
+    assert "Server-Timing" in note
+
+
+def test_an_error_text_is_redacted_before_it_is_cut() -> None:
+    learn(["sk-0123456789abcdef"])
+    desk = Desk()
+    for k, text in enumerate(("bad sk-0123456789abcdef", "x" * 1015 + " sk-0123456789abcdef")):
+        desk.recorder.finished(finished(k, desk.recorder.t0_ns, error=text))
+    desk.clock.run()
+    assert desk.records().errors == ("bad [redacted]", "x" * 1015 + " [redacte")
+
+
+def crafted(path: Path, change: Callable[[dict[str, Any]], Any], *, body: bytes | None = None) -> Path:
+    """A segment with another header, and the right checksum of it."""
+    write_segment(path, one_row())
+    data = path.read_bytes()
+    magic = data.index(b"\n") + 1
+    end = magic + 8 + int.from_bytes(data[magic : magic + 8], "little")
+    header = json.loads(data[magic + 8 : end])
+    changed = change(header)
+    text = changed if isinstance(changed, bytes) else json.dumps(header if changed is None else changed).encode()
+    made = data[:magic] + len(text).to_bytes(8, "little") + text + (data[end:-4] if body is None else body)
+    path.write_bytes(made + zlib.crc32(made).to_bytes(4, "little"))
+    return path
+
+
+def laid_out(column: str, **changes: Any) -> Callable[[dict[str, Any]], None]:
+    """The layout of one column, with other parts: name, dtype, count, length."""
+
+    def change(header: dict[str, Any]) -> None:
+        (entry,) = (one for one in header["arrays"] if one[0] == column)
+        for place, name in enumerate(("name", "dtype", "count", "length")):
+            entry[place] = changes.get(name, entry[place])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (laid_out("due_ns", count=1, length=10**15), "has 1 values for 1000000000000000 rows"),
+        (laid_out("due_ns", count=0, length=5), "has 0 values for 5 rows"),
+        (laid_out("due_ns", count=10**9, length=10**9), "goes on after the end"),
+        (laid_out("due_ns", count=1, length=3), "of different lengths"),
+        (laid_out("due_ns", count=-1, length=-1), "is not laid out"),
+        (laid_out("due_ns", count=[1]), "is not laid out"),
+        (laid_out("due_ns", dtype="|O"), "is not laid out"),
+        (laid_out("due_ns", dtype=["<i8"]), "is not laid out"),
+        (laid_out("due_ns", name="dew_ns"), "its columns are not those"),
+        (lambda header: header | {"arrays": header["arrays"][:-1]}, "its columns are not those"),
+        (lambda header: {**header, "arrays": None}, "its columns are not those"),
+        (lambda header: {"arrays": header["arrays"], "timings": []}, "errors is no list of texts"),
+        (lambda header: header | {"errors": [1]}, "errors is no list of texts"),
+        (lambda header: header | {"slices": []}, "its columns are not those"),
+        (lambda header: [], "its header is no mapping"),
+        (lambda header: b"[" * 100_000, "its header is nested too deep"),
+        (lambda header: b"{", "Expecting"),
+    ],
+)  # fmt: skip
+def test_a_segment_of_other_content_with_a_right_checksum_is_unreadable_and_the_rest_is_read(
+    change: Callable[[dict[str, Any]], Any], says: str, tmp_path: Path
+) -> None:
+    crafted(tmp_path / "w000-000000.seg", change)
+    write_segment(tmp_path / "w000-000001.seg", one_row())
+    parts, faults = read_segments([tmp_path])
+    assert len(concat(parts)) == 1
+    (fault,) = faults
+    assert "w000-000000.seg is unreadable" in fault
+    assert says in fault
+    assert fault.endswith("its rows are missing")
+
+
+def test_codes_and_indices_that_mean_nothing_make_a_segment_unreadable(tmp_path: Path) -> None:
+    row = one_row()
+    for name, value in (("status", 99), ("phase", -1), ("error", 7), ("done_ns", 2**62)):
+        column = np.full(1, value, row.columns[name].dtype)
+        write_segment(
+            tmp_path / f"w000-{name}.seg", Records({**row.columns, name: column}, row.chunk_ns, row.chunk_offsets)
+        )
+    offsets = np.array([0, 99])
+    write_segment(tmp_path / "w000-lists.seg", Records(row.columns, row.chunk_ns, offsets))
+    write_segment(tmp_path / "w001-000001.seg", row)
+    parts, faults = read_segments([tmp_path])
+    assert (len(concat(parts)), len(faults)) == (1, 5)
+
+
+def test_columns_of_one_value_stand_for_their_rows(tmp_path: Path) -> None:
+    many = concat([one_row()] * 500)
+    write_segment(tmp_path / "w000-000000.seg", many)
+    assert (tmp_path / "w000-000000.seg").stat().st_size < 40_000
+    found = read_segment(tmp_path / "w000-000000.seg")
+    assert all((found[name] == many[name]).all() for name in many.columns)

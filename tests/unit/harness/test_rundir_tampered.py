@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -304,6 +305,52 @@ def test_a_fact_of_another_type_is_damage(name: str, value: object, text: str, t
     run = sealed_run(tmp_path / "r")
     facts_with(run, **{name: value})
     damaged(run, text)
+
+
+@pytest.mark.parametrize(
+    ("file", "column", "values", "text"),
+    [
+        ("requests", "status", pa.nulls(40, pa.string()), "status has a value that means nothing"),
+        ("requests", "status", pa.array([0] * 40), "column status holds int64, not texts"),
+        ("requests", "error", pa.array([1] * 40), "column error holds int64, not texts"),
+        ("requests", "done_ns", pa.array([float("nan")] * 40), "column done_ns holds double, not whole numbers"),
+        ("requests", "done_ns", pa.array([2**62] * 40), "done_ns holds a time a century away"),
+        ("requests", "code", pa.array([2**40] * 40), "column code holds numbers that are too large"),
+        ("requests", "worker", pa.array([[1]] * 40), "column worker holds list<"),
+        ("chunks", "chunk_ns", pa.array([1] * 40), "column chunk_ns holds int64, not lists"),
+        ("chunks", "chunk_ns", pa.array([[1.5]] * 40), "column chunk_ns holds double, not whole numbers"),
+        ("chunks", "chunk_ns", pa.nulls(40, pa.list_(pa.int64())), "the lists of chunk_ns are not those of 40 rows"),
+    ],
+)
+def test_a_column_of_another_type_is_damage(file: str, column: str, values: Any, text: str, tmp_path: Path) -> None:
+    run = sealed_run(tmp_path / "r")
+    table = pq.read_table(run / f"{file}.parquet")
+    place = table.column_names.index(column)
+    pq.write_table(table.set_column(place, column, values), run / f"{file}.parquet")
+    damaged(run, text)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"target": ["x"]}, "target of manifest.json is "),
+        ({"t0_wall_ns": "x"}, "t0_wall_ns of manifest.json is 'x', not a whole number"),
+        ({"run_id": 5}, "run_id of manifest.json is '5', not a text"),
+        ({"foreseen": [1]}, "foreseen of manifest.json is '[1]', not a list of texts"),
+        ({"calibration": {"table": {"host": 1}}}, "calibration.table.host of manifest.json"),
+    ],
+)
+def test_a_manifest_of_another_shape_is_damage(change: dict[str, object], text: str, tmp_path: Path) -> None:
+    run = sealed_run(tmp_path / "r")
+    (run / "manifest.json").write_text(json.dumps(json.loads((run / "manifest.json").read_text()) | change))
+    damaged(run, text)
+
+
+@pytest.mark.parametrize("text", ["target: [1]", "target: {options: [1]}", "objectives: [1]", "kind: 1", "[" * 50_000])
+def test_a_scenario_of_another_shape_is_damage(text: str, tmp_path: Path) -> None:
+    run = sealed_run(tmp_path / "r")
+    (run / "scenario.yaml").write_text(text)
+    damaged(run, "")
 
 
 def test_facts_that_are_no_mapping_or_lack_one_are_damage(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.secrets import MASK, Headers, redact, resolve, sensitive_values
+from harness.redaction import MASK, Redactor
+from harness.secrets import Headers, resolve, sensitive_values
 
 ENV = {"TOKEN": "tok-abcdef", "EMPTY": "", "REGION": "eu"}
 
@@ -115,11 +116,12 @@ def test_headers_show_names_but_never_values() -> None:
 
 def test_a_key_written_in_the_clear_is_redacted_too() -> None:
     headers, _ = resolve({"headers": {"Authorization": "Bearer clear-key"}}, {})
-    assert redact("bad key clear-key", headers.secret_values) == f"bad key {MASK}"
+    assert Redactor(headers.secret_values).redact("bad key clear-key") == f"bad key {MASK}"
 
 
-def test_short_strings_are_not_redacted() -> None:
-    assert redact("on and on", ["on"]) == "on and on"
+def test_short_values_are_masked_where_they_stand_alone_and_the_shortest_never() -> None:
+    assert Redactor(["on"]).redact("on and on") == "on and on"
+    assert Redactor(["acme"]).redact("tenant acme, of acmeland: 'acme'") == f"tenant {MASK}, of acmeland: '{MASK}'"
 
 
 def test_only_credential_headers_are_sensitive() -> None:
@@ -129,7 +131,7 @@ def test_only_credential_headers_are_sensitive() -> None:
 
 @given(st.text(max_size=30), st.lists(st.text(min_size=6, max_size=10), max_size=4), st.text(max_size=30))
 def test_no_secret_survives_redaction(before: str, secrets: list[str], after: str) -> None:
-    text = redact(before + "".join(secrets) + after, secrets)
+    text = Redactor(secrets).redact(before + "".join(secrets) + after)
     assert not any(secret in text.replace(MASK, "\0") for secret in secrets)
 
 

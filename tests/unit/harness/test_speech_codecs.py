@@ -358,7 +358,7 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.
         lambda: decoder("mp3", 8000),
         lambda: encode_file("flac", EVERY, 8000),
     ):
-        with pytest.raises(HarnessFault, match=r"needs the library av.*pip install plimsoll\[speech\]"):
+        with pytest.raises(HarnessFault, match=r"needs the library av.*pip install plimsoll-slo\[speech\]"):
             use()
     assert len(framed("mulaw", tone(8000), 8000)) == 25
 

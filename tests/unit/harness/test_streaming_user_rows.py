@@ -207,10 +207,10 @@ def test_without_workers_the_verdict_becomes_the_exit_code(tmp_path: Path, capsy
     given = environment(plimsoll_out=str(tmp_path / "r"))
     one = session(given, "local", "p50(ttft) <= 20ms")
     one.on_start()
-    number, request_id = one.next_id()
     now = LaterClock.now_ns()
     for n in range(60):
-        one.report(finished(number + 1_000 * n, now + n * MS), "chat", url="u")
+        number, request_id = one.next_id()
+        one.report(finished(number, now + n * MS), "chat", url="u")
     one.on_stop()
     assert given.process_exit_code == 1
     assert request_id == f"{given.parsed_options.plimsoll_run}-{number}-0"
@@ -227,10 +227,10 @@ def test_a_pass_leaves_an_exit_code_that_the_locustfile_has_set_and_replaces_an_
 
     def test_of(error: str | None = None) -> None:
         one.on_start()
-        number, _ = one.next_id()
         now = LaterClock.now_ns()
         for n in range(60):
-            one.report(finished(number + 1_000 * n, now + n * MS, error=error), "chat")
+            number, _ = one.next_id()
+            one.report(finished(number, now + n * MS, error=error), "chat")
         one.on_stop()
 
     test_of("boom")
@@ -254,6 +254,34 @@ def test_the_lines_beside_a_request_stay_out_of_locusts_total() -> None:
     assert [kind for _, kind, _ in given.stats.logged[3:]] == ["TTFT", "ITL"]
 
 
+def test_a_request_that_began_and_has_no_row_makes_the_run_invalid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = environment(plimsoll_out=str(tmp_path / "r"))
+    one = session(given, "local", "p50(ttft) <= 80ms")
+    one.on_start()
+    now = LaterClock.now_ns()
+    numbers = [one.next_id()[0] for _ in range(61)]
+    for n, number in enumerate(numbers[:60]):
+        one.report(finished(number, now + n * MS), "chat")
+    one.on_stop()
+    assert given.process_exit_code == 4
+    facts = rundir.open_sealed(tmp_path / "r").facts
+    assert (facts.sent, facts.recorded, facts.lost) == (61, 60, 1)
+    assert facts.account_faults == ("worker 0 sent 61 requests and recorded 60",)
+    assert "lost 1" in capsys.readouterr().out
+
+
+def test_rows_that_vanish_on_the_masters_disk_are_missed_and_its_times_are_on_its_own_clock(tmp_path: Path) -> None:
+    began = LaterClock.now_ns()
+    whole = gathered(tmp_path / "r", [kept(0, 4_500), kept(7, 30)])
+    path = sorted(whole.directory.segments.glob("w000-*.seg"))[1]
+    path.unlink()
+    sealed = whole.seal(ABOUT, promises())
+    assert sealed.facts.account_faults == ("worker 0 recorded 4,500 rows, of which 2,500 came: 2,000 are gone",)
+    assert began <= sealed.manifest["t0_monotonic_ns"] <= LaterClock.now_ns()
+
+
 def test_without_an_objective_nothing_is_kept_and_locusts_exit_code_stands() -> None:
     given = environment()
     one = session(given, "local")
@@ -271,9 +299,9 @@ def test_a_worker_sends_its_rows_and_the_master_judges_them(capsys: pytest.Captu
     worker.on_start()
     now = LaterClock.now_ns()
     for n in range(60):
-        worker.report(finished(n, now + n * MS), "chat")
+        worker.report(finished(worker.next_id()[0], now + n * MS), "chat")
         if n == 30:
-            worker.on_report()
+            worker._flush(worker._kept)
     far.runner.listening[STOP]()  # Locust would fire test_stop from stop()
     assert far.runner.stopped == 1
     worker.on_stop()

@@ -49,7 +49,7 @@ CALL = {"index": 0, "id": "call_1", "type": "function"}
         (b'{"choices":[],"prompt_filter_results":[{}]}', False, False),
         (b'{"choices":[{"index":0,"text":"hi"}]}', True, True),
         (b'{"choices":[{"index":0,"text":""}]}', False, False),
-        (b'{"choices":[{"index":0,"delta":{}},{"index":1,"delta":{"content":"hi"}}]}', True, True),
+        (b'{"choices":[{"index":0,"delta":{}},{"index":0,"delta":{"content":"hi"}}]}', True, True),
         (b'{"choices":null}', False, False),
         (b'{"choices":[null,1,{"delta":1}]}', False, False),
         (b"{}", False, False),

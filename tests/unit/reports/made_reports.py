@@ -95,9 +95,11 @@ def records(
         "stamp": np.zeros(n),
         "phase": np.where(np.arange(n) < warmup, Phase.WARMUP, Phase.MEASURE),
         "tokens_from": np.full(n, TokensFrom.USAGE if tokens else TokensFrom.NONE),
+        "n_in_from": np.full(n, TokensFrom.USAGE if tokens else TokensFrom.NONE),
         "worker": np.zeros(n),
         "bytes_out": np.full(n, 400),
         "bytes_in": np.full(n, 4000),
+        "attempts": np.ones(n),
         "n_chunks": counts,
         "error": np.where(failed, np.where(np.arange(n) % 3 == 0, 0, 1), -1),
     }

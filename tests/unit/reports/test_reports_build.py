@@ -16,7 +16,7 @@ from reports.report import Report, build, json_schema
 from slo.distribution import decode, summary
 from slo.indicator import catalogue, measure
 from slo.objective import parse
-from slo.records import Status, from_arrays
+from slo.records import Status, from_arrays, from_columns
 
 CONTRACT = {
     "": {"schema", "validity", "verdict", "metrics", "throughput", "counts"},
@@ -277,6 +277,60 @@ def test_estimated_token_counts_are_announced() -> None:
     guessed = replace(made, columns={**made.columns, "tokens_from": np.full(50, 2, "i1")})
     assert any("counted by chunks" in text for text in report(guessed).warnings)
     assert not any("counted by chunks" in text for text in report(made).warnings)
+
+
+def test_prompt_lengths_that_nobody_counted_are_announced_and_in_no_rate() -> None:
+    made = records(50)
+    planned = report(replace(made, columns={**made.columns, "n_in_from": np.full(50, 4, "i1")}))
+    assert any("input tokens of 50 requests are the plan's lengths" in text for text in planned.warnings)
+    assert (planned.throughput.input_tokens, planned.throughput.input_tokens_planned) == (None, 50 * 128)
+    assert all(one.n_in_planned for one in planned.slowest.ttft)
+    counted = report(made)
+    assert not any("the plan's lengths" in text for text in counted.warnings)
+    assert (counted.throughput.input_tokens, counted.throughput.input_tokens_planned) == (50 * 128, None)
+
+
+def test_answers_shorter_than_asked_exactly_are_counted_and_announced() -> None:
+    made = records(50)
+    asked = np.where(np.arange(50) < 40, 20, -1)
+    short = int(np.count_nonzero((made["n_out"] < 20) & (asked > 0)))
+    found = report(replace(made, columns={**made.columns, "n_asked": asked}))
+    assert 0 < short < 40
+    assert (found.counts.asked_exactly, found.counts.short_of_asked) == (40, short)
+    assert any(f"{short} of 40 answers had fewer tokens than asked exactly" in text for text in found.warnings)
+    # Chunks are no count of tokens, so nothing can be said of them.
+    guessed = {**made.columns, "n_asked": asked, "tokens_from": np.full(50, 2, "i1")}
+    assert report(replace(made, columns=guessed)).counts.asked_exactly == 0
+
+
+def test_usage_is_asked_for_only_where_an_option_of_ours_switched_it_off() -> None:
+    made = records(50)
+    guessed = replace(made, columns={**made.columns, "tokens_from": np.full(50, 2, "i1")})
+    target = dict(SCENARIO["target"])
+    off = {**SCENARIO, "target": {**target, "options": {"include_usage": False}}}
+    assert any("leave target.options.include_usage on" in text for text in report(guessed, scenario=off).warnings)
+    assert not any("Ask the server" in text for text in report(guessed).warnings)
+
+
+def test_an_empty_400_to_everything_offers_to_leave_the_request_id_out() -> None:
+    made = from_columns(
+        20,
+        due_ns=0,
+        ready_ns=1,
+        sent_ns=2,
+        first_byte_ns=3,
+        done_ns=4,
+        code=400,
+        status=Status.HTTP,
+        errors=["HTTP 400"] * 20,
+    )
+    hint = "set target.options.request_id: false"
+    assert any(hint in text for text in report(made).warnings)
+    without = {**SCENARIO, "target": {**SCENARIO["target"], "options": {"request_id": False}}}
+    assert not any(hint in text for text in report(made, scenario=without).warnings)
+    texts = ["HTTP 400"] * 19 + ["HTTP 400: no such model"]
+    explained = from_columns(20, due_ns=0, sent_ns=2, done_ns=4, code=400, status=Status.HTTP, errors=texts)
+    assert not any(hint in text for text in report(explained).warnings)
 
 
 def test_statuses_are_named() -> None:

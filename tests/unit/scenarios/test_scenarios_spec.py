@@ -213,14 +213,17 @@ def test_a_scenario_is_frozen() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("kind: server\n\tfoo: 1\n", "f.yaml:2:1: not YAML: found character"),
-        ("kind: [server\n", "f.yaml:2:1: not YAML"),
-        ("kind: server\nkind: offline\n", "f.yaml:2: key 'kind' is given twice"),
-        ("a: {b: 1, b: 2}\n", "f.yaml:1: key 'b' is given twice"),
+        ("kind: server\n\tfoo: 1\n", "f.yaml:2:1: not YAML: a tab where YAML wants spaces. Indent with spaces"),
+        (
+            "kind: [server\n",
+            "f.yaml:2:1: not YAML: a comma is missing, or a bracket is opened and never closed with ']'",
+        ),
+        ("kind: server\nkind: offline\n", "f.yaml:2: key kind is given twice"),
+        ("a: {b: 1, b: 2}\n", "f.yaml:1: key b is given twice"),
         ("", "the file is empty"),
         ("- a\n", "the file is not a mapping"),
-        ("1: x\n", "f.yaml:1: this key is not a text"),
-        ("a: [{true: x}]\n", "f.yaml:a[0].True: this key is not a text"),
+        ("1: x\n", "f.yaml:1: key 1 is not a text"),
+        ("a: [{true: x}]\n", "f.yaml:1: key true is not a text"),
         ("a: \x01\n", "not YAML"),
     ],
 )

@@ -142,7 +142,7 @@ def test_other_formats_are_read_with_soundfile(tmp_path: Path, name: str, kind: 
 def test_without_soundfile_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "soundfile", None)
     (tmp_path / "a.flac").write_bytes(b"fLaC" + bytes(100))
-    with pytest.raises(Unreadable, match=r"pip install plimsoll\[speech\], or give plain WAV"):
+    with pytest.raises(Unreadable, match=r"pip install plimsoll-slo\[speech\], or give plain WAV"):
         probe(tmp_path / "a.flac")
     (tmp_path / "a.wav").write_bytes(wav_bytes(EVERY, 8000))
     assert probe(tmp_path / "a.wav").n_samples == 65_536

@@ -32,9 +32,11 @@ def test_five_promises_broken_by_one_stolen_core_are_one_reason_with_one_remedy(
 
 def test_what_a_cut_run_did_not_send_follows_from_the_cut() -> None:
     (reason,) = causes.reasons(checks("finished", "all sent", "min_queries"))
-    assert reason == "the run did not come to its own end: saw finished; saw all sent; saw min_queries. mend finished"
+    assert reason == "saw finished: saw all sent; saw min_queries. mend finished"
     (worker,) = causes.reasons(checks("finished", "workers", "all sent"))
-    assert worker.endswith("mend workers"), "what ended it comes before that it ended"
+    assert worker.endswith("mend finished"), "who was interrupted or killed takes the workers along"
+    (alone,) = causes.reasons(checks("workers", "all sent"))
+    assert alone == "the run did not come to its own end: saw workers; saw all sent. mend workers"
 
 
 def test_a_collector_that_stops_the_loop_is_no_busy_host() -> None:

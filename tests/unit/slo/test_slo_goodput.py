@@ -87,6 +87,14 @@ def test_no_tokens_known_is_not_zero_tokens() -> None:
     assert (found.output_tokens, found.output_tokens_per_s) == (None, None)
 
 
+def test_prompts_that_no_server_counted_are_in_no_rate() -> None:
+    found = throughput(run(n_in=[2, 3, 40, 50], n_in_from=[1, 1, 4, 4], status=[0, 0, 0, 3]))
+    assert (found.input_tokens, found.input_tokens_planned) == (5, 40)
+    assert found.input_tokens_per_s == pytest.approx(50.0)
+    none = throughput(run(n_in=480, n_in_from=4))
+    assert (none.input_tokens, none.input_tokens_per_s, none.input_tokens_planned) == (None, None, 1920)
+
+
 def test_nothing_measured_gives_no_rate() -> None:
     found = throughput(from_columns(0))
     assert (found.requests_per_s, found.span_ns) == (0.0, 0)

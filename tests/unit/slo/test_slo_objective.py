@@ -128,18 +128,18 @@ def test_a_bad_file_is_refused_with_every_place(tmp_path: Path, content: str, sa
         load_file(path)
     assert len(caught.value.errors) == len(says)
     for line, part in zip(caught.value.errors, says, strict=True):
-        assert line.startswith(f"{path}: ")
+        assert line.startswith(f"{path}:")
         assert part in line
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("objectives: [a]\nobjectives: [b]\n", "line 2: key objectives is given twice"),
+        ("objectives: [a]\nobjectives: [b]\n", ":2: key objectives is given twice"),
         ("objectives: [2022-99-99]\n", "objectives[0]: '2022-99-99': not an objective"),
-        ("objectives: [" + "9" * 6000 + "]\n", "line 1: '9999"),
-        ("objectives: [!!bool x]\n", "line 1: 'x' can't be read as bool"),
-        ("objectives: [!!timestamp x]\n", "line 1: 'x' can't be read as timestamp"),
+        ("objectives: [" + "9" * 6000 + "]\n", ":1: '9999"),
+        ("objectives: [!!bool x]\n", ":1: 'x' can't be read as bool"),
+        ("objectives: [!!timestamp x]\n", ":1: 'x' can't be read as timestamp"),
         ("objectives: " + "[" * 5000 + "]" * 5000, "nested too deep"),
         ("objectives: [a]\n---\nobjectives: [b]\n", "no list under the key objectives"),
     ],

@@ -82,6 +82,18 @@ def test_names_in_files_are_the_enumerations_names() -> None:
     assert chunks.column_names == ["query_id", "sample_ix", "phase", "chunk_ns", "merged"]
 
 
+def test_a_directory_from_before_a_column_is_read_with_what_the_others_say_of_it() -> None:
+    some = from_columns(
+        4, n_in=[5, 5, 5, -1], tokens_from=[1, 2, 0, 0], n_in_from=[1, 4, 4, 0], n_asked=[7, -1, -1, -1]
+    )
+    requests, chunks = to_tables(some, ["x"] * 4)
+    assert requests.column("n_in_from").to_pylist() == ["usage", "plan", "plan", "none"]
+    assert tables.from_tables(requests, chunks)["n_asked"].tolist() == [7, -1, -1, -1]
+    older = tables.from_tables(requests.drop_columns(["n_in_from", "n_asked"]), chunks)
+    assert older["n_in_from"].tolist() == [1, 4, 4, 0]
+    assert older["n_asked"].tolist() == [-1] * 4
+
+
 def write(folder: Path, some: Records, schema: bytes | None = None) -> None:
     for table, name in zip(to_tables(some, ["x"] * len(some)), ("requests", "chunks"), strict=True):
         changed = table if schema is None else table.replace_schema_metadata({tables._SCHEMA_KEY: schema})
@@ -107,6 +119,15 @@ def test_files_that_are_not_ours_are_refused(tmp_path: Path) -> None:
         tables.from_tables(requests.drop_columns(["due_ns"]), chunks)
     with pytest.raises(RecordsError, match="rows are not those"):
         tables.from_tables(requests, chunks.slice(0, 0))
+
+
+def test_a_run_older_than_the_column_of_attempts_sent_each_request_once() -> None:
+    some = from_columns(3, due_ns=0, sent_ns=[5, -1, 7], attempts=[2, 0, 1])
+    requests, chunks = to_tables(some, ["x", "y", "z"])
+    assert requests.column("attempts").to_pylist() == [2, 0, 1]
+    assert tables.from_tables(requests, chunks)["attempts"].tolist() == [2, 0, 1]
+    assert tables.from_tables(requests.drop_columns(["attempts"]), chunks)["attempts"].tolist() == [1, 0, 1]
+    assert from_columns(2, sent_ns=[5, -1])["attempts"].tolist() == [1, 0]
 
 
 def test_request_ids_must_be_one_per_record() -> None:
@@ -138,6 +159,8 @@ def test_a_good_request_has_no_contradiction() -> None:
         ({"chunks": [[210, 230, 220]]}, "chunk_ns goes back in time"),
         ({"error": 4}, "error points outside its table"),
         ({"status": 17}, "status is not a known one"),
+        ({"attempts": 0}, "attempts and sent_ns disagree on whether it was sent"),
+        ({"sent_ns": -1, "attempts": 1}, "attempts and sent_ns disagree on whether it was sent"),
     ],
 )
 def test_each_contradiction_is_found(columns: dict[str, object], text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from slo.generator import GeneratorFacts
 from slo.objective import parse
-from slo.records import Records, Stamp, from_columns
+from slo.records import Records, Stamp, Status, from_columns
 from slo.validity import Validity, assess
 
 MS = 1_000_000
@@ -22,11 +22,12 @@ OPEN = dataclasses.replace(CLOSED, open_loop=True, process="constant")
 OFFLINE = dataclasses.replace(CLOSED, open_loop=True, planned_queries=1)
 
 
-def rows(stamp: int = Stamp.KERNEL) -> Records:
+def rows(stamp: int = Stamp.KERNEL, **more: object) -> Records:
     """One request each 20 ms, answered after 20 ms, never late."""
     due = np.arange(N) * 20 * MS
     done = due + 20 * MS
-    return from_columns(N, due_ns=due, ready_ns=due, sent_ns=due, first_byte_ns=done, done_ns=done, stamp=stamp)
+    times = {"due_ns": due, "ready_ns": due, "sent_ns": due, "first_byte_ns": done, "done_ns": done}
+    return from_columns(N, **times, stamp=stamp, **more)  # type: ignore[arg-type]
 
 
 def offline() -> Records:
@@ -127,3 +128,26 @@ def test_lost_kernel_stamps_make_two_kinds_of_numbers_that_cannot_be_compared() 
 def test_where_no_stamp_can_be_mapped_all_answers_are_stamped_alike() -> None:
     none = dataclasses.replace(OPEN, stamps_refused=500, kernel_reads=0, user_reads=500)
     assert broken(assess(rows(Stamp.USER), none, [])) == []
+
+
+def test_requests_that_were_sent_again_are_told_with_their_true_cause() -> None:
+    attempts = np.where(np.arange(N) < 3, 2, 1)
+
+    def warned(**more: object) -> str:
+        (text,) = (text for text in assess(rows(**more), CLOSED).warnings if "sent again" in text)
+        return text
+
+    text = warned(attempts=attempts)
+    assert text.startswith(
+        "3 of 200 requests were sent again, because the server had closed the connection, or refused the call, before"
+    )
+    assert "If it closes connections that are idle, a longer keep-alive time-out" in text
+    killed = warned(attempts=attempts, status=np.where(attempts == 2, Status.CONNECT, Status.OK))
+    assert "3 of them failed all the same" in killed
+    assert "keep-alive" not in killed, "a server that is gone closed nothing for being idle"
+
+
+def test_an_older_run_that_sent_some_again_is_not_believed() -> None:
+    found = assess(rows(), dataclasses.replace(CLOSED, retried=24))
+    assert any("24 requests were sent again" in text and "read and dropped" in text for text in found.warnings)
+    assert not any("sent again" in text for text in assess(rows(), CLOSED).warnings)

@@ -238,7 +238,7 @@ def test_nothing_measured_is_invalid() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"interrupted": True}, "interrupted: yes"),
+        ({"interrupted": True}, "the run was interrupted before its end. What was measured until then is kept"),
         ({"aborted": "8192 requests in flight"}, "aborted: 8192 requests in flight"),
         ({"max_duration_hit": True}, "stopped by max_duration"),
         ({"worker_faults": ("worker 1 exited with 9",)}, "worker 1 exited with 9"),
@@ -250,6 +250,18 @@ def test_nothing_measured_is_invalid() -> None:
 )
 def test_each_broken_promise_alone_makes_the_run_invalid(changes: dict[str, object], says: str) -> None:
     assert says in only_reason(assess(run(poisson()), facts(**changes), []))
+
+
+def test_no_rate_is_low_enough_for_a_worker_that_died() -> None:
+    due = poisson()
+    lost = (np.arange(N) % 2 == 1) & (due > due[N // 3])
+    whole = run(due)
+    stamps = {name: np.where(lost, -1, whole[name]) for name in ("ready_ns", "sent_ns", "first_byte_ns")}
+    some = run(due, **stamps, status=np.where(lost, int(Status.UNSENT), whole["status"]))
+    dead = only_reason(assess(some, facts(worker_faults=("worker 1 ended with agent b",)), []))
+    assert "worker 1 ended with agent b; " in dead
+    assert "ower the rate" not in dead
+    assert "Lower the rate" in only_reason(assess(some, facts(), []))
 
 
 @pytest.mark.parametrize("stamp", [0, 1])

@@ -11,6 +11,7 @@ import pytest
 
 from slo.objective import parse
 from slo.records import Records, Status, from_columns
+from slo.sentence import sentence
 from slo.validity import GeneratorFacts, Validity, assess
 from slo.verdict import ObjectiveVerdict, Verdict, judge
 
@@ -50,6 +51,21 @@ def verdict(some: Records, *objectives: str, confidence: str = "0.95") -> Verdic
 def one(some: Records, objective: str, confidence: str = "0.95") -> ObjectiveVerdict:
     (found,) = verdict(some, objective, confidence=confidence).objectives
     return found
+
+
+def test_a_verdict_that_hangs_on_requests_that_were_sent_again_says_so() -> None:
+    again = spread(135, 1000)
+    some = run(np.full(1000, 10), attempts=np.where(again, 2, 1))
+    error, late, mean = verdict(some, "ratio(error) <= 5%", "p90(latency) <= 50ms", "mean(latency) <= 50ms").objectives
+    said = "with the 135 requests that were sent again counted as failed it is FAIL"
+    for found in (error, late, mean):
+        assert found.outcome == "PASS"
+        assert found.detail.endswith(said)
+        assert sentence(found).endswith(said)
+    alike = one(some, "ratio(error) <= 30%")
+    assert (alike.outcome, alike.repeats) == ("PASS", "")
+    failed = run(np.full(1000, 10), attempts=np.where(again, 2, 1), status=np.where(again, Status.CONNECT, Status.OK))
+    assert one(failed, "ratio(error) <= 5%").repeats == "", "they are failures already"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_library_that_is_missing_is_named_with_what_to_do(monkeypatch: pytest.
 
     monkeypatch.setattr(builtins, "__import__", without)
     wer.normaliser.cache_clear()
-    with pytest.raises(wer.NormaliserError, match=r"whisper_normalizer\S*\). Run `pip install plimsoll\[speech\]`"):
+    with pytest.raises(wer.NormaliserError, match=r"whisper_normalizer\S*\). Run `pip install plimsoll-slo\[speech\]`"):
         wer.normaliser("whisper-english")
     monkeypatch.undo()
     assert wer.normaliser("whisper-english").name == "whisper-english"

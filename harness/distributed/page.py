@@ -1,0 +1,116 @@
+"""The door before Locust's page, where its Start is a run of ours: who may ask, and what of a form goes through. WSGI; Locust is not imported.
+
+Locust's page answers every site that a browser has open (it allows all origins), and its start form may change any option of the process. So:
+requests for another host or from another origin are refused (``harness/visitors.py``); what changes something needs the token that
+the page itself was given, in a cookie that no other site's requests carry; of the start form only the fields of ``launch.FORM`` pass, each in
+its own shape: a number, a duration, an objective. No address, no path, no reference and no flag comes from a browser.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from harness.distributed import launch
+from harness.errors import HarnessFault
+from harness.visitors import Visitors
+
+#: The longest form that is read, in bytes.
+FORM_LIMIT = 64 * 1024
+Environ = dict[str, Any]
+Begin = Callable[..., Any]
+Application = Callable[[Environ, Begin], Iterable[bytes]]
+
+
+class Door:
+    """``application`` behind it. ``given``: the options of the command line; ``host``: the endpoint that they name."""
+
+    def __init__(
+        self, application: Application, visitors: Visitors, given: Mapping[str, Any] | None = None, host: str = ""
+    ) -> None:
+        self._application, self._visitors = application, visitors
+        self._given, self._host = dict(given or {}), host
+        self._base = str(self._given.get("web_base_path") or "").rstrip("/")
+        self._token = secrets.token_urlsafe(24)
+
+    def __call__(self, environ: Environ, begin: Begin) -> Iterable[bytes]:
+        refusal = self._visitors.refusal(lambda name: environ.get(f"HTTP_{name.upper().replace('-', '_')}"))
+        method = environ["REQUEST_METHOD"]
+        if refusal is None and method not in ("GET", "HEAD"):
+            refusal = self._change(environ, method)
+        if refusal is not None:
+            return _answer(begin, "403 Forbidden", "text/plain; charset=utf-8", refusal)
+        if method == "POST" and environ.get("PATH_INFO") == f"{self._base}/swarm":
+            try:
+                self._filter(environ)
+            except HarnessFault as fault:  # Locust's page shows such a message
+                said = {"success": False, "message": "; ".join(fault.errors), "host": self._host}
+                return _answer(begin, "200 OK", "application/json", json.dumps(said))
+        return self._application(environ, self._marked(environ, begin))
+
+    def _cookie(self, environ: Environ) -> str:
+        return f"plimsoll-page-{environ.get('SERVER_PORT', '')}"  # cookies of a host are shared by its ports
+
+    def _change(self, environ: Environ, method: str) -> str | None:
+        """Why a request that would change something is refused."""
+        if method != "POST" or environ.get("PATH_INFO") == f"{self._base}/user":
+            return "Nothing here can be changed that way\n"
+        try:
+            given = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(self._cookie(environ))
+        except CookieError:
+            given = None
+        if given is None or not hmac.compare_digest(given.value.encode(), self._token.encode()):
+            return "The page's token is missing or of an earlier start. Load the page again\n"
+        return None
+
+    def _filter(self, environ: Environ) -> None:
+        """Only named fields of the form, each in its own shape. Raises HarnessFault."""
+        try:
+            length = int(environ.get("CONTENT_LENGTH") or 0)
+        except ValueError:
+            length = -1
+        plain = str(environ.get("CONTENT_TYPE", "")).partition(";")[0].strip() == "application/x-www-form-urlencoded"
+        if not plain or not 0 <= length <= FORM_LIMIT:
+            raise HarnessFault(f"the start form can't be read: it is no URL-encoded form of at most {FORM_LIMIT} bytes")
+        text = environ["wsgi.input"].read(length).decode("utf-8", "replace")
+        try:
+            fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=200))
+        except ValueError:
+            raise HarnessFault("the start form has too many fields") from None
+        body = urlencode(launch.of_form(fields, self._given, self._host)).encode()
+        environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(body), str(len(body))
+
+    def _marked(self, environ: Environ, begin: Begin) -> Begin:
+        """Answers to nobody else's pages, in nobody else's frame; a page of HTML gets the token."""
+
+        def marked(status: str, headers: Iterable[tuple[str, str]], *more: Any) -> Any:
+            kept = [one for one in headers if not one[0].lower().startswith("access-control-")]
+            kept += [("X-Frame-Options", "DENY"), ("X-Content-Type-Options", "nosniff")]
+            if any(name.lower() == "content-type" and value.startswith("text/html") for name, value in kept):
+                cookie = f"{self._cookie(environ)}={self._token}; Path=/; HttpOnly; SameSite=Strict"
+                kept.append(("Set-Cookie", cookie))
+            return begin(status, kept, *more)
+
+        return marked
+
+
+def _answer(begin: Begin, status: str, kind: str, text: str) -> Iterable[bytes]:
+    body = text.encode()
+    begin(status, [("Content-Type", kind), ("Content-Length", str(len(body))), ("X-Content-Type-Options", "nosniff")])
+    return [body]
+
+
+def close(page: Any, named: str, given: Mapping[str, Any] | None = None, host: str | None = None) -> None:
+    """Put the door before a page of Locust's that serves nothing yet. ``named``: more names of it, separated by commas; ``given``: the
+    options of the command line; ``host``: Locust's there.
+    """
+    if page is None:
+        return
+    allowed = str(host or (given or {}).get(f"{launch.PREFIX}url") or "")
+    page.app.wsgi_app = Door(page.app.wsgi_app, Visitors(page.host, named.split(",")), given, allowed)

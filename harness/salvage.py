@@ -1,0 +1,337 @@
+"""Seal what a killed run left: its directory, what its agents hold, or both. ``open_run`` opens any run directory, sealed or not.
+
+Who was killed can't say when, so the last sign of life counts: begun.json's, or the last segment's. The run is INVALID, by the fact
+``cut_off``; everything else is as if its own coordinator had sealed it. A run that is still going on is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from harness import ahead, plan_file
+from harness.accounts import account_of
+from harness.ahead import Begun
+from harness.coordinator import ended
+from harness.errors import HarnessFault
+from harness.outputs import gather
+from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
+from harness.segments import claim, read_done, read_segment, read_segments, segment_files
+from harness.workforce import Member
+from harness.writing import whole
+from scenarios import cancellation
+from scenarios.plan import Plan
+from scenarios.reference import references
+from scenarios.spec import ScenarioError, parse
+from slo import records as rec
+from slo.generator import GeneratorFacts
+from slo.loadgen import QUANTILES
+from slo.records import BoolArray, IntArray, Phase, Records
+
+#: Workers whose coordinator was killed have so long to write what they have.
+PATIENCE_S = 15.0
+#: Where a worker writes whose run directory is full.
+_SPILL = "plimsoll-spill-"
+_OURS = re.compile(r"w\d{3,6}(-\d{6,9}(-\d{3,9})?\.(seg|partial)|\.done)|outputs-w\d{3,6}\.jsonl")
+_BROKEN = (
+    *(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError),
+    yaml.YAMLError,
+)
+
+
+def is_run(path: Path) -> bool:
+    """A run directory, sealed or cut off."""
+    return (path / "manifest.json").is_file() or (path / BEGUN).is_file()
+
+
+def open_run(path: Path) -> Sealed:
+    """Open a run directory; one that was cut off is sealed first. Raises HarnessFault as ``open_sealed`` does."""
+    if not (path / "manifest.json").is_file():
+        begun = ahead.read(path)
+        if begun is not None:
+            return _sealed(RunDirectory(path), begun)
+        if (path / "segments").is_dir() and not (path / "attempts").is_dir():
+            raise HarnessFault(
+                f"{path}: this run was cut off before its plan was made, or has only just begun: nothing was sent. Run it again"
+            )
+    return open_sealed(path)
+
+
+def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:
+    """Seal a directory that its own coordinator did not. Raises HarnessFault."""
+    directory.segments.mkdir(exist_ok=True)
+    held = _claimed(directory.segments, begun)
+    try:
+        if directory.file("manifest.json").is_file():  # whoever held it has sealed it
+            return open_sealed(directory.path)
+        try:
+            return _sealed_alone(directory, begun)
+        except _BROKEN as error:
+            what = " ".join(str(error).split())[:300] or type(error).__name__
+            raise HarnessFault(
+                f"{directory.path}: this run was cut off, and what it left can't be sealed ({what})"
+            ) from None
+    finally:
+        os.close(held)
+
+
+def _claimed(folder: Path, begun: Begun) -> int:
+    """The folder for us alone, once whoever survived its coordinator has ended. Raises HarnessFault where the run goes on."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        going_on = begun.process.lives()
+        if not going_on:
+            with suppress(BlockingIOError):
+                return claim(folder)
+        if going_on or time.monotonic() > until:
+            process = begun.process
+            raise HarnessFault(
+                f"{folder.parent}: the run is still going on ({process.who}, pid {process.pid} on {process.host}). Wait until it is over"
+            )
+        time.sleep(0.05)
+
+
+def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
+    scenario = yaml.safe_load(directory.file("scenario.yaml").read_text(encoding="utf-8"))
+    if not isinstance(scenario, dict):
+        raise ValueError("scenario.yaml holds no mapping")
+    plan = plan_file.load(directory.path, begun.manifest["plan_fingerprint"])
+    manifest = dict(begun.manifest)
+    if not begun.announced:
+        manifest |= {"t0_wall_ns": begun.seen_ns, "t0_monotonic_ns": 0, "started_at": _iso(begun.seen_ns)}
+    of_locust = scenario.get("kind") == "locust"  # streaming users: no worker of ours
+    members = [] if of_locust else _members(directory, begun)
+    facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan, members))
+    notes: tuple[str, ...] = ()
+    if scenario.get("mode") == "accuracy":
+        notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
+    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing)
+    return replace(sealed, notes=(*sealed.notes, *notes))
+
+
+def _chosen(scenario: Mapping[str, Any], plan: Plan) -> Callable[[IntArray], BoolArray] | None:
+    """Which queries the scenario cancels on purpose, as ``seal`` wants to know it."""
+    if not scenario.get("cancel"):
+        return None
+    section = cancellation.CancelSection.model_validate(scenario["cancel"])
+    return partial(cancellation.chosen, section, int(scenario["seed"]), plan)
+
+
+def _iso(wall_ns: int) -> str:
+    return datetime.fromtimestamp(wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
+    """The workers by what they left; their last messages name folders that only a living coordinator may trust."""
+    for message in read_done(directory.segments).values():
+        names = message.get("folders")
+        for name in names if isinstance(names, list) else ():
+            spilled = Path(str(name))
+            if spilled.name.startswith(_SPILL) and spilled.parent == Path(tempfile.gettempdir()):
+                _bring(spilled, directory.segments)
+    done = {index: {**said, "folders": []} for index, said in read_done(directory.segments).items()}
+    done = {index: said for index, said in done.items() if _can_be_read(begun.facts, said)}
+    life_ns = -1  # before t0: nothing was sent
+    if begun.announced:
+        t0_ns = int(begun.manifest["t0_monotonic_ns"])
+        life_ns = (_life_ns(directory, begun) - int(begun.manifest["t0_wall_ns"]) + t0_ns) or -1
+    members = []
+    for index in range(int(begun.manifest["workers"])):
+        said = done.get(index)
+        members.append(Member(index, done=said, died_ns=None if said is not None else life_ns))
+    return members
+
+
+def _can_be_read(facts: GeneratorFacts, said: dict[str, Any]) -> bool:
+    try:
+        told = ended(facts, [Member(0, done=said)])
+        GeneratorFacts.from_json(json.loads(json.dumps(told.to_json())))
+        dict(said.get("client", {}))
+        if (account := account_of(Member(0, done=said))) is not None:
+            _ = [int(account[name]) for name in ("sent", "rows", "digest")]
+    except _BROKEN:
+        return False
+    return True
+
+
+def _life_ns(directory: RunDirectory, begun: Begun) -> int:
+    """Wall clock of the last sign of life of anybody."""
+    return max([begun.seen_ns, *(path.stat().st_mtime_ns for path in segment_files(directory.segments))])
+
+
+def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequence[Member]) -> str:
+    """Who was killed, when, and what that cost, in words."""
+    process = begun.process
+    who = f"{process.who} (pid {process.pid}) was killed or died"
+    if not begun.announced:
+        return f"{who} before the first query"
+    after = (begun.seen_ns - int(begun.manifest["t0_wall_ns"])) / 1e9
+    when = f"{after:.1f} s after t0" if after >= 0 else f"{-after:.1f} s before t0"
+    if plan.open_loop and plan.n_samples:
+        when += f", of {int(plan.due_ns.max()) / 1e9:.1f} s planned"
+    return f"{who} {when}, before the run was sealed; {_cost(directory, begun, members)}"
+
+
+def _cost(directory: RunDirectory, begun: Begun, members: Sequence[Member]) -> str:
+    cut = [member.index for member in members if member.done is None]
+    if not members:
+        return "what its workers had not sent it is missing: at most the last second of their rows"
+    if not cut and any((member.done or {}).get("orphaned") for member in members):
+        return "its workers stopped then and wrote every row that they had"
+    if not cut:
+        return "its workers had come to their end, and no row is missing"
+    here = {int(path.name[1:].partition("-")[0]) for path in segment_files(directory.segments)} | {*begun.mine}
+    silent = [index for index in cut if index not in here]
+    told = [f"at most the last second of rows is missing of worker{_many(cut)}"]
+    if begun.manifest.get("agents") or begun.agent:
+        told.append("rows that an agent did not hand over are in its folder on its host: add that with --agent-folder")
+    if silent and begun.manifest.get("agents"):
+        told.append(f"of worker{_many(silent)} there is no row")
+    return "; ".join(told)
+
+
+def _many(indices: Sequence[int]) -> str:
+    shown = ", ".join(map(str, indices[:8])) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
+    return f"{'s' * (len(indices) > 1)} {shown}"
+
+
+def _gather_outputs(directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str) -> tuple[str, ...]:
+    try:
+        known = parse(dict(scenario), str(scenario.get("name", "")))
+        expected = references(known.source_object(), known.reference)
+        gather(directory.segments, directory.path, plan, run_id, expected, known.kind in QUANTILES)
+    except (ScenarioError, HarnessFault, OSError) as error:
+        return (f"the answers were not gathered ({error})",)
+    return ()
+
+
+# -- what agents hold ---------------------------------------------------------------------------------------------
+
+
+def agents_among(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Of these folders, those that agents left and the others. Raises HarnessFault."""
+    of_agents = [folder for folder in folders if (begun := ahead.read(folder)) is not None and begun.agent]
+    return of_agents, [folder for folder in folders if folder not in of_agents]
+
+
+def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Path:
+    """Bring what agents' folders hold into the run directory of their master; without one, into a new one. Returns it.
+
+    Raises HarnessFault with everything that does not fit; nothing was changed then.
+    """
+    found = {folder: ahead.read(folder) for folder in folders}
+    errors = [
+        f"--agent-folder {folder}: no folder of an agent (it has no {BEGUN})"
+        for folder, begun in found.items()
+        if begun is None
+    ]
+    agents = {folder: begun for folder, begun in found.items() if begun is not None}
+    own = ahead.read(run) if run is not None else None
+    sealed = open_sealed(run) if run is not None and own is None else None  # its coordinator outlived the agents
+    runs = {str(begun.manifest["run_id"]) for begun in (*agents.values(), *([own] if own is not None else []))}
+    if sealed is not None:
+        runs.add(str(sealed.manifest.get("run_id")))
+    if len(runs) > 1:
+        errors.append(f"these are of different runs: {', '.join(sorted(runs))}. Give the folders of one")
+    if errors:
+        raise HarnessFault(errors)
+    for folder, begun in agents.items():
+        os.close(_claimed(folder / "segments", begun))
+    if sealed is not None:
+        return _with_more(
+            sealed, list(agents), out or sealed.directory.path.with_name(f"{sealed.directory.path.name}-with-agents")
+        )
+    if run is None:
+        first = next(iter(agents))
+        run = _master_of(first, agents[first], out or Path("runs") / f"agents-{runs.pop()}")
+    for folder in agents:
+        _bring(folder / "segments", run / "segments")
+    return run
+
+
+def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
+    """The same run in a new directory, with the rows that agents have and it lacks. Raises HarnessFault."""
+    rows = sealed.records
+    plan = plan_file.load(sealed.directory.path, sealed.manifest.get("plan_fingerprint"))
+    parts, unreadable = read_segments([folder / "segments" for folder in folders])
+    if unreadable:
+        print(*(f"warning: {text}" for text in unreadable), sep="\n", file=sys.stderr)
+    width = int(max([rows["sample_ix"].max(initial=0), *(part["sample_ix"].max(initial=0) for part in parts)])) + 1
+    warm = rows["phase"] == Phase.WARMUP
+    keys = _keys(rows, width)
+    never = np.isin(rows["error"], [at for at, text in enumerate(rows.errors) if text in NOT_RECORDED]) & ~warm
+    parts = [part.select(~np.isin(_keys(part, width), keys[~never])) for part in parts]
+    brought = np.concatenate([_keys(part, width) for part in parts]) if parts else keys[:0]
+    more = rec.concat([_unmarked(rows.select(~(never & np.isin(keys, brought)))), *parts])
+    said = f"{len(brought)} rows were brought from the folders of agents afterwards"
+    facts = replace(sealed.facts, worker_faults=(*sealed.facts.worker_faults, said))
+    n_workers = max(int(sealed.manifest.get("workers") or 1), int(more["worker"].max(initial=0)) + 1)
+    members = [Member(index, done={}, segments=[more] if index == 0 else []) for index in range(n_workers)]
+    scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
+    made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan))
+    if (promises := sealed.directory.file("promises.json")).is_file():
+        _copy(promises, made.directory.file("promises.json"))
+    return made.directory.path
+
+
+def _keys(rows: Records, width: int) -> IntArray:
+    """A number for each row that no other row of its run has: rows of the warm-up are numbered below zero."""
+    keys = rows["query_id"] * width + rows["sample_ix"]
+    return np.where(rows["phase"] == Phase.WARMUP, -1 - keys, keys)
+
+
+def _unmarked(rows: Records) -> Records:
+    """As they were recorded, before those that were cancelled on purpose were set apart."""
+    phase = rows["phase"].copy()
+    phase[phase == Phase.CANCEL] = 0
+    return replace(rows, columns={**rows.columns, "phase": phase})
+
+
+def _master_of(folder: Path, begun: Begun, out: Path) -> Path:
+    """A run directory as the master would have left it at once, from what one of its agents was told."""
+    directory = create(out)
+    plan = plan_file.load(folder, begun.manifest["plan_fingerprint"])
+    plan_file.save(out, plan)
+    write_scenario(directory, yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8")))
+    _copy(folder / BEGUN, directory.file(BEGUN))
+    return out
+
+
+def _bring(source: Path, target: Path) -> None:
+    """Copy what a worker wrote and the target lacks, each file whole or not at all. Raises OSError."""
+    for path in sorted(source.iterdir()) if source.is_dir() else []:
+        if not _OURS.fullmatch(path.name) or path.is_symlink() or not path.is_file():
+            continue
+        there = target / path.name
+        if there.exists() and (path.suffix != ".seg" or _whole(there)):
+            continue
+        _copy(path, there)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A file, whole or not at all. Raises OSError."""
+    with source.open("rb") as file:
+        whole(target, partial(shutil.copyfileobj, file))
+
+
+def _whole(path: Path) -> bool:
+    try:
+        read_segment(path)
+    except _BROKEN:
+        return False
+    return True

@@ -1,0 +1,209 @@
+"""What reaches Locust's master: messages of agents, and nothing else that somebody sends to its port."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.distributed.messages import problem
+from harness.distributed.port import MOST_AGENTS, OURS, Guard, bounded
+from slo.foreign import cleaned, one_line, printable
+
+ENTRY = {
+    "name": "/v1", "method": "POST", "last_request_timestamp": 1.5, "start_time": 1.0, "num_requests": 1, "num_none_requests": 0,
+    "num_failures": 0, "total_response_time": 3, "max_response_time": 3, "min_response_time": None, "total_content_length": 0,
+    "response_times": {3: 1}, "num_reqs_per_sec": {7: 1}, "num_fail_per_sec": {},
+}  # fmt: skip
+ERROR = {"method": "POST", "name": "/v1", "error": "x", "occurrences": 2, "first_seen": 1.0, "last_seen": None}
+USERS = {"user_classes_count": {"A": 1}, "user_count": 1}
+GOOD: list[tuple[str, Any]] = [
+    ("client_ready", "2.47.0"),
+    ("client_ready", -1),
+    ("heartbeat", {"state": "running", "current_cpu_usage": 3.5, "current_memory_usage": 7}),
+    ("spawning", None),
+    ("spawning_complete", USERS),
+    ("stats", {"stats": [ENTRY], "stats_total": ENTRY, "errors": {"k": ERROR}, **USERS, "custom": 1}),
+    ("logs", {"worker_id": "w_1", "logs": ["a line"]}),
+    ("exception", {"msg": "boom", "traceback": "File x\n"}),
+    ("client_stopped", None),
+    ("quit", None),
+    ("plimsoll", {"type": "alive"}),
+    ("plimsoll-rows", {"rows": b"\x00"}),
+]
+DEEP: Any = 1
+for _ in range(50):
+    DEEP = [DEEP]
+BAD: list[Any] = [
+    ("client_ready", "", "w_1"),
+    ("client_ready", ["2", "4"], "w_1"),
+    ("client_ready", "2\x1b[2J", "w_1"),
+    ("heartbeat", None, "w_1"),
+    ("heartbeat", {"state": "running"}, "w_1"),
+    ("heartbeat", {"state": ["running"], "current_cpu_usage": 1}, "w_1"),
+    ("heartbeat", {"state": "gone", "current_cpu_usage": 1}, "w_1"),
+    ("heartbeat", {"state": "ready", "current_cpu_usage": "high"}, "w_1"),
+    ("heartbeat", {"state": "ready", "current_cpu_usage": float("nan")}, "w_1"),
+    ("stats", {}, "w_1"),
+    ("stats", {"stats": [{"name": "x"}], "stats_total": ENTRY, "errors": {}, **USERS}, "w_1"),
+    ("stats", {"stats": [], "stats_total": {**ENTRY, "response_times": {"a": 1}}, "errors": {}, **USERS}, "w_1"),
+    ("stats", {"stats": [], "stats_total": ENTRY, "errors": {"k": {}}, **USERS}, "w_1"),
+    ("stats", {"stats": [], "stats_total": ENTRY, "errors": [], **USERS}, "w_1"),
+    ("spawning_complete", {"user_classes_count": 3, "user_count": 1}, "w_1"),
+    ("logs", {"worker_id": "w_2", "logs": []}, "w_1"),
+    ("logs", ["x"], "w_1"),
+    ("exception", {"msg": 1, "traceback": "x"}, "w_1"),
+    ("locustfile", {"version": "2.47.0"}, "w_1"),
+    ("locustfile", None, "w_1"),
+    ("nobody-knows", {}, "w_1"),
+    ("::error::", {}, "w_1"),
+    (7, {}, "w_1"),
+    (["heartbeat"], None, "w_1"),
+    ("quit", None, "w_2"),
+    ("quit", None, None),
+    ("quit", DEEP, "w_1"),
+    ("plimsoll", {"type": "piece", "file": 7}, "w_1"),
+    ("plimsoll", {"type": "alive", "more": b"no JSON"}, "w_1"),
+    ("plimsoll", {"type": "alive", "more": "x" * OURS}, "w_1"),
+    ("plimsoll", None, "w_1"),
+    {"no": "tuple"},
+    "abc",
+    [],
+    3,
+]
+
+
+class Message:
+    """As Locust's."""
+
+    def __init__(self, kind: Any, data: Any, node_id: Any) -> None:
+        self.type, self.data, self.node_id = kind, data, node_id
+
+
+def guard(**known: Any) -> Guard:
+    made = Guard(lambda frame: Message(*msgpack.loads(frame, strict_map_key=False)))
+    environment = SimpleNamespace(stats=SimpleNamespace(entries={}, errors={}), parsed_locustfiles=None)
+    made.runner = SimpleNamespace(
+        clients={}, exceptions={}, custom_messages={"plimsoll-rows": 1}, environment=environment, **known
+    )
+    return made
+
+
+def sent(to: Guard, message: Any, sender: bytes = b"w_1") -> Any:
+    return to.take([sender, msgpack.dumps(message)])
+
+
+def test_what_agents_and_locusts_own_workers_say_goes_through_unchanged() -> None:
+    door = guard()
+    for kind, data in GOOD:
+        found = sent(door, (kind, data, "w_1"))
+        assert found is not None, kind
+        assert (found[0], found[1].type, found[1].data) == ("w_1", kind, data)
+    assert door.strangers.dropped == 0
+
+
+@pytest.mark.parametrize("message", BAD, ids=lambda one: repr(one)[:40])
+def test_what_locust_would_die_of_or_what_nobody_sends_is_dropped_and_the_next_is_heard(message: Any) -> None:
+    door = guard()
+    sent(door, ("client_ready", "2.47.0", "w_1"))
+    assert sent(door, message) is None
+    assert door.strangers.dropped == 1
+    assert sent(door, ("quit", None, "w_1")) is not None
+
+
+@pytest.mark.parametrize("frames", [[], [b"w_1"], [b"w_1", b"\xc1"], [b"\xff", b"\x90"], [b"w_1", b"", b""]])
+def test_frames_that_are_none_are_dropped(frames: list[bytes]) -> None:
+    door = guard()
+    assert door.take(frames) is None
+    assert door.strangers.dropped == 1
+
+
+@pytest.mark.parametrize("sender", [b"\x1b[2J", b"::error::x", b"a b", b"", b"\xe2\x80\xae", b"x" * 300])
+def test_a_name_that_a_terminal_would_obey_is_no_agents(sender: bytes) -> None:
+    assert sent(guard(), ("client_ready", "2.47.0", sender.decode()), sender) is None
+
+
+def test_texts_that_locust_shows_are_printable() -> None:
+    door = guard()
+    sent(door, ("client_ready", "2.47.0", "w_1"))
+    _, found = sent(door, ("exception", {"msg": "\x1b]0;owned\x07", "traceback": "a\n::error::b\n"}, "w_1"))
+    assert found.data == {"msg": "\ufffd]0;owned\ufffd", "traceback": "a\n: :error::b\n"}
+
+
+def test_a_stranger_is_no_worker_and_fills_no_table() -> None:
+    door = guard()
+    report = {"stats": [ENTRY], "stats_total": ENTRY, "errors": {}, **USERS}
+    assert sent(door, ("stats", report, "w_1")) is None
+    door.runner.clients = dict.fromkeys(range(MOST_AGENTS))
+    assert sent(door, ("client_ready", "2.47.0", "w_1")) is None
+    door.runner.clients = {}
+    assert sent(door, ("client_ready", "2.47.0", "w_1")) is not None
+    assert sent(door, ("stats", report, "w_1")) is not None
+    door.runner.environment.stats.entries = dict.fromkeys((str(n), "GET") for n in range(10_000))
+    assert sent(door, ("stats", report, "w_1")) is None
+    door.runner.exceptions = dict.fromkeys(range(1000))
+    assert sent(door, ("exception", {"msg": "", "traceback": ""}, "w_1")) is None
+
+
+def test_a_flood_is_counted_and_said_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+    door = guard()
+    with caplog.at_level(logging.WARNING):
+        for number in range(20_000):
+            door.take([f"\x1b[31m{number}".encode(), b"\xc1"])
+    assert door.strangers.dropped == 20_000
+    assert len(caplog.records) == 5
+    assert "speaks no Locust" in caplog.text
+    assert "10000 messages were dropped so far" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9) | st.integers(0, 9), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+KINDS = st.sampled_from(sorted({kind for kind, _ in GOOD} | {"locustfile"}))
+
+
+@given(st.tuples(KINDS | ANY, ANY, st.just("w_1") | ANY) | ANY)
+def test_no_message_breaks_the_guard(message: Any) -> None:
+    door = guard()
+    sent(door, ("client_ready", -1, "w_1"))
+    found = door.take([b"w_1", msgpack.dumps(message)])
+    assert found is None or found[1].node_id == "w_1"
+    assert problem(message) is None or isinstance(problem(message), str)
+
+
+@given(st.text())
+def test_foreign_text_is_one_line_that_steers_nothing(text: str) -> None:
+    shown = one_line(text, 50)
+    assert len(shown) <= 50
+    assert all(char.isprintable() or char.isspace() or not char.isascii() for char in shown)
+    assert not set(shown) & set("\n\r\x1b\x07\u202e\u2066\u200f\u2028")
+
+
+def test_workflow_commands_are_broken_and_ordinary_colons_are_not() -> None:
+    assert printable("::error::x\n  ::add-mask::y\na ::error::z") == ": :error::x\n  : :add-mask::y\na ::error::z"
+    assert one_line("::warning file=a::b") == ": :warning file=a::b"
+    assert one_line("##[error]x ##vso[task]y") == "# #[error]x # #vso[task]y"
+    assert one_line("::1 and a::b") == "::1 and a::b"
+    assert cleaned({"a\x1b": ["b\nc", 1, None]}) == {"a\ufffd": ["b c", 1, None]}
+
+
+def test_what_is_nested_too_deep_or_too_long_is_found() -> None:
+    assert not bounded(DEEP)
+    assert not bounded([0] * 600_000)
+    assert bounded({"a": [1, {"b": 2}]})
+    assert not bounded({"a": b""}, plain=True)
