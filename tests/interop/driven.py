@@ -53,7 +53,10 @@ def running(
     patience_s: float = PATIENCE_S,
     log_file: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A server for the time of a block, from when ``ready_url`` is answered by anything but 400 (a model that Triton is loading), 404 or 503."""
+    """A server for the time of a block, from when ``ready_url`` is answered by anything but 400, 404 or 503.
+
+    400 is what Triton says of a model that it is loading. What the server says goes to ``log_file``.
+    """
     with log_file.open("w+b") if log_file else tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command,
@@ -133,7 +136,9 @@ def run(folder: Path, url: str, scenario: Mapping[str, Any], *flags: str) -> Run
     records = tables.load(out)
     assert contradictions.find(records) == []
     told = pq.read_table(out / "requests.parquet", columns=["request_id", "error"]).to_pydict()
-    return Run(records, told["request_id"], told["error"], json.loads((out / "report.json").read_text()), ran.returncode)
+    return Run(
+        records, told["request_id"], told["error"], json.loads((out / "report.json").read_text()), ran.returncode
+    )
 
 
 def metric(url: str, name: str, **labels: str) -> float:

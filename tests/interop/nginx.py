@@ -1,4 +1,4 @@
-"""nginx of the distribution, static and as a proxy: its access log holds every request that it answered, once; limits, a reload and a kill of connections."""
+"""nginx of the distribution, static and as a proxy: its access log holds every answer once; limits, reloads, kills."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def logged(self, status: int) -> list[str]:
-        """The ids of the requests that it says to have answered with this status, sorted; the log is emptied by ``afresh``."""
+        """The ids of the requests that it says to have answered with this status, sorted; ``afresh`` empties the log."""
         lines = [line.split() for line in (self.folder / "access.log").read_text().splitlines()]
         return sorted(line[1] for line in lines if int(line[0]) == status)
 

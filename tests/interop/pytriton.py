@@ -1,4 +1,4 @@
-"""Triton, whose binary nvidia-pytriton carries: tensors and decoupled text over both wires, held against its own counters; overload; a kill."""
+"""Triton, carried by nvidia-pytriton: tensors and decoupled text over both wires, its own counters, overload, a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TorchServe with a handler of words: both wires, whole and streamed, held against its own counters; a full job queue; a worker that dies."""
+"""TorchServe with a handler of words: both wires, whole and streamed, its own counters, a full queue, a dying worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``transformers serve`` with a random llama of two layers: OpenAI's text protocols, held against its access log and usage; a kill in mid-answer."""
+"""``transformers serve`` with a random llama: OpenAI's text protocols, its access log and usage, a kill in mid-answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class Server:
 
     def scenario(self, protocol: str, tokens: int = 12, **options: Any) -> dict[str, Any]:
         source = {"kind": "synthetic_text", "count": 4, "prompt_tokens": 8, "output_tokens": tokens}
-        return {"source": source, "target": {"protocol": protocol, "model": str(self.folder / "tiny"), "options": options}}
+        return {
+            "source": source,
+            "target": {"protocol": protocol, "model": str(self.folder / "tiny"), "options": options},
+        }
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""vLLM's CPU build with a random llama of two layers: every text protocol that it serves, held against its own counters; a SIGTERM in mid-answer."""
+"""vLLM's CPU build with a random llama: its text protocols, held against its own counters; a SIGTERM in mid-answer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ DIALECTS = ["openai-chat", "openai-completions", "openai-responses", "anthropic-
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("protocol", DIALECTS)
-def test_rows_and_tokens_are_the_servers_own_counts(server: Server, protocol: str, stream: bool, tmp_path: Path) -> None:
+def test_rows_and_tokens_are_the_servers_own_counts(
+    server: Server, protocol: str, stream: bool, tmp_path: Path
+) -> None:
     names = ("request_success_total", "prompt_tokens_total", "generation_tokens_total")
     before = [server.counted(name) for name in names]
     found = answered(run(tmp_path, server.url, scenario(protocol, stream=stream)))
@@ -70,7 +72,7 @@ def test_rows_and_tokens_are_the_servers_own_counts(server: Server, protocol: st
 
 
 def test_for_what_is_cancelled_the_server_stops_working(server: Server, tmp_path: Path) -> None:
-    """It counts no cancelled request as ended, not under ``abort`` either: its own count of the others is the rows that are OK."""
+    """It counts no cancelled request as ended, not under ``abort`` either: what it counts is the rows that are OK."""
     before, tokens = server.counted("request_success_total"), server.counted("generation_tokens_total")
     whole = scenario("openai-chat", 300, exact_output=True)
     whole |= {"cancel": {"share": 0.5, "after": "150ms"}, "stop": {"min_queries": 8, "min_duration": "100ms"}}

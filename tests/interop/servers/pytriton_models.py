@@ -1,4 +1,4 @@
-"""Triton by pytriton: ``echo`` (tensors), ``words`` (decoupled: one answer for each word of the prompt), ``slow`` (a queue of four).
+"""Triton by pytriton: ``echo`` (tensors), ``words`` (decoupled: an answer for each word), ``slow`` (a queue of four).
 
 ``pytriton_models.py HTTP GRPC METRICS``, in the environment of nvidia-pytriton, whose package carries Triton's binary.
 """

@@ -1,6 +1,6 @@
-"""Writes a llama of two layers with seeded random weights and a vocabulary of bytes as a folder of transformers: no weights are fetched.
+"""Writes a llama of two layers, seeded random weights and a vocabulary of bytes, as transformers keeps one.
 
-``tiny_llama.py FOLDER``, in an environment that has transformers.
+``tiny_llama.py FOLDER``, in an environment that has transformers. No weights are fetched.
 """
 
 from __future__ import annotations

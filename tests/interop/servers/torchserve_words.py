@@ -1,4 +1,7 @@
-"""A handler of TorchServe: gives the text back; after ``stream`` its words one by one. ``slowly`` takes a while, ``fail`` raises, ``die`` ends the worker."""
+"""A handler of TorchServe: gives the text back, after ``stream`` its words one by one.
+
+``slowly`` takes a while, ``fail`` raises, ``die`` ends the worker.
+"""
 
 from __future__ import annotations
 
