@@ -1,4 +1,4 @@
-"""Triton, carried by nvidia-pytriton: tensors and decoupled text over both wires, its own counters, overload, a kill."""
+"""Triton, carried by nvidia-pytriton: tensors and decoupled text over both wires, its own counters, overload, kill."""
 
 from __future__ import annotations
 

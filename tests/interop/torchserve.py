@@ -1,4 +1,4 @@
-"""TorchServe with a handler of words: both wires, whole and streamed, its own counters, a full queue, a dying worker."""
+"""TorchServe with a handler of words: both wires, whole and streamed, its own counters, a full queue, a dead worker."""
 
 from __future__ import annotations
 

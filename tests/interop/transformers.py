@@ -1,4 +1,4 @@
-"""``transformers serve`` with a random llama: OpenAI's text protocols, its access log and usage, a kill in mid-answer."""
+"""``transformers serve`` with a random llama: OpenAI's text protocols, its access log and usage, a kill."""
 
 from __future__ import annotations
 
