@@ -67,7 +67,7 @@ sanitize: $(STAMP)  ## the compiled engine under the address and undefined-behav
 	  tests/e2e/test_engines.py tests/e2e/test_engines_pool.py tests/e2e/test_engines_schedule.py tests/e2e/test_cancellation.py \
 	  tests/property/harness/test_native_parser.py tests/unit/harness/test_native.py
 
-interop: $(STAMP)  ## real servers from PyPI, each in an environment of its own; not part of make test
+interop: $(STAMP)  ## real servers, each in an environment of its own (nginx: the distribution's); not part of make test
 	$(BIN)/python -m tests.interop
 
 bench: $(STAMP)  ## the hot path, beside its baseline

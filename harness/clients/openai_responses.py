@@ -74,10 +74,9 @@ def responses_dialect(target: Target) -> JsonDialect:
             fields["ignore_eos"] = True
             if payload.max_output_tokens >= 0:
                 fields["min_tokens"] = payload.max_output_tokens
-        if options.stream:
-            fields["stream"] = True
-            if options.obfuscation is not None:
-                fields["stream_options"] = {"include_obfuscation": options.obfuscation}
+        fields["stream"] = options.stream  # said either way: `transformers serve` streams unless told not to
+        if options.stream and options.obfuscation is not None:
+            fields["stream_options"] = {"include_obfuscation": options.obfuscation}
         return {**fields, **options.extra_body}
 
     def read(told: Told, event: dict[str, Any]) -> int:

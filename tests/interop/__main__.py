@@ -11,12 +11,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PLACE = ROOT / ".venv-interop"
-SERVERS = ("mlserver", "kserve", "bentoml", "ray", "llamacpp")
+SERVERS = (
+    "mlserver", "kserve", "bentoml", "ray", "llamacpp", "vllm", "pytriton", "torchserve", "transformers", "sherpa", "nginx",
+)  # fmt: skip
+#: What a server's package asks for and what breaks it: built for CUDA, these can't be loaded beside a torch for the CPU.
+UNWANTED = {"vllm": ("torchvision", "torchaudio", "torchcodec")}
 
 
 def install(server: str) -> None:
-    """Make the server's environment, unless it is there and newer than its pins."""
+    """Make the server's environment, unless it is newer than its pins; nginx has none, the distribution brings it."""
     pins, done = ROOT / f"requirements-interop-{server}.txt", PLACE / server / ".installed"
+    if not pins.exists():
+        return
     if done.exists() and done.stat().st_mtime >= pins.stat().st_mtime:
         return
     print(f"installing {server} into {done.parent}", flush=True)
@@ -25,6 +31,8 @@ def install(server: str) -> None:
         subprocess.run([sys.executable, "-m", "venv", str(PLACE / server)], check=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     subprocess.run([*pip, "-r", str(pins)], check=True)
+    for name in UNWANTED.get(server, ()):
+        subprocess.run([str(python), "-m", "pip", "uninstall", "--quiet", "--yes", name], check=True)
     done.touch()
 
 

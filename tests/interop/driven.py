@@ -11,7 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +45,19 @@ def free_ports(n: int) -> list[int]:
 
 
 @contextmanager
-def running(command: list[str], ready_url: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[None]:
-    """A server for the time of a block, from when ``ready_url`` is answered by anything but 404 or 503."""
-    with tempfile.TemporaryFile() as log:
+def running(
+    command: list[str],
+    ready_url: str,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    patience_s: float = PATIENCE_S,
+    log_file: Path | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A server for the time of a block, from when ``ready_url`` is answered by anything but 400, 404 or 503.
+
+    400 is what Triton says of a model that it is loading. What the server says goes to ``log_file``.
+    """
+    with log_file.open("w+b") if log_file else tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -58,13 +68,13 @@ def running(command: list[str], ready_url: str, cwd: Path, env: Mapping[str, str
             start_new_session=True,
         )
         try:
-            until = time.monotonic() + PATIENCE_S
+            until = time.monotonic() + patience_s
             while not _answers(ready_url):
                 if process.poll() is not None or time.monotonic() > until:
                     log.seek(0)
                     pytest.fail(f"{command[0]} is not ready: {log.read()[-3000:].decode(errors='replace')}")
                 time.sleep(0.2)
-            yield
+            yield process
         finally:
             _end(process)
 
@@ -74,7 +84,7 @@ def _answers(url: str) -> bool:
         with urllib.request.urlopen(url, timeout=2):
             return True
     except urllib.error.HTTPError as error:
-        return error.code not in (404, 503)
+        return error.code not in (400, 404, 503)
     except OSError:
         return False
 
@@ -95,9 +105,15 @@ class Run:
     """What a run directory says."""
 
     records: Records
+    request_ids: list[str]
     errors: list[str | None]
     report: dict[str, Any]
     exit_code: int
+
+    def ids(self, *statuses: Status) -> list[str]:
+        """The ids of the rows that ended so, sorted."""
+        each = zip(self.request_ids, self.records["status"], strict=True)
+        return sorted(one for one, status in each if status in statuses)
 
     @property
     def statuses(self) -> set[Status]:
@@ -119,12 +135,45 @@ def run(folder: Path, url: str, scenario: Mapping[str, Any], *flags: str) -> Run
     assert (out / "report.json").is_file(), ran.stderr
     records = tables.load(out)
     assert contradictions.find(records) == []
-    errors = pq.read_table(out / "requests.parquet", columns=["error"]).to_pydict()["error"]
-    return Run(records, errors, json.loads((out / "report.json").read_text()), ran.returncode)
+    told = pq.read_table(out / "requests.parquet", columns=["request_id", "error"]).to_pydict()
+    return Run(
+        records, told["request_id"], told["error"], json.loads((out / "report.json").read_text()), ran.returncode
+    )
+
+
+def metric(url: str, name: str, **labels: str) -> float:
+    """The sum of a Prometheus counter's series that have these labels; 0 where the server has none."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    wanted = [f'{label}="{value}"' for label, value in labels.items()]
+    series = [line for line in lines if line.startswith((f"{name}{{", f"{name} "))]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in series if all(label in line for label in wanted))
+
+
+def becomes(value: Callable[[], float], wanted: float, within_s: float = 10.0) -> None:
+    """Waits until a server's own count is what it must be; it may count an answer after having sent it."""
+    until = time.monotonic() + within_s
+    while (seen := value()) != wanted:
+        assert time.monotonic() < until, f"the server counts {seen}, and it must be {wanted}"
+        time.sleep(0.2)
+
+
+def holding(value: Callable[[], float], at_least: float, within_s: float = 60.0) -> None:
+    """Waits until a server's own gauge has come to ``at_least``."""
+    until = time.monotonic() + within_s
+    while (seen := value()) < at_least:
+        assert time.monotonic() < until, f"the server shows {seen}, and {at_least} were awaited"
+        time.sleep(0.05)
+
+
+def answered(found: Run) -> Run:
+    """Every request was answered well. A server that takes the whole machine may make such a run INVALID, rightly."""
+    assert found.statuses == {Status.OK}, found.errors[:3]
+    return found
 
 
 def good(found: Run) -> Run:
     """Every request was answered well, in a valid run."""
-    assert found.statuses == {Status.OK}, found.errors[:3]
+    answered(found)
     assert found.report["validity"]["outcome"] == "VALID", found.report["validity"]["reasons"]
     return found
