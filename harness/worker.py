@@ -73,6 +73,7 @@ class Worker:
         self._say = say
         self._index = int(spec["shard"])
         self._scenario = parse(spec["scenario"], spec["where"])
+        self._protocol = protocols()[str(spec["target"]["protocol"])]  # once, before connections take every descriptor
         self._faults: list[str] = []
         self._t0 = asyncio.Event()
         self._t0_ns = 0
@@ -87,7 +88,7 @@ class Worker:
         given = self._spec["target"]
         pairs = {"headers": tuple(map(tuple, given["headers"])), "secrets": tuple(given["secrets"])}
         target = Target(**{**given, **pairs})
-        return protocols()[target.protocol].build(target, clock)
+        return self._protocol.build(target, clock)
 
     def _load(self, client: Client) -> tuple[Load, str]:
         scenario = self._scenario
@@ -113,14 +114,13 @@ class Worker:
         if self._scenario.mode != "accuracy":
             return None
         target = self._scenario.target
-        answers = protocols()[target.protocol].answers
-        log = OutputLog(Path(self._spec["segments"]), self._index, target.options, answers)
+        log = OutputLog(Path(self._spec["segments"]), self._index, target.options, self._protocol.answers)
         log.share(int(self._spec["shards"]))
         return log
 
     def _cost(self, client: Client, outputs: OutputLog | None) -> Callable[[Exchange], int] | None:
         """How much memory taking an answer apart needs; None where most of them aren't."""
-        if protocols()[self._scenario.target.protocol].grpc:
+        if self._protocol.grpc:
             return binary_cost
         plain = getattr(client, "plain", None)
         return text_cost if outputs is not None or plain is None or plain() is None else None

@@ -68,7 +68,7 @@ def sse(*events: object, done: bool = True) -> bytes:
 
 
 def delta(text: str, **more: object) -> dict[str, object]:
-    return {"choices": [{"index": 0, "delta": {"content": text}, **more}]}
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop", **more}]}
 
 
 def whole(said: bytes, body: bytes = b"", extra: bytes = b"") -> bytes:
