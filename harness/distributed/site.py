@@ -124,7 +124,8 @@ class Site:
 
     async def orphaned(self, reason: str) -> None:
         """The master is gone or has given us up, or this agent is to leave: stop sending, keep what there is, and say where. Once."""
-        if self._orphaned:
+        if self._orphaned:  # told so again: what it does about it is under way
+            await self.over.wait()
             return
         self._orphaned = True
         if self._directory is None or self.over.is_set():

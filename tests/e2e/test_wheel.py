@@ -28,7 +28,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (source / name).write_bytes((ROOT / name).read_bytes())
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder / "dist"), str(source)]
     subprocess.run(build, check=True, capture_output=True)
-    wheel = next((folder / "dist").glob("plimsoll-*.whl"))
+    wheel = next((folder / "dist").glob("plimsoll_slo-*.whl"))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder / "site"), str(wheel)]
     subprocess.run(pip, check=True, capture_output=True)
     return folder / "site"
@@ -97,5 +97,5 @@ def test_the_compiled_parts_are_in_the_wheel_load_there_and_run(installed: Path)
 
 
 def test_the_console_script_is_declared(installed: Path) -> None:
-    entry = next(installed.glob("plimsoll-*.dist-info")) / "entry_points.txt"
+    entry = next(installed.glob("plimsoll_slo-*.dist-info")) / "entry_points.txt"
     assert "plimsoll = harness.__main__:main" in entry.read_text()
