@@ -15,6 +15,7 @@ from harness.client import Target
 from harness.clients.null import NullClient
 from harness.clock import LoopClock
 from harness.exchange import Exchange
+from harness.http.dialect import HttpRequest
 from harness.http.pool import HttpClient
 from harness.issuer import Issuer, Load
 from harness.plugins import protocols
@@ -69,7 +70,7 @@ def settle_token_event() -> float:
     rounds = 60
     begun = time.process_time()
     for _ in range(rounds):
-        exchange = Exchange(0, 0, 0, 0, None)
+        exchange = Exchange(0, 0, 0, 0, HttpRequest(b"", b""))
         exchange.code, exchange.status, exchange.body = 200, 0, bytearray(plain)
         exchange.headers = [(b"content-type", b"text/event-stream")]
         step = len(plain) // 64
