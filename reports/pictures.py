@@ -218,7 +218,7 @@ def _band(report: Report, timeline: Timeline, name: str, band: Band) -> Strip:
     busy = [number > 0 for number in timeline.due]
     lost = [value is None and due for value, due in zip(band.p99, busy, strict=True)]
     layers = [
-        Layer("p50 to p99", f"s-{name}", band.p99, "fill", lower=band.p50, infinite=lost),
+        Layer("p50 to p99", f"s-{name}", band.p99, "fill", lower=band.p50),
         Layer("p99", f"s-{name}", band.p99, infinite=lost),
         Layer("p50", f"s-{name}", band.p50, "planned"),
     ]

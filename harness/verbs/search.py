@@ -12,6 +12,8 @@ import typer
 from harness.verbs import flags as of_target
 from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
 
+_RECORDED = "A recording has its own times and no load that could be searched: replay it with `plimsoll run`"
+_ACCURACY = "An accuracy run has no load that could be searched: give it to `plimsoll run`"
 _MEANT: Mapping[str, str] = MappingProxyType(
     {
         "--rate": "A search finds the rate: give the first one to try with --start",
@@ -20,11 +22,11 @@ _MEANT: Mapping[str, str] = MappingProxyType(
         "--max-duration": "A search chooses how long it sends: give the longest probe with --longest",
         "--queries": "A search chooses how much it sends: give the shortest probe with --probe",
         "--retries": "A search repeats an INVALID probe by itself, twice",
-        "--mode": "An accuracy run has no load that could be searched: give it to `plimsoll run`",
-        "--reference": "An accuracy run has no load that could be searched: give it to `plimsoll run`",
-        "--trace": "A recording has its own times and no load that could be searched: replay it with `plimsoll run`",
-        "--speed": "A recording has its own times and no load that could be searched: replay it with `plimsoll run`",
-        "--window": "A recording has its own times and no load that could be searched: replay it with `plimsoll run`",
+        "--mode": _ACCURACY,
+        "--reference": _ACCURACY,
+        "--trace": _RECORDED,
+        "--speed": _RECORDED,
+        "--window": _RECORDED,
     }
 )
 

@@ -7,16 +7,13 @@ certain, the open one is an error.
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
 
 from reports import words
+from reports.escape import xml as _clean
 from reports.format import Format
 from reports.parts import ObjectiveResult
 from reports.report import Report
-
-#: Characters that XML 1.0 can't hold in any spelling.
-_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(report: Report) -> bytes:
@@ -87,10 +84,6 @@ def _case(suite: ET.Element, group: str, name: str) -> ET.Element:
 def _trouble(case: ET.Element, tag: str, kind: str, message: str, details: list[str]) -> None:
     element = ET.SubElement(case, tag, {"type": kind, "message": _clean(message)})
     element.text = _clean("\n".join(details)) or None
-
-
-def _clean(text: str) -> str:
-    return _FORBIDDEN.sub("\ufffd", text)
 
 
 FORMAT = Format("junit", ".xml", "JUnit XML, each objective a test case", render)

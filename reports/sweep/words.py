@@ -104,12 +104,12 @@ def headline(report: SweepReport) -> str:
     return f"{counts}: the highest load that holds is {at(report.x, highest)}, with {with_}.{less}{spoiled}"
 
 
-def more_gives_less(series: SeriesPart, x: str) -> str:
-    """A sentence where the load that holds is answered more slowly than a lower one; else empty."""
+def more_gives_less(series: SeriesPart, x: str, named: bool = True) -> str:
+    """A sentence where the load that holds is answered more slowly than a lower one; else empty. ``named``: with the series."""
     knee = series.knee
     if knee is None or knee.most_x is None or knee.most_per_s is None or knee.achieved_per_s is None:
         return ""
-    of = f" ({series.label})" if series.label else ""
+    of = f" ({series.label})" if named and series.label else ""
     return (
         f"More load gives less: {units.rate(knee.most_per_s)} answered at {at(x, knee.most_x)}, "
         f"{units.rate(knee.achieved_per_s)} at {at(x, knee.x)}{of}."
@@ -130,7 +130,7 @@ def sentence(series: SeriesPart, report: SweepReport) -> str:
         said.append(f"Carried up to {at(report.x, series.knee.x)} (nothing was promised).")
     else:
         said.append(f"Knee: {at(report.x, series.knee.x)}.")
-    if less := more_gives_less(series.model_copy(update={"label": ""}), report.x):
+    if less := more_gives_less(series, report.x, named=False):
         said.append(less)
     if series.knee is not None and series.knee.failed_below:
         below = ", ".join(at(report.x, x) for x in series.knee.failed_below)
