@@ -139,12 +139,10 @@ def seal(
         _write(sealed, plan, client_stats)
     except OSError as error:
         sealed = _sealed_elsewhere(sealed, plan, client_stats, error)
-    if sealed.directory != directory:  # with no manifest there it would seem to be unsealed
+    if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
         _forget(directory)
     for folder in folders if not unreadable and sealed.whole else []:
         shutil.rmtree(folder, ignore_errors=True)
-    if sealed.whole:
-        _forget(directory)
     for log in (directory.worker_log, directory.server_log):
         if log.is_file() and not log.stat().st_size:
             log.unlink()
