@@ -163,7 +163,8 @@ class NativeRun:
         connecting = 0
         self._engine.open(0)  # its thread begins, whether or not there is anything to open
         while (connections or connecting) and time.monotonic_ns() < give_up_ns:
-            more = min(connections, OPENING - connecting)
+            # While the engine takes an order up, both of its counters hold it: "connecting" may be twice OPENING for a moment.
+            more = max(0, min(connections, OPENING - connecting))
             self._engine.open(more)
             connections -= more
             await asyncio.sleep(0.001)

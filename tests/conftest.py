@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from harness.redaction import KNOWN
+# Helpers assert too: a failure on a machine that nobody can look at must say what it saw.
+pytest.register_assert_rewrite("tests.bench", "tests.e2e", "tests.fuzz", "tests.property", "tests.unit")
+
+from harness.redaction import KNOWN  # noqa: E402
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -58,6 +58,7 @@ class Opening:
         self.most = self.opened = 0
 
     def open(self, n: int) -> None:
+        n = max(0, n)  # the engine takes no order of less than nothing
         self.until += [time.monotonic() + 0.003] * n
         self.opened += n
         self.most = max(self.most, self.connecting)
@@ -69,6 +70,21 @@ class Opening:
 
     def counters(self) -> dict[str, int]:
         return {"connecting": self.connecting}
+
+
+class TakenUp(Opening):
+    """What is being opened stands in both of the engine's counters while it takes the order up."""
+
+    def counters(self) -> dict[str, int]:
+        return {"connecting": 2 * self.connecting}
+
+
+def test_an_order_that_stands_in_both_counters_for_a_moment_orders_nothing_more() -> None:
+    opening = TakenUp()
+    run = NativeRun.__new__(NativeRun)
+    run._engine, run._client = opening, SimpleNamespace(target=Target("http://127.0.0.1:1", "http"))  # type: ignore[assignment]
+    asyncio.run(run.open(300))
+    assert (opening.opened, opening.most, opening.connecting) == (300, 64, 0)
 
 
 def test_connections_are_opened_ahead_a_few_at_a_time_and_all_of_them() -> None:
