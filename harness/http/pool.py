@@ -313,7 +313,9 @@ class HttpClient:
                 connection.begin(exchange)
                 return
         self._idle[connection] = None
-        if not connection.reused:  # a server of few threads has accepted the first of them, and would never read the last
+        if (
+            not connection.reused
+        ):  # a server of few threads has accepted the first of them, and would never read the last
             self._idle.move_to_end(connection, last=False)
 
     def forget(self, connection: Connection) -> None:
