@@ -112,10 +112,12 @@ def seal(
     facts: GeneratorFacts,
     chosen: Callable[[IntArray], BoolArray] | None = None,
     dealing: Dealing = "turns",
+    answers: Callable[[Path], None] | None = None,
 ) -> Sealed:
     """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where.
 
-    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got theirs.
+    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got theirs; ``answers``
+    writes what else belongs into the directory: it goes where the run goes.
     """
     folders = [directory.segments]
     for member in members:
@@ -134,11 +136,11 @@ def seal(
     if chosen is not None:
         records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
-    client_stats = [(member.done or {}).get("client", {}) for member in members]
+    write = partial(_write, plan, [(member.done or {}).get("client", {}) for member in members], answers)
     try:
-        _write(sealed, plan, client_stats)
+        write(sealed)
     except OSError as error:
-        sealed = _sealed_elsewhere(sealed, plan, client_stats, error)
+        sealed = _sealed_elsewhere(sealed, write, error)
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
         _forget(directory)
     for folder in folders if not unreadable and sealed.whole else []:
@@ -154,7 +156,7 @@ def _forget(directory: RunDirectory) -> None:
         directory.file(BEGUN).unlink(missing_ok=True)
 
 
-def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]], error: OSError) -> Sealed:
+def _sealed_elsewhere(sealed: Sealed, write: Callable[[Sealed], None], error: OSError) -> Sealed:
     """The run in the first other folder that takes it; where none does it is judged from memory, and INVALID for that."""
     path = sealed.directory.path
     tried = []
@@ -165,7 +167,7 @@ def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping
             note = f"the run could not be sealed in {path} ({error.strerror}); it is in {folder}"
             facts = replace(sealed.facts, disk_notes=(*sealed.facts.disk_notes, note))
             moved = replace(sealed, directory=RunDirectory(folder), facts=facts, notes=(note,))
-            _write(moved, plan, client_stats)
+            write(moved)
             return moved
         except OSError as second:
             tried.append(f"{place} ({second.strerror})")
@@ -262,10 +264,14 @@ def request_ids(run_id: str, records: Records) -> list[str]:
     return [f"{run_id}{'w' if phase == Phase.WARMUP else ''}-{query}-{sample}" for query, sample, phase in rows]
 
 
-def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]) -> None:
+def _write(
+    plan: Plan, client_stats: Sequence[Mapping[str, Any]], answers: Callable[[Path], None] | None, sealed: Sealed
+) -> None:
     import pyarrow.parquet as pq
 
     directory = sealed.directory
+    if answers is not None:
+        answers(directory.path)
     ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
     requests, chunks = tables.to_tables(sealed.records, ids)
     for name, table in (("requests.parquet", requests), ("chunks.parquet", chunks)):

@@ -117,10 +117,10 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     of_locust = scenario.get("kind") == "locust"  # streaming users: no worker of ours
     members = [] if of_locust else _members(directory, begun)
     facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan, members))
-    notes: tuple[str, ...] = ()
+    answers, notes = None, tuple[str, ...]()
     if scenario.get("mode") == "accuracy":
-        notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
-    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing)
+        answers, notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
+    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing, answers)
     return replace(sealed, notes=(*sealed.notes, *notes))
 
 
@@ -210,14 +210,15 @@ def _many(indices: Sequence[int]) -> str:
     return f"{'s' * (len(indices) > 1)} {shown}"
 
 
-def _gather_outputs(directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str) -> tuple[str, ...]:
+def _gather_outputs(
+    directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str
+) -> tuple[Callable[[Path], None] | None, tuple[str, ...]]:
     try:
         known = parse(dict(scenario), str(scenario.get("name", "")))
         expected = references(known.source_object(), known.reference)
-        gather(directory.segments, directory.path, plan, run_id, expected, known.kind in QUANTILES)
+        return gather(directory.segments, plan, run_id, expected, known.kind in QUANTILES), ()
     except (ScenarioError, HarnessFault, OSError) as error:
-        return (f"the answers were not gathered ({error})",)
-    return ()
+        return None, (f"the answers were not gathered ({error})",)
 
 
 # -- what agents hold ---------------------------------------------------------------------------------------------

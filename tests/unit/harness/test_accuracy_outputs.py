@@ -146,7 +146,7 @@ def accuracy_run(folder: Path, kept: list[str | None], expected: list[Any] | Non
     log.close()
     with (segments / "outputs-w001.jsonl").open("wb") as file:
         file.write(b'{"query_id": 0, "sam')  # a worker died in the middle of a line
-    gather(segments, folder, plan, "run", expected, True)
+    gather(segments, plan, "run", expected, True)(folder)
     return RunDirectory(folder)
 
 
@@ -196,7 +196,7 @@ def test_tensors_survive_the_file(tmp_path: Path) -> None:
     log.after(lambda exchange: None)(over(json.dumps(body).encode()))
     log.close()
     plan = parse({"kind": "offline", "mode": "accuracy", "source": {"kind": "tensors", "count": 1}}, "f").build(1)
-    gather(segments, tmp_path, plan, "run", [1], True)
+    gather(segments, plan, "run", [1], True)(tmp_path)
     scores = scores_of(RunDirectory(tmp_path))
     assert scores is not None
     assert scores.observed("top1") == 1
