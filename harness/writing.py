@@ -51,6 +51,24 @@ def whole(path: Path, content: bytes | Callable[[IO[bytes]], object], *, sync: b
         raise
 
 
+def settle(folder: Path) -> None:
+    """What lies in a folder is on disk when this returns, and so is the folder itself: a power cut leaves it there. Raises OSError."""
+    for path in (*filter(Path.is_file, folder.iterdir()), folder, folder.parent):
+        try:
+            held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(held)
+            finally:
+                os.close(held)
+        except OSError as error:
+            if error.errno not in (
+                errno.EINVAL,
+                errno.ENOTSUP,
+                errno.EACCES,
+            ):  # some disks sync no folders, some folders aren't ours
+                raise
+
+
 def write_json(path: Path, value: Any) -> None:
     """JSON on disk, whole or not at all. Raises OSError, and ValueError for what JSON can't say."""
     whole(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())

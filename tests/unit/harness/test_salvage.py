@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,36 @@ def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
     before = {path.name: path.read_bytes() for path in directory.path.iterdir()}
     assert open_run(directory.path).facts == open_sealed(directory.path).facts == sealed.facts
     assert before == {path.name: path.read_bytes() for path in directory.path.iterdir()}
+
+
+def test_what_a_run_begins_with_is_on_the_disk_itself_before_t0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut takes what was only written."""
+    synced: list[tuple[Path, str]] = []
+    threads: list[threading.Thread] = []
+
+    def fsync(held: int) -> None:
+        path = Path(f"/proc/self/fd/{held}").readlink()
+        synced.append((path, path.read_text() if path.name == "begun.json" else ""))
+
+    class Kept(threading.Thread):
+        def start(self) -> None:
+            threads.append(self)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(threading, "Thread", Kept)
+    out = tmp_path / "r"
+    cut_off(out, announced=False)
+    needed = {tmp_path, out, *(out / name for name in ("begun.json", "plan.npz", "scenario.yaml"))}
+    assert needed <= {path for path, _ in synced}
+    assert not threads
+    synced.clear()
+    cut_off(tmp_path / "s")
+    assert not any('"announced": true' in text for _, text in synced), "t0 does not wait for the disk"
+    (thread,) = threads
+    thread.run()
+    assert any('"announced": true' in text for _, text in synced)
 
 
 def test_before_t0_nothing_was_sent(tmp_path: Path) -> None:
