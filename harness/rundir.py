@@ -28,7 +28,7 @@ from documents.text import plain
 from harness import accounts, earlier, plan_file
 from harness.errors import HarnessFault
 from harness.manifest import checked
-from harness.segments import read_segments, segment_files
+from harness.segments import read_segments, segment_files, spilled
 from harness.workforce import Member
 from harness.writing import whole, write_json
 from scenarios.plan import Dealing, Plan
@@ -122,6 +122,7 @@ def seal(
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
+    folders += [path for path in spilled(directory.segments, str(manifest["run_id"])) if path not in folders]
     names = {f"{path.name.partition('.')[0]}.seg" for folder in folders for path in segment_files(folder)}
     parts, unreadable = read_segments(folders)
     parts += [records for member in members for records in member.segments]

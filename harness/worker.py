@@ -141,7 +141,7 @@ class Worker:
         outputs = self._outputs()
         native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), outputs is not None)
         await (native or client).open(connections_ahead(load.plan))
-        writer = SegmentWriter(Path(self._spec["segments"]), self._index)
+        writer = SegmentWriter(Path(self._spec["segments"]), self._index, str(self._spec["run_id"]))
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
