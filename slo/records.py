@@ -104,6 +104,8 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "n_asked": "i8",  # output tokens asked for exactly, -1: no such wish
     }
 )
+#: So many workers have a number that fits its column.
+MOST_WORKERS = 1 << 15
 #: Columns that older run directories lack.
 LATER = ("attempts", "n_in_from", "n_asked")
 

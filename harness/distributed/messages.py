@@ -45,6 +45,8 @@ from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Any, Literal, Protocol, TypedDict
 
+from slo.records import MOST_WORKERS
+
 #: The longest line of either direction, in bytes. Segments and histograms are cut to fit (``PIECE``).
 LIMIT = 256 * 1024
 #: Raw bytes of a segment in one ``piece``: base64 makes four of three, and the rest of the line has 16 KiB.
@@ -284,8 +286,6 @@ def _increments(value: Any) -> bool:
 
 #: What a worker's status line counts (``harness/worker.py``).
 COUNTS = ("sent", "done", "failed", "measured", "bad", "in_flight")
-#: A row has room for the number of so many (``slo.records.COLUMNS``).
-MOST_WORKERS = 1 << 15
 #: A month, in seconds: no run's intervals are later.
 LONGEST_S = 31 * 86_400
 #: type -> its fields. Of ``hello`` the roster judges: one that can't be read may come from another version, and is told so.

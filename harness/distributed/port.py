@@ -97,7 +97,11 @@ class Guard:
                 return "a message of a type that nobody here knows"
             if kind != messages.ROWS:
                 return None
-            why = messages.rows_problem(data) if sender in self._greeted else "from somebody who has not said client_ready"
+            why = (
+                messages.rows_problem(data)
+                if sender in self._greeted
+                else "from somebody who has not said client_ready"
+            )
             return why and f"{kind}: {why}"
         if not check(data):
             return f"{kind}: not as Locust has it"
