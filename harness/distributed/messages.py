@@ -321,6 +321,10 @@ _OF_PIECE: Mapping[str, Callable[[Any], bool]] = {
     "number": lambda one: _whole(one) and one >= 0,
     "piece": lambda one: isinstance(one, bytes),
 }
+_PARTS: Mapping[str, set[str]] = {
+    "stalls": {"p99_ns", "max_ns", "total_ns", "count"},
+    "gc": {"max_ns", "total_ns", "count"},
+}
 _OF_LAST: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("sent", "rows"), lambda one: _whole(one) and one >= 0),
     "vitals": lambda one: (
@@ -329,7 +333,6 @@ _OF_LAST: Mapping[str, Callable[[Any], bool]] = {
         and all(_number(one.get(name)) for name in ("cpu", "core_wanted", "watched_ns"))
     ),
 }
-_PARTS = {"stalls": {"p99_ns", "max_ns", "total_ns", "count"}, "gc": {"max_ns", "total_ns", "count"}}
 
 
 def rows_problem(message: Any) -> str | None:
