@@ -6,7 +6,6 @@ Who was killed can't say when, so the last sign of life counts: begun.json's, or
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from documents import files
+from documents.text import plain
 from harness import ahead, plan_file
-from harness.accounts import account_of
 from harness.ahead import Begun
-from harness.coordinator import ended
+from harness.coordinator import ended, last_words
 from harness.errors import HarnessFault
 from harness.outputs import gather
 from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
@@ -39,7 +37,6 @@ from scenarios.plan import Plan
 from scenarios.reference import references
 from scenarios.spec import ScenarioError, parse
 from slo import records as rec
-from slo.generator import GeneratorFacts
 from slo.loadgen import QUANTILES
 from slo.records import BoolArray, IntArray, Phase, Records
 
@@ -49,9 +46,8 @@ PATIENCE_S = 15.0
 _SPILL = "plimsoll-spill-"
 _OURS = re.compile(r"w\d{3,6}(-\d{6,9}(-\d{3,9})?\.(seg|partial)|\.done)|outputs-w\d{3,6}\.jsonl")
 _BROKEN = (
-    *(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError),
-    yaml.YAMLError,
-)
+    OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError,
+)  # fmt: skip
 
 
 def is_run(path: Path) -> bool:
@@ -74,7 +70,6 @@ def open_run(path: Path) -> Sealed:
 
 def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:
     """Seal a directory that its own coordinator did not. Raises HarnessFault."""
-    directory.segments.mkdir(exist_ok=True)
     held = _claimed(directory.segments, begun)
     try:
         if directory.file("manifest.json").is_file():  # whoever held it has sealed it
@@ -96,8 +91,16 @@ def _claimed(folder: Path, begun: Begun) -> int:
     while True:
         going_on = begun.process.lives()
         if not going_on:
-            with suppress(BlockingIOError):
+            try:
+                folder.mkdir(exist_ok=True)
                 return claim(folder)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise HarnessFault(
+                    f"{folder}: this folder of a run that was cut off can't be opened ({error.strerror}). Put back what belongs there, or "
+                    "remove it: rows that came are lost then"
+                ) from None
         if going_on or time.monotonic() > until:
             process = begun.process
             raise HarnessFault(
@@ -107,7 +110,7 @@ def _claimed(folder: Path, begun: Begun) -> int:
 
 
 def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
-    scenario = yaml.safe_load(directory.file("scenario.yaml").read_text(encoding="utf-8"))
+    scenario = plain(files.read_text(directory.file("scenario.yaml")))
     if not isinstance(scenario, dict):
         raise ValueError("scenario.yaml holds no mapping")
     plan = plan_file.load(directory.path, begun.manifest["plan_fingerprint"])
@@ -147,8 +150,7 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
             there = Path(str(name))
             if there not in known and there.name.startswith(_SPILL) and there.parent == Path(tempfile.gettempdir()):
                 _bring(there, directory.segments)
-    done = {index: {**said, "folders": []} for index, said in read_done(directory.segments).items()}
-    done = {index: said for index, said in done.items() if _can_be_read(begun.facts, said)}
+    done = {index: last_words(said) for index, said in read_done(directory.segments).items()}
     life_ns = -1  # before t0: nothing was sent
     if begun.announced:
         t0_ns = int(begun.manifest["t0_monotonic_ns"])
@@ -158,18 +160,6 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
         said = done.get(index)
         members.append(Member(index, done=said, died_ns=None if said is not None else life_ns))
     return members
-
-
-def _can_be_read(facts: GeneratorFacts, said: dict[str, Any]) -> bool:
-    try:
-        told = ended(facts, [Member(0, done=said)])
-        GeneratorFacts.from_json(json.loads(json.dumps(told.to_json())))
-        dict(said.get("client", {}))
-        if (account := account_of(Member(0, done=said))) is not None:
-            _ = [int(account[name]) for name in ("sent", "rows", "digest")]
-    except _BROKEN:
-        return False
-    return True
 
 
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
@@ -255,8 +245,10 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         errors.append(f"these are of different runs: {', '.join(sorted(runs))}. Give the folders of one")
     if errors:
         raise HarnessFault(errors)
-    for folder, begun in agents.items():
-        os.close(_claimed(folder / "segments", begun))
+    for folder, begun in [*agents.items(), *([(run, own)] if run is not None and own is not None else [])]:
+        os.close(
+            _claimed(folder / "segments", begun)
+        )  # a run that goes on would take in what is brought, as nobody's rows
     if sealed is not None:
         return _with_more(
             sealed, list(agents), out or sealed.directory.path.with_name(f"{sealed.directory.path.name}-with-agents")
@@ -319,7 +311,7 @@ def _master_of(folder: Path, begun: Begun, out: Path) -> Path:
     directory = create(out)
     plan = plan_file.load(folder, begun.manifest["plan_fingerprint"])
     plan_file.save(out, plan)
-    write_scenario(directory, yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8")))
+    write_scenario(directory, plain(files.read_text(folder / "scenario.yaml")))
     _copy(folder / BEGUN, directory.file(BEGUN))
     return out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,16 @@ def test_a_torn_segment_costs_itself_and_a_whole_one_that_was_not_renamed_counts
     [
         *({"schema": "x"}, {"manifest": []}, {"manifest": {}}, {"facts": {}}, {"facts": None}, {"process": {}}),
         *({"dealing": "x"}, {"announced": 1}, {"mine": ["a"]}, {"mine": None}, {"agent": 3}),
+        {"process": {"who": "x", "pid": float("inf"), "host": "h", "started": "s"}},
+        {
+            "manifest": {
+                "run_id": "r",
+                "t0_wall_ns": 0,
+                "t0_monotonic_ns": 0,
+                "plan_fingerprint": "",
+                "workers": 1 << 16,
+            }
+        },
     ],
 )
 def test_a_damaged_begun_json_is_one_clear_error(change: dict[str, Any], tmp_path: Path) -> None:
@@ -256,6 +267,65 @@ def test_what_can_not_be_sealed_says_so_and_keeps_everything(name: str, content:
     with pytest.raises(HarnessFault, match="what it left can't be sealed"):
         open_run(directory.path)
     assert read_segments([directory.segments])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("begun.json", "damaged or from another version"),
+        ("scenario.yaml", "what it left can't be sealed"),
+        ("plan.npz", "plan.npz"),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, says: str, tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    directory.file(name).unlink()
+    os.mkfifo(directory.file(name))
+    with pytest.raises(HarnessFault, match=says):
+        open_run(directory.path)
+
+
+def test_a_last_message_that_is_a_pipe_counts_as_none(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    os.mkfifo(directory.segments / "w000.done")
+    assert "is missing of worker 0" in str(open_run(directory.path).facts.cut_off)
+
+
+def test_what_multiplies_in_a_scenario_is_not_sealed_as_something_that_no_one_can_open_again(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    with directory.file("scenario.yaml").open("a") as file:
+        file.write("\n".join(lines) + "\n")
+    with pytest.raises(HarnessFault, match="its aliases"):
+        open_run(directory.path)
+    assert read_segments([directory.segments])[0]
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_segments_that_are_no_folder_are_one_clear_error(link: bool, tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    shutil.rmtree(directory.segments)
+    directory.segments.symlink_to("nowhere") if link else directory.segments.write_text("x")
+    with pytest.raises(HarnessFault, match="can't be opened"):
+        open_run(directory.path)
+
+
+def test_nothing_is_brought_into_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its coordinator would find rows of a worker that it never had."""
+    monkeypatch.setattr(salvage, "PATIENCE_S", 0.0)
+    master = cut_off(tmp_path / "r", workers=2)
+    (master.segments / "w001-000000.seg").unlink()
+    agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
+    held = hold(master.segments)
+    assert held is not None
+    before = {*master.segments.iterdir()}
+    with pytest.raises(HarnessFault, match="still going on"):
+        gathered(master.path, [agent.path], None)
+    assert {*master.segments.iterdir()} == before
+    os.close(held)
+    gathered(master.path, [agent.path], None)
+    assert {*master.segments.iterdir()} > before
 
 
 def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Path) -> None:
