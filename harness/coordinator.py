@@ -445,11 +445,12 @@ def _vitals(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "worker_rss_kb": tuple(report["max_rss_kb"] for report in done if report.get("max_rss_kb")),
         "pool_waits": total("client", "pool_waits"),
         "pool_wait_p99_ns": worst("client", "pool_wait_p99_ns"),
+        "stream_waits": total("client", "stream_waits"),
         "clock_steps": total("client", "clock_steps"),
         "stamps_refused": total("client", "stamps_refused"),
         "kernel_reads": total("client", "kernel_reads"),
         "user_reads": total("client", "user_reads"),
-        "retried": total("client", "retried_on_stale_connection"),
+        "retried": total("client", "retried_on_stale_connection") + total("client", "calls_refused_and_retried"),
     }
 
 

@@ -146,7 +146,10 @@ class Validity(BaseModel, frozen=True, extra="forbid"):
     )
     gc_pause_count: int = Field(default=0, description="runs of Python's garbage collector while requests were timed")
     gc_pause_max_ns: int = 0
-    pool_waits: int = Field(default=0, description="requests that waited for one of max_connections connections")
+    pool_waits: int = Field(
+        default=0,
+        description="requests that waited for one of max_connections connections, or over gRPC for a place on a connection",
+    )
     pool_wait_p99_ns: int = 0
     generator_error: GeneratorError = GeneratorError()
 

@@ -27,12 +27,13 @@ class GeneratorFacts:
     worst worker's, over ``watched_ns`` (t0 to its last completion); ``worker_cpu``: share of one core that each worker used;
     ``core_wanted``: share of the time that the thread that sends ran or waited for a core; ``engine_cpu``: share of one core used by its
     native engine's thread, empty without one; ``worker_rss_kb``: the most memory each held; ``no_endpoint``: a protocol without network, which measures Plimsoll itself;
-    ``pool_waits``: requests that waited for one of ``max_connections`` connections; ``clock_steps``:
+    ``pool_waits``: requests that waited for one of ``max_connections`` connections, and ``stream_waits`` those of them that waited for
+    a place under the server's limit of concurrent streams instead; ``clock_steps``:
     jumps of the wall clock, which kernel receive stamps are on and are mapped around; ``stamps_refused``: those of
     ``kernel_reads + user_reads`` reads whose kernel stamp could not be mapped, so that a userland one was taken;
     ``disk_faults``: rows that could not be read back; ``disk_notes``: rows that had to be written elsewhere, none of them
     lost; ``retried``: requests sent a second time, because a kept-alive connection turned out to have been closed before
-    they came (warm-up included; the rows' ``attempts`` says which);
+    they came, or the call was refused unread (warm-up included; the rows' ``attempts`` says which);
     ``frame_interval_ns`` and ``frame_deadline_ns``: from one query's due time to the next, and the time each one has
     (0: the scenario gave none); ``agents``: hosts that sent, where the load was distributed over several (0: it was not);
     ``clock_error_ns``: how far the worst known of their clocks may have been off when t0 was announced; ``plan_samples``: samples of an
@@ -65,6 +66,7 @@ class GeneratorFacts:
     no_endpoint: bool = False
     pool_waits: int = 0
     pool_wait_p99_ns: int = 0
+    stream_waits: int = 0
     aborted: str | None = None
     worker_faults: tuple[str, ...] = ()
     interrupted: bool = False

@@ -387,8 +387,8 @@ def _merged(seen: Merged) -> list[str]:
         return []
     return [
         f"{seen.share:.1%} of the chunks came in one read with a later one and carry its time, at most "
-        f"{show(seen.uncertainty_p99_ns, 'ns')} too late (p99): those gaps read 0. Either the server writes several at once, or this "
-        "host read late (see lag and stalls)"
+        f"{show(seen.uncertainty_p99_ns, 'ns')} too late (p99): those gaps read 0. Either the server writes several at once, or a "
+        "proxy before it gathers them, or this host read late (see lag and stalls)"
     ]
 
 
@@ -416,10 +416,23 @@ def _waits(facts: GeneratorFacts, left: Records, limits: LagLimits) -> list[str]
                 "endpoint's time to answer, which counts from sent"
                 + (": read no percentile above their share" if far else "")
             )
-    if facts.pool_waits:
-        found.append(
-            f"{facts.pool_waits} requests waited for one of max_connections connections, p99 {show(facts.pool_wait_p99_ns, 'ns')}: "
-            "the limit of this scenario, not the endpoint's accept queue. It is in their latency; raise "
-            "target.options.max_connections to hand the load on to the endpoint"
-        )
+    for n, what, whose, remedy in (
+        (
+            facts.pool_waits - facts.stream_waits,
+            "one of max_connections connections",
+            "the limit of this scenario, not the endpoint's accept queue",
+            "raise target.options.max_connections",
+        ),
+        (
+            facts.stream_waits,
+            "a place on a connection",
+            "the server's own limit of calls at once on one (MAX_CONCURRENT_STREAMS)",
+            "raise target.options.channels, or that limit,",
+        ),
+    ):
+        if n:
+            found.append(
+                f"{n} requests waited for {what}, p99 {show(facts.pool_wait_p99_ns, 'ns')}: {whose}. It is in their latency; "
+                f"{remedy} to hand the load on to the endpoint"
+            )
     return found

@@ -192,7 +192,7 @@ HARNESS_ROOMS = {
     "speech": {"speech", "http", "errors", "exchange", "live", "options", "outcome", "wire"},
     "live": {
         "live", "client", "clock", "http", "endpoint", "errors", "exchange", "held", "options", "origin", "outcome",
-        "redaction", "speech", "stream", "wire",
+        "redaction", "speech", "stream", "wire", "vitals",
     },
     "protos": {"protos", "body_template", "client", "errors", "exchange", "exit_codes", "redaction", "rpc", "wire"},
     "rpc": {

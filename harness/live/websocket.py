@@ -26,6 +26,7 @@ from harness.live.session import MAX_BODY, Prepared, Session, frame_of
 from harness.origin import locate, origin_of
 from harness.redaction import redact
 from harness.stream import Readers
+from harness.vitals import Durations
 from scenarios.payload import Payload
 
 
@@ -45,7 +46,7 @@ class WebSocketClient:
         self._waiting: deque[Exchange] = deque()
         self._limit = target.max_connections or (1 << 30)
         self._opened = 0
-        self._waits = 0
+        self._waits = Durations()
         self.readers: Readers
         self.endpoint: Endpoint
 
@@ -77,7 +78,6 @@ class WebSocketClient:
         if len(self._sessions) < self._limit:
             self._start(exchange)
         else:
-            self._waits += 1
             self._waiting.append(exchange)
 
     def _start(self, exchange: Exchange) -> None:
@@ -123,6 +123,7 @@ class WebSocketClient:
         while self._waiting and len(self._sessions) < self._limit:
             waiting = self._waiting.popleft()
             if waiting.on_wire:
+                self._waits.add(self.clock.now_ns() - waiting.ready_ns)
                 self._start(waiting)
 
     def settle(self, exchange: Exchange) -> None:
@@ -155,7 +156,8 @@ class WebSocketClient:
             "engine": "python",
             "connections_opened": self._opened,
             "retried_on_stale_connection": 0,
-            "pool_waits": self._waits,
+            "pool_waits": self._waits.count,
+            "pool_wait_p99_ns": self._waits.p99_ns(),
             "kernel_reads": readers.kernel_reads,
             "user_reads": readers.user_reads,
             "clock_steps": readers.wall.steps,

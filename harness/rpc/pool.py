@@ -50,6 +50,7 @@ class GrpcClient:
         self._decoder = BlockDecoder()
         limit = target.max_connections or (1 << 30)
         self._limit = limit if self._own else min(limit, options.channels)
+        self._by_streams = not self._own and limit >= options.channels  # what calls wait for is the server's limit
         self._channels: deque[Channel] = deque()  # those that take calls, or will; the next one's turn is first
         self._idle: dict[Channel, None] = {}  # with own connections: in order of becoming idle
         self._draining: set[Channel] = set()
@@ -57,7 +58,7 @@ class GrpcClient:
         self._tries: dict[Exchange, int] = {}  # how often a call was sent in vain, if it was
         self._flights = Flights(clock, self.cancel)
         self._pool_waits = Durations()
-        self._opened = self._retried = self._refused = self._goaways = 0
+        self._opened = self._retried = self._refused = self._refused_calls = self._goaways = 0
         self.readers: Readers
         self.endpoint: Endpoint
 
@@ -181,9 +182,11 @@ class GrpcClient:
             "connections_opened": self._opened,
             "retried_on_stale_connection": self._retried,
             "retried_on_refused_stream": self._refused,
+            "calls_refused_and_retried": self._refused_calls,
             "goaways": self._goaways,
             "pool_waits": self._pool_waits.count,
             "pool_wait_p99_ns": self._pool_waits.p99_ns(),
+            "stream_waits": self._pool_waits.count if self._by_streams else 0,
             "kernel_reads": readers.kernel_reads,
             "user_reads": readers.user_reads,
             "clock_steps": readers.wall.steps,
@@ -276,6 +279,7 @@ class GrpcClient:
         if limited and tries < _REFUSALS:
             self._tries[exchange] = tries + 1
             self._refused += 1
+            self._refused_calls += not tries
             self.clock.wake_at(
                 t_ns + (_AGAIN_NS << 2 * tries), lambda: self._place(exchange) if exchange.on_wire else None
             )

@@ -416,7 +416,8 @@ def test_calls_over_the_servers_limit_wait_and_are_counted() -> None:
         finished: list[Exchange] = await asyncio.wait_for(asyncio.gather(*calls), 3)
         assert [exchange.status for exchange in finished] == [Status.OK] * 6
         assert most == 2
-        assert bench.client.stats()["pool_waits"] == 4
+        stats = bench.client.stats()
+        assert (stats["pool_waits"], stats["stream_waits"]) == (4, 4)
 
     play(body, slow, server=(("grpc.max_concurrent_streams", 2),), ahead=1)
 

@@ -484,6 +484,7 @@ def test_more_sessions_than_connections_wait_and_all_are_served() -> None:
         for _, done in flights:
             assert (await asyncio.wait_for(done, 5)).status == Status.OK
         assert bench.client.stats()["pool_waits"] == 5
+        assert bench.client.stats()["pool_wait_p99_ns"] > 0
         assert bench.client.stats()["connections_opened"] == 7
 
     play(ASK, answer_and_finish, body, max_connections=2)

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import pytest
 
 from slo.records import Status
-from tests.interop.driven import SERVERS, answered, becomes, binary, free_ports, metric, run, running
+from tests.interop.driven import SERVERS, answered, becomes, binary, free_ports, holding, metric, run, running
 
 pytestmark = pytest.mark.e2e
 
@@ -23,6 +22,7 @@ pytestmark = pytest.mark.e2e
 @dataclass(frozen=True)
 class Server:
     ports: tuple[int, ...]
+    folder: Path
     process: subprocess.Popen[bytes]
 
     def url(self, protocol: str) -> str:
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     ready = f"http://127.0.0.1:{ports[0]}/v2/models/slow/ready"  # the last one
     folder = tmp_path_factory.mktemp("pytriton")
     with running(command, ready, folder, {"LD_LIBRARY_PATH": libraries}) as process:
-        yield Server(ports, process)
+        yield Server(ports, folder, process)
 
 
 def tensors(protocol: str, *shape: int, model: str = "echo", **options: Any) -> dict[str, Any]:
@@ -123,12 +123,11 @@ def test_streams_of_a_killed_server_are_no_successes(server: Server, tmp_path: P
         (folder := tmp_path / protocol).mkdir()
         whole = texts(folder, protocol, "slowly " * 400) | {"stop": {"min_queries": 1, "min_duration": "100ms"}}
         both.append((folder, server.url(protocol), whole))
-    killer = Timer(12, os.killpg, (server.process.pid, signal.SIGKILL))
-    killer.start()
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            for found in pool.map(lambda each: run(*each, "--timeout", "30s"), both):
-                assert found.statuses <= {Status.CONNECT, Status.PROTOCOL, Status.GRPC}, found.errors
-                assert found.records["n_out"][0] > 0
-    finally:
-        killer.join()
+    (underway := server.folder / "underway").touch()
+    with ThreadPoolExecutor(2) as pool:
+        going = pool.map(lambda each: run(*each, "--timeout", "30s"), both)
+        holding(lambda: len(underway.read_text().split()), len(both))
+        os.killpg(server.process.pid, signal.SIGKILL)
+        for found in going:
+            assert found.statuses <= {Status.CONNECT, Status.PROTOCOL, Status.GRPC}, found.errors
+            assert found.records["n_out"][0] > 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ def echo(requests: list[Any]) -> list[dict[str, np.ndarray[Any, Any]]]:
 
 def words(requests: list[Any]) -> Iterator[list[dict[str, np.ndarray[Any, Any]]]]:
     (request,) = requests
-    for word in request["text_input"].ravel()[0].decode().split():
+    for place, word in enumerate(request["text_input"].ravel()[0].decode().split()):
+        if place == 5:  # the first ones are on their way
+            with Path("underway").open("a") as told:
+                told.write("one\n")
         if word == "slowly":
             time.sleep(0.2)
         yield [{"text_output": np.array([word.encode()], dtype=np.bytes_)}]

@@ -137,10 +137,14 @@ def test_a_busy_thread_is_seen_to_want_its_core() -> None:
 
 def test_the_worst_workers_times_and_the_sum_of_counts_become_facts() -> None:
     one = {
-        "cpu": 0.5, "core_wanted": 0.6, "watched_ns": 10, "client": {"pool_waits": 3, "pool_wait_p99_ns": 7},
+        "cpu": 0.5, "core_wanted": 0.6, "watched_ns": 10, "client": {"pool_waits": 3, "pool_wait_p99_ns": 7, "retried_on_stale_connection": 2},
         "stalls": {"p99_ns": 1, "max_ns": 2, "count": 1, "total_ns": 2}, "gc": {"count": 1, "max_ns": 5, "total_ns": 5},
     }  # fmt: skip
-    two = one | {"cpu": 0.9, "engine_cpu": 0.8, "client": {"pool_waits": 4, "pool_wait_p99_ns": 9}}
+    two = one | {
+        "cpu": 0.9,
+        "engine_cpu": 0.8,
+        "client": {"pool_waits": 4, "pool_wait_p99_ns": 9, "stream_waits": 4, "calls_refused_and_retried": 1},
+    }
     facts = GeneratorFacts(open_loop=True, planned=1, **_vitals([one, two]))
     assert (facts.loop_stall_count, facts.loop_stall_max_ns, facts.gc_pause_count, facts.gc_pause_max_ns) == (
         2,
@@ -148,7 +152,7 @@ def test_the_worst_workers_times_and_the_sum_of_counts_become_facts() -> None:
         2,
         5,
     )
-    assert (facts.pool_waits, facts.pool_wait_p99_ns) == (7, 9)
+    assert (facts.pool_waits, facts.pool_wait_p99_ns, facts.stream_waits, facts.retried) == (7, 9, 4, 3)
     assert (facts.worker_cpu, facts.core_wanted, facts.engine_cpu) == ((0.5, 0.9), (0.6, 0.6), (0.8,))
     # A worker that says less (another engine, an older run) is understood.
     few = GeneratorFacts(open_loop=True, planned=1, **_vitals([{"cpu": 0.1, "client": {}}]))

@@ -198,6 +198,19 @@ def test_waiting_before_it_left_makes_no_run_invalid_and_is_told_by_its_cause() 
     assert "1000 requests were held back by the client (sent - ready has p99 80 ms" in client.warnings[0]
     assert "1000 requests opened a connection of their own" in opened.warnings[0]
     assert "1000 requests waited for one of max_connections connections, p99 80 ms" in pooled.warnings[0]
+    over = facts(pool_waits=N, stream_waits=N, pool_wait_p99_ns=80 * MS)
+    (streams,) = assess(run(poisson(), wait=80 * MS), over, asked).warnings
+    assert "1000 requests waited for a place on a connection, p99 80 ms: the server's own limit" in streams
+    assert "raise target.options.channels" in streams
+    assert "max_connections" not in streams
+
+
+def test_chunks_that_share_a_read_may_be_the_servers_a_proxys_or_our_doing() -> None:
+    due = poisson()
+    together = run(due, chunks=[[t + 11 * MS, t + 12 * MS, t + 12 * MS] for t in due.tolist()])
+    (text,) = assess(together, facts(), []).warnings
+    assert "33.3% of the chunks came in one read with a later one" in text
+    assert "the server writes several at once, or a proxy before it gathers them, or this host read late" in text
 
 
 def test_a_slow_server_is_told_apart_from_a_wait_before_sending() -> None:
