@@ -90,7 +90,8 @@ def _from_pipe(file: int, most: int, path: Path) -> bytes:
         events = ready.poll(min(max(left, 0) * 1000, 100)) if left > 0 else []
         if left <= 0:
             raise OSError(errno.ETIMEDOUT, f"nothing more came through this pipe for {PATIENCE_S:g} s", str(path))
-        if part == b"" and any(happened & select.POLLHUP for _, happened in events):
+        # With POLLIN a writer has come and gone since we read: what it wrote is there.
+        if part == b"" and any(happened & (select.POLLHUP | select.POLLIN) == select.POLLHUP for _, happened in events):
             return bytes(data)
     return bytes(data)
 

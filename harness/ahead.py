@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from harness import plan_file
 from harness.errors import HarnessFault
 from harness.rundir import BEGUN, RunDirectory, write_scenario
 from harness.segments import hold
-from harness.writing import write_json
+from harness.writing import settle, write_json
 from scenarios.plan import Dealing, Plan
 from slo.generator import GeneratorFacts
 from slo.records import MOST_WORKERS
@@ -119,11 +120,15 @@ class Ahead:
             plan_file.save(self.directory.path, plan)
             write_scenario(self.directory, scenario)
             write_json(self.directory.file(BEGUN), self._document)
+            settle(self.directory.path)
         except OSError as error:
             self._warn(error)
 
     def announce(self, known: Mapping[str, Any], facts: GeneratorFacts | None = None) -> None:
-        """t0 is ``known``, with whatever else belongs into the manifest: from now on something may be sent."""
+        """t0 is ``known``, with whatever else belongs into the manifest: from now on something may be sent.
+
+        It is on the disk itself a moment later: whoever waits for t0 does not wait for that.
+        """
         self._document |= {"announced": True, "manifest": {**self._document["manifest"], **known}}
         if facts is not None:
             self._document["facts"] = facts.to_json()
@@ -131,6 +136,11 @@ class Ahead:
             write_json(self.directory.file(BEGUN), self._document)
         except OSError as error:
             self._warn(error)
+        threading.Thread(target=self._settle, name="begun", daemon=True).start()
+
+    def _settle(self) -> None:
+        with contextlib.suppress(OSError):  # the run may be over, or the disk full, which was said
+            settle(self.directory.path)
 
     def alive(self) -> None:
         """A sign of life, at most five times a second."""

@@ -195,11 +195,13 @@ class Coordinator:
         manifest |= workforce.facts()
         if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
             manifest["normaliser"] = stated_normaliser(target.options)
+        answers = None
         if scenario.mode == "accuracy":
-            self._gather_outputs(plan, run_id, references(source, scenario.reference))
+            answers = self._gather_outputs(plan, run_id, references(source, scenario.reference))
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
         facts = self._facts(plan, shards)
-        return seal(job.directory, manifest, job.public, plan, workforce.members, facts, chosen, workforce.dealing)
+        members, dealing = workforce.members, workforce.dealing
+        return seal(job.directory, manifest, job.public, plan, members, facts, chosen, dealing, answers)
 
     def _manifest(
         self, run_id: str, target: Target, server: bundled_server.Bundled | None, plan: Plan, shards: int
@@ -232,12 +234,15 @@ class Coordinator:
             url = manifest_file.public_url(target.url)
             self._notice(f"warning: target.url is {url}, and each agent asks that of its own host: {', '.join(far)}")
 
-    def _gather_outputs(self, plan: Plan, run_id: str, expected: Sequence[Expected] | None) -> None:
+    def _gather_outputs(
+        self, plan: Plan, run_id: str, expected: Sequence[Expected] | None
+    ) -> Callable[[Path], None] | None:
         job = self._job
         try:
-            gather(job.directory.segments, job.directory.path, plan, run_id, expected, job.scenario.kind in QUANTILES)
+            return gather(job.directory.segments, plan, run_id, expected, job.scenario.kind in QUANTILES)
         except OSError as error:
-            self._notice(f"warning: the answers could not be written to {job.directory.path} ({error.strerror})")
+            self._notice(f"warning: the answers in {job.directory.segments} could not be read ({error.strerror})")
+            return None
 
     def _on_status(self, member: Member, message: Mapping[str, Any]) -> None:
         self._ahead.alive()

@@ -222,7 +222,9 @@ def _tensor_of(outputs: list[Any], name: str | None) -> Answer | None:
         return None
     numbers = np.asarray(data, dtype=DATATYPES[datatype]).ravel()
     shape = named[0].get("shape", [len(numbers)])
-    return Answer(numbers=numbers, shape=tuple(shape)) if _is_shape(shape) and math.prod(shape) == len(numbers) else None
+    return (
+        Answer(numbers=numbers, shape=tuple(shape)) if _is_shape(shape) and math.prod(shape) == len(numbers) else None
+    )
 
 
 def _is_shape(value: Any) -> bool:
@@ -232,19 +234,14 @@ def _is_shape(value: Any) -> bool:
 
 
 def gather(
-    segments: Path,
-    directory: Path,
-    plan: Plan,
-    run_id: str,
-    expected: Sequence[Expected] | None,
-    mlperf: bool,
-) -> None:
-    """Write the run's outputs: a row for each planned sample, empty where no answer came. Raises OSError.
+    segments: Path, plan: Plan, run_id: str, expected: Sequence[Expected] | None, mlperf: bool
+) -> Callable[[Path], None]:
+    """Read the run's outputs: a row for each planned sample, empty where no answer came. Raises OSError.
 
-    ``mlperf``: LoadGen's accuracy log too. Lines that a worker did not finish are left out.
+    What is returned writes them into a folder, and raises OSError. ``mlperf``: LoadGen's accuracy log too. Lines that a worker did not
+    finish are left out.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     found = dict(_lines(segments))
     query = np.repeat(plan.query_id, np.diff(plan.offsets)).tolist()
@@ -264,9 +261,15 @@ def gather(
             "expected": pa.array([json.dumps(expected[i]) if expected else None for i in payload], pa.string()),
         }
     )
+    return partial(_write, table, mlperf)
+
+
+def _write(table: Any, mlperf: bool, directory: Path) -> None:
+    import pyarrow.parquet as pq
+
     whole(directory / FILE, partial(pq.write_table, table, compression="zstd"))
     if mlperf:
-        texts = [one.get("text") for one in kept]
+        payload, texts, data = (table[name].to_pylist() for name in ("payload_ix", "text", "data"))
         raw = [text.encode() if text is not None else piece for text, piece in zip(texts, data, strict=True)]
         _write_mlperf(directory / MLPERF_FILE, payload, raw)
 

@@ -29,7 +29,7 @@ from harness.coordinator import ended, last_words
 from harness.errors import HarnessFault
 from harness.outputs import gather
 from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
-from harness.segments import claim, read_done, read_segment, read_segments, segment_files
+from harness.segments import claim, read_done, read_segment, read_segments, segment_files, spilled
 from harness.workforce import Member
 from harness.writing import whole
 from scenarios import cancellation
@@ -120,10 +120,10 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     of_locust = scenario.get("kind") == "locust"  # streaming users: no worker of ours
     members = [] if of_locust else _members(directory, begun)
     facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan, members))
-    notes: tuple[str, ...] = ()
+    answers, notes = None, tuple[str, ...]()
     if scenario.get("mode") == "accuracy":
-        notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
-    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing)
+        answers, notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
+    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing, answers)
     return replace(sealed, notes=(*sealed.notes, *notes))
 
 
@@ -141,12 +141,15 @@ def _iso(wall_ns: int) -> str:
 
 def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
     """The workers by what they left; their last messages name folders that only a living coordinator may trust."""
+    known = spilled(
+        directory.segments, str(begun.manifest["run_id"])
+    )  # read as they are; of a run that was moved, none is
     for message in read_done(directory.segments).values():
         names = message.get("folders")
         for name in names if isinstance(names, list) else ():
-            spilled = Path(str(name))
-            if spilled.name.startswith(_SPILL) and spilled.parent == Path(tempfile.gettempdir()):
-                _bring(spilled, directory.segments)
+            there = Path(str(name))
+            if there not in known and there.name.startswith(_SPILL) and there.parent == Path(tempfile.gettempdir()):
+                _bring(there, directory.segments)
     done = {index: last_words(said) for index, said in read_done(directory.segments).items()}
     life_ns = -1  # before t0: nothing was sent
     if begun.announced:
@@ -161,7 +164,8 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
 
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
     """Wall clock of the last sign of life of anybody."""
-    return max([begun.seen_ns, *(path.stat().st_mtime_ns for path in segment_files(directory.segments))])
+    folders = [directory.segments, *spilled(directory.segments, str(begun.manifest["run_id"]))]
+    return max([begun.seen_ns, *(path.stat().st_mtime_ns for folder in folders for path in segment_files(folder))])
 
 
 def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequence[Member]) -> str:
@@ -200,14 +204,15 @@ def _many(indices: Sequence[int]) -> str:
     return f"{'s' * (len(indices) > 1)} {shown}"
 
 
-def _gather_outputs(directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str) -> tuple[str, ...]:
+def _gather_outputs(
+    directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str
+) -> tuple[Callable[[Path], None] | None, tuple[str, ...]]:
     try:
         known = parse(dict(scenario), str(scenario.get("name", "")))
         expected = references(known.source_object(), known.reference)
-        gather(directory.segments, directory.path, plan, run_id, expected, known.kind in QUANTILES)
+        return gather(directory.segments, plan, run_id, expected, known.kind in QUANTILES), ()
     except (ScenarioError, HarnessFault, OSError) as error:
-        return (f"the answers were not gathered ({error})",)
-    return ()
+        return None, (f"the answers were not gathered ({error})",)
 
 
 # -- what agents hold ---------------------------------------------------------------------------------------------
@@ -252,15 +257,22 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         first = next(iter(agents))
         run = _master_of(first, agents[first], out or Path("runs") / f"agents-{runs.pop()}")
     for folder in agents:
-        _bring(folder / "segments", run / "segments")
+        for source in _sources(folder):
+            _bring(source, run / "segments")
     return run
+
+
+def _sources(folder: Path) -> list[Path]:
+    """Where an agent's workers wrote: in its folder, and elsewhere once that was full."""
+    begun, segments = ahead.read(folder), folder / "segments"
+    return [segments, *(spilled(segments, str(begun.manifest["run_id"])) if begun is not None else ())]
 
 
 def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     """The same run in a new directory, with the rows that agents have and it lacks. Raises HarnessFault."""
     rows = sealed.records
     plan = plan_file.load(sealed.directory.path, sealed.manifest.get("plan_fingerprint"))
-    parts, unreadable = read_segments([folder / "segments" for folder in folders])
+    parts, unreadable = read_segments([source for folder in folders for source in _sources(folder)])
     if unreadable:
         print(*(f"warning: {text}" for text in unreadable), sep="\n", file=sys.stderr)
     width = int(max([rows["sample_ix"].max(initial=0), *(part["sample_ix"].max(initial=0) for part in parts)])) + 1

@@ -113,6 +113,25 @@ def test_a_secret_may_come_through_a_pipe_and_is_not_waited_for_without_end(
     assert "nothing more came through this pipe" in resolve({"api_key_file": str(path)}, {})[1][0]
 
 
+def test_what_came_through_a_pipe_between_two_looks_at_it_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = fifo(tmp_path / "key"), os.read
+    late = [b"sesame\n", b""]
+
+    def read_and_then_a_writer_comes_and_goes(file: int, most: int) -> bytes:
+        part = read(file, most)
+        if late:
+            with path.open("wb") as writer:
+                writer.write(late.pop(0))
+        return part
+
+    monkeypatch.setattr(os, "read", read_and_then_a_writer_comes_and_goes)
+    assert files.read_bytes(path, pipe=True) == b"sesame\n"
+    late = [b""]
+    assert files.read_bytes(path, pipe=True) == b"", "a writer that has nothing to say is not waited for"
+
+
 @pytest.mark.parametrize("text", ["[" * 50_000, "a: " + "{b: " * 50_000, "- " * 50_000 + "x"])
 def test_yaml_nested_without_end_is_refused_at_once(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"

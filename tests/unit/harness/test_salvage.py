@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import rundir, salvage
+from harness import rundir, salvage, segments
 from harness.ahead import Ahead, read
 from harness.errors import HarnessFault
 from harness.rundir import RunDirectory, open_sealed
@@ -18,7 +19,7 @@ from harness.salvage import agents_among, gathered, open_run
 from harness.segments import claim, hold, keep_done, read_segments, write_segment
 from scenarios.flags import with_flags
 from slo.generator import GeneratorFacts
-from slo.records import Status, from_columns
+from slo.records import Records, Status, from_columns
 from slo.validity import assess
 
 MS = 1_000_000
@@ -97,6 +98,66 @@ def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
     before = {path.name: path.read_bytes() for path in directory.path.iterdir()}
     assert open_run(directory.path).facts == open_sealed(directory.path).facts == sealed.facts
     assert before == {path.name: path.read_bytes() for path in directory.path.iterdir()}
+
+
+def test_what_a_run_begins_with_is_on_the_disk_itself_before_t0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut takes what was only written."""
+    synced: list[tuple[Path, str]] = []
+    threads: list[threading.Thread] = []
+
+    def fsync(held: int) -> None:
+        path = Path(f"/proc/self/fd/{held}").readlink()
+        synced.append((path, path.read_text() if path.name == "begun.json" else ""))
+
+    class Kept(threading.Thread):
+        def start(self) -> None:
+            threads.append(self)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(threading, "Thread", Kept)
+    out = tmp_path / "r"
+    cut_off(out, announced=False)
+    needed = {tmp_path, out, *(out / name for name in ("begun.json", "plan.npz", "scenario.yaml"))}
+    assert needed <= {path for path, _ in synced}
+    assert not threads
+    synced.clear()
+    cut_off(tmp_path / "s")
+    assert not any('"announced": true' in text for _, text in synced), "t0 does not wait for the disk"
+    (thread,) = threads
+    thread.run()
+    assert any('"announced": true' in text for _, text in synced)
+
+
+@pytest.mark.parametrize("agent", ["", "a1"])
+def test_rows_that_a_killed_worker_wrote_elsewhere_are_found_without_a_word_of_it(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    directory = cut_off(tmp_path / "r", workers=2, agent=agent)
+    segment = directory.segments / "w001-000000.seg"
+    rows = read_segments([directory.segments])[0][1]
+    segment.unlink()
+    write = segments.write_segment
+
+    def full(path: Path, records: Records) -> None:
+        if path.parent == directory.segments:
+            raise OSError(28, "No space left on device")
+        write(path, records)
+
+    monkeypatch.setattr(segments, "write_segment", full)
+    for run_id in ("r1", "r0"):  # and the one of an earlier run in the same place
+        writer = segments.SegmentWriter(directory.segments, 1, run_id)
+        writer.put(rows)
+        writer.close()
+    (own,), (other,) = (segments.spilled(directory.segments, run_id) for run_id in ("r1", "r0"))
+    (tmp_path / f"{own.name[:-8]}zzzzzzzz").symlink_to(other)  # nor what somebody else laid there
+    path = gathered(None, [directory.path], tmp_path / "home") if agent else directory.path
+    sealed = open_run(path)
+    assert sealed.records.ok.sum() == 10
+    assert other.is_dir()
+    assert agent or not own.exists(), "sealed, it is not needed any more"
 
 
 def test_before_t0_nothing_was_sent(tmp_path: Path) -> None:
