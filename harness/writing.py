@@ -140,7 +140,8 @@ def tail(path: Path, characters: int = 800) -> str:
 @contextmanager
 def _beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """A new file beside ``path``, gone at the end if it is still there."""
-    partial = path.with_name(f"{path.name[:200]}.{secrets.token_hex(8)}.partial")
+    name = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
+    partial = path.with_name(f"{name}.{secrets.token_hex(8)}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_EXCL | _OURS, 0o666), "wb") as file:
         try:
             yield partial, file
