@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from documents import files
 from harness import plan_file
 from harness.errors import HarnessFault
 from harness.rundir import BEGUN, RunDirectory, write_scenario
@@ -23,6 +24,7 @@ from harness.segments import hold
 from harness.writing import settle, write_json
 from scenarios.plan import Dealing, Plan
 from slo.generator import GeneratorFacts
+from slo.records import MOST_WORKERS
 
 SCHEMA = "plimsoll.begun/1"
 #: Between two signs of life.
@@ -165,16 +167,16 @@ def read(path: Path) -> Begun | None:
     """begun.json of a run directory; None where there is none. Raises HarnessFault for one that can't be read."""
     file = path / BEGUN
     try:
-        with file.open("rb") as opened:
+        with files.opened(file) as opened:
             seen_ns = os.fstat(opened.fileno()).st_mtime_ns
-            document = json.loads(opened.read())
+        document = json.loads(files.read_bytes(file))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(file, error) from None
     try:
         return _checked(document, seen_ns)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError) as error:
         raise _damaged(file, error) from None
 
 
@@ -191,7 +193,7 @@ def _checked(document: Any, seen_ns: int) -> Begun:
     for name, kind in _NEEDED.items():
         if not isinstance(manifest.get(name), kind) or isinstance(manifest[name], bool):
             raise ValueError(f"manifest.{name} is missing or of another type")
-    if not 1 <= manifest["workers"] <= 1 << 20 or any(
+    if not 1 <= manifest["workers"] <= MOST_WORKERS or any(
         abs(manifest[name]) >= 1 << 63 for name in ("t0_wall_ns", "t0_monotonic_ns")
     ):
         raise ValueError("a number in the manifest is out of range")

@@ -8,6 +8,7 @@ sealed and reported.
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import signal
 import ssl
@@ -25,6 +26,7 @@ from urllib.parse import urlsplit
 from harness import bundled as bundled_server
 from harness import limits, timer, writing
 from harness import manifest as manifest_file
+from harness.accounts import check_account
 from harness.ahead import Ahead
 from harness.client import Target
 from harness.crew import Crew
@@ -320,6 +322,28 @@ def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
         max_duration_hit=any(report["max_duration_hit"] for report in done),
         disk_notes=tuple(text for report in done for text in report["disk_notes"]),
     )
+
+
+def last_words(said: object) -> dict[str, Any] | None:
+    """A worker's last message that comes from elsewhere, a file or another host, if all that is read of it can be; None: it can't.
+
+    The folders that it names are left out: whoever seals a run reads and removes those.
+    """
+    if not isinstance(said, dict):
+        return None
+    words = {**said, "folders": []}
+    member = Member(0, done=words)
+    try:
+        told = ended(GeneratorFacts(open_loop=False, planned=0), [member]).to_json()
+        GeneratorFacts.from_json(json.loads(json.dumps(told, allow_nan=False)))
+        client = words.setdefault("client", {})
+        json.dumps(client, allow_nan=False)
+        Counter(client.get("exhausted", {})).total()
+        int(client.get("connections_opened", 0))
+        check_account(member)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        return None
+    return words
 
 
 def start(t0_ns: int) -> dict[str, Any]:

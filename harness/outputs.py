@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal
 
 import numpy as np
 import orjson
 
+from documents import files
 from harness import outcome
 from harness.exchange import Exchange
 from harness.held import memory
+from harness.kserve.tensors import MAX_DIMENSIONS
 from harness.redaction import redact
 from harness.wire import framing, pointer
 from harness.wire.framing import Stream
@@ -217,7 +221,16 @@ def _tensor_of(outputs: list[Any], name: str | None) -> Answer | None:
     if datatype not in DATATYPES:
         return None
     numbers = np.asarray(data, dtype=DATATYPES[datatype]).ravel()
-    return Answer(numbers=numbers, shape=tuple(int(size) for size in named[0].get("shape", [len(numbers)])))
+    shape = named[0].get("shape", [len(numbers)])
+    return (
+        Answer(numbers=numbers, shape=tuple(shape)) if _is_shape(shape) and math.prod(shape) == len(numbers) else None
+    )
+
+
+def _is_shape(value: Any) -> bool:
+    """A list of sizes, none too large for the file."""
+    sizes = isinstance(value, list) and len(value) <= MAX_DIMENSIONS
+    return sizes and all(type(size) is int and 0 <= size < 1 << 63 for size in value)
 
 
 def gather(
@@ -263,10 +276,23 @@ def _write(table: Any, mlperf: bool, directory: Path) -> None:
 
 def _lines(segments: Path) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
     for path in sorted(segments.glob("outputs-w*.jsonl")):
-        for line in path.read_bytes().splitlines():
+        for line in files.read_bytes(path).splitlines():
             entry = _decoded(line)
-            if isinstance(entry, dict):
+            if isinstance(entry, dict) and _is_entry(entry):
                 yield (entry["query_id"], entry["sample_ix"]), entry
+
+
+def _is_entry(entry: dict[str, Any]) -> bool:
+    """As ``OutputLog`` writes them; an agent may hand in anything."""
+    if any(type(entry.get(name)) is not int for name in ("query_id", "sample_ix")):
+        return False
+    if "data" not in entry:
+        return isinstance(entry.get("text"), str | NoneType) and entry.keys() <= {"query_id", "sample_ix", "text"}
+    try:
+        base64.b64decode(entry["data"], validate=True)
+    except (TypeError, ValueError):
+        return False
+    return "text" not in entry and isinstance(entry.get("datatype"), str) and _is_shape(entry.get("shape"))
 
 
 def _write_mlperf(path: Path, payload: Sequence[int], raw: Sequence[bytes | None]) -> None:

@@ -97,7 +97,7 @@ def read_done(folder: Path) -> dict[int, dict[str, Any]]:
     for path in sorted(folder.glob("w*.done")):
         name = _DONE.fullmatch(path.name)
         try:
-            message = json.loads(path.read_text(encoding="utf-8"))
+            message = json.loads(files.read_text(path))
         except (OSError, ValueError, RecursionError):
             continue
         if name is not None and isinstance(message, dict):

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +81,23 @@ def test_a_file_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(spec.ScenarioError, match="larger than 1 MiB"):
         spec.load(path)
+
+
+def test_no_room_is_made_for_more_than_a_file_has_and_one_that_grew_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 GiB for an empty file is an error where memory is limited (ulimit -v)."""
+    (tmp_path / "empty").touch()
+    tracemalloc.start()
+    assert files.read_bytes(tmp_path / "empty") == b""
+    assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    tracemalloc.stop()
+    (tmp_path / "grown").write_bytes(b"x" * 3_000_000)
+    true_size = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda file: os.stat_result([*list(true_size(file))[:6], 10, 0, 0, 0]))
+    assert len(files.read_bytes(tmp_path / "grown")) == 3_000_000
+    with pytest.raises(OSError, match="larger than 2 MiB"):
+        files.read_bytes(tmp_path / "grown", 2 << 20)
 
 
 def test_a_secret_may_come_through_a_pipe_and_is_not_waited_for_without_end(
