@@ -137,7 +137,8 @@ def seal(
     if chosen is not None:
         records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
-    write = partial(_write, plan, [(member.done or {}).get("client", {}) for member in members], answers)
+    client_stats = [(member.done or {}).get("client", {}) for member in members]
+    write = partial(_write, plan=plan, client_stats=client_stats, answers=answers)
     try:
         write(sealed)
     except OSError as error:
@@ -266,7 +267,10 @@ def request_ids(run_id: str, records: Records) -> list[str]:
 
 
 def _write(
-    plan: Plan, client_stats: Sequence[Mapping[str, Any]], answers: Callable[[Path], None] | None, sealed: Sealed
+    sealed: Sealed,
+    plan: Plan,
+    client_stats: Sequence[Mapping[str, Any]],
+    answers: Callable[[Path], None] | None = None,
 ) -> None:
     import pyarrow.parquet as pq
 
@@ -279,7 +283,7 @@ def _write(
         whole(directory.file(name), partial(pq.write_table, table, compression="zstd"))
     plan_file.save(directory.path, plan)
     generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
-    generator["columns"] = sums(sealed.records)
+    generator |= {"run_id": sealed.manifest["run_id"], "columns": sums(sealed.records)}
     write_json(directory.file("generator.json"), generator)
     scenario = write_scenario(directory, sealed.scenario)
     manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}
@@ -319,7 +323,8 @@ def open_sealed(path: Path) -> Sealed:
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked["plan_fingerprint"] = manifest.get("plan_fingerprint")
         facts = plan_file.checked(facts, records, path, asked)
-        facts = replace(facts, plan_faults=(*facts.plan_faults, *accounts.faults_of(records, generator.get("columns"))))
+        changed = accounts.faults_of(records, tables.names(path), generator, manifest.get("run_id"))
+        facts = replace(facts, plan_faults=(*facts.plan_faults, *changed))
         if manifest.get("scenario_sha256", _digest(text)) != _digest(text):
             fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"
             facts = replace(facts, plan_faults=(*facts.plan_faults, fault))

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -42,6 +43,8 @@ from slo.records import BoolArray, IntArray, Phase, Records
 
 #: Workers whose coordinator was killed have so long to write what they have.
 PATIENCE_S = 15.0
+#: Between two signs of life of a coordinator, and between two segments of a worker that outlived it, at most about so long.
+_SIGN_NS, _SEGMENT_NS = 500_000_000, 1_000_000_000
 #: Where a worker writes whose run directory is full.
 _SPILL = "plimsoll-spill-"
 _OURS = re.compile(r"w\d{3,6}(-\d{6,9}(-\d{3,9})?\.(seg|partial)|\.done)|outputs-w\d{3,6}\.jsonl")
@@ -62,8 +65,13 @@ def open_run(path: Path) -> Sealed:
         if begun is not None:
             return _sealed(RunDirectory(path), begun)
         if (path / "segments").is_dir() and not (path / "attempts").is_dir():
+            if segment_files(path / "segments"):
+                raise HarnessFault(
+                    f"{path}: rows of a run are in segments, and {BEGUN}, which says of what run, is gone. Restore it, or run it again"
+                )
             raise HarnessFault(
-                f"{path}: this run was cut off before its plan was made, or has only just begun: nothing was sent. Run it again"
+                f"{path}: nothing of this run's plan is here. It was cut off before that, and nothing was sent, or it has only just begun, "
+                "or the disk took no file (a warning said so). Run it again"
             )
     return open_sealed(path)
 
@@ -73,7 +81,13 @@ def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:
     held = _claimed(directory.segments, begun)
     try:
         if directory.file("manifest.json").is_file():  # whoever held it has sealed it
+            with suppress(OSError):
+                directory.segments.rmdir()
             return open_sealed(directory.path)
+        if not directory.file(BEGUN).is_file():
+            raise HarnessFault(
+                f"{directory.path}: this run was sealed in another folder just now, by whoever said where"
+            )
         try:
             return _sealed_alone(directory, begun)
         except _BROKEN as error:
@@ -88,25 +102,25 @@ def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:
 def _claimed(folder: Path, begun: Begun) -> int:
     """The folder for us alone, once whoever survived its coordinator has ended. Raises HarnessFault where the run goes on."""
     until = time.monotonic() + PATIENCE_S
-    while True:
-        going_on = begun.process.lives()
-        if not going_on:
-            try:
-                folder.mkdir(exist_ok=True)
-                return claim(folder)
-            except BlockingIOError:
-                pass
-            except OSError as error:
+    process = begun.process
+    who = f"{process.who}, pid {process.pid} on {process.host}"
+    while not process.lives():
+        try:
+            folder.mkdir(exist_ok=True)  # somebody else who seals it removes it at the end
+            return claim(folder)
+        except (BlockingIOError, FileNotFoundError):
+            if time.monotonic() > until:
                 raise HarnessFault(
-                    f"{folder}: this folder of a run that was cut off can't be opened ({error.strerror}). Put back what belongs there, or "
-                    "remove it: rows that came are lost then"
+                    f"{folder.parent}: the run is still going on ({who}: its workers outlived it), or somebody else is sealing it. Wait "
+                    "until that is over"
                 ) from None
-        if going_on or time.monotonic() > until:
-            process = begun.process
+            time.sleep(0.05)
+        except OSError as error:
             raise HarnessFault(
-                f"{folder.parent}: the run is still going on ({process.who}, pid {process.pid} on {process.host}). Wait until it is over"
-            )
-        time.sleep(0.05)
+                f"{folder}: this folder of a run that was cut off can't be opened ({error.strerror}). Put back what belongs there, or "
+                "remove it: rows that came are lost then"
+            ) from None
+    raise HarnessFault(f"{folder.parent}: the run is still going on ({who}). Wait until it is over")
 
 
 def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
@@ -163,9 +177,10 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
 
 
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
-    """Wall clock of the last sign of life of anybody."""
+    """Wall clock by which everybody was dead: what was due before may have been sent. Signs of life are not given all the time."""
     folders = [directory.segments, *spilled(directory.segments, str(begun.manifest["run_id"]))]
-    return max([begun.seen_ns, *(path.stat().st_mtime_ns for folder in folders for path in segment_files(folder))])
+    wrote = max((path.stat().st_mtime_ns for folder in folders for path in segment_files(folder)), default=0)
+    return max(begun.seen_ns + _SIGN_NS, wrote + _SEGMENT_NS if wrote > begun.seen_ns else 0)
 
 
 def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequence[Member]) -> str:

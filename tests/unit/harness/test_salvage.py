@@ -74,8 +74,8 @@ def cut_off(
     ("done", "cost", "sent"),
     [
         ((0, 1), "its workers stopped then and wrote every row that they had", 10),
-        ((0,), "at most the last second of rows is missing of worker 1", 11),
-        ((), "at most the last second of rows is missing of workers 0, 1", 13),
+        ((0,), "at most the last second of rows is missing of worker 1", 14),
+        ((), "at most the last second of rows is missing of workers 0, 1", 18),
     ],
 )
 def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
@@ -88,7 +88,8 @@ def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
     )
     found = assess(sealed.records, sealed.facts, [])
     assert found.outcome == "INVALID"
-    assert f"{sent} of 20 planned" in found.reasons[0], "up to its death a worker may have sent what nobody recorded"
+    sign = "up to its death, half a second after its last sign of life, a worker may have sent what nobody recorded"
+    assert f"{sent} of 20 planned" in found.reasons[0], sign
     assert "lower the rate" not in found.reasons[0].lower()
     assert sealed.records.ok.sum() == 10
     lost = sealed.records.select(sealed.records["status"] == Status.UNFINISHED)
@@ -187,6 +188,61 @@ def test_a_run_that_somebody_writes_or_whose_coordinator_lives_is_left_alone(
     with pytest.raises(HarnessFault, match=f"pid {os.getpid()} on "):
         open_run(directory.path)
     assert directory.segments.is_dir()
+
+
+def test_a_worker_that_outlived_a_frozen_coordinator_may_have_sent_for_a_second_after_its_last_segment(
+    tmp_path: Path,
+) -> None:
+    directory = cut_off(tmp_path / "r")
+    os.utime(directory.path / "begun.json", ns=(10**18, 10**18 + 100 * MS))
+    os.utime(directory.segments / "w000-000000.seg", ns=(10**18, 10**18 + 450 * MS))
+    sealed = open_run(directory.path)
+    unsent = sealed.records["due_ns"][sealed.records["status"] == Status.UNSENT]
+    assert unsent.tolist() == [1500 * MS, 1600 * MS, 1700 * MS, 1800 * MS, 1900 * MS]
+
+
+def test_who_comes_too_late_to_seal_reads_what_the_other_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the other one, who had the folder, removes it."""
+    for before in (True, False):
+        path = tmp_path / f"r{before}"
+        begun = read(cut_off(path).path)
+        assert begun is not None
+        sealed = open_run(path)
+        if before:
+            assert salvage._sealed(RunDirectory(path), begun).facts == sealed.facts
+        else:
+            tried = []
+
+            def goes(folder: Path, tried: list[Path] = tried) -> int:
+                tried.append(folder)
+                if len(tried) == 1:
+                    folder.rmdir()
+                return claim(folder)
+
+            monkeypatch.setattr(salvage, "claim", goes)
+            assert salvage._sealed(RunDirectory(path), begun).facts == sealed.facts
+            assert len(tried) == 2
+        assert not (path / "segments").exists()
+    (path / "manifest.json").unlink()
+    with pytest.raises(HarnessFault, match="sealed in another folder"):
+        salvage._sealed(RunDirectory(path), begun)
+
+
+def test_a_folder_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    directory.segments.rename(tmp_path / "away")
+    directory.segments.write_text("a file")
+    with pytest.raises(HarnessFault, match="segments: this folder of a run that was cut off can't be opened"):
+        open_run(directory.path)
+
+
+def test_rows_of_a_run_that_nobody_can_name_are_not_said_to_be_none(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    (directory.path / "begun.json").unlink()
+    with pytest.raises(HarnessFault, match="rows of a run are in segments"):
+        open_run(directory.path)
 
 
 def test_two_who_seal_at_once_are_told_apart(tmp_path: Path) -> None:
