@@ -30,7 +30,7 @@ from harness.ahead import Begun
 from harness.coordinator import ended
 from harness.errors import HarnessFault
 from harness.outputs import gather
-from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
+from harness.rundir import BEGUN, RunDirectory, Sealed, create, made_up, open_sealed, seal, write_scenario
 from harness.segments import claim, read_done, read_segment, read_segments, segment_files
 from harness.workforce import Member
 from harness.writing import whole
@@ -272,21 +272,33 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     if unreadable:
         print(*(f"warning: {text}" for text in unreadable), sep="\n", file=sys.stderr)
     width = int(max([rows["sample_ix"].max(initial=0), *(part["sample_ix"].max(initial=0) for part in parts)])) + 1
-    warm = rows["phase"] == Phase.WARMUP
     keys = _keys(rows, width)
-    never = np.isin(rows["error"], [at for at, text in enumerate(rows.errors) if text in NOT_RECORDED]) & ~warm
+    never = made_up(rows)
+    told = _told(sealed.facts, folders)
     parts = [part.select(~np.isin(_keys(part, width), keys[~never])) for part in parts]
     brought = np.concatenate([_keys(part, width) for part in parts]) if parts else keys[:0]
-    more = rec.concat([_unmarked(rows.select(~(never & np.isin(keys, brought)))), *parts])
+    outdated = never & (np.isin(keys, brought) | np.isin(rows["worker"], [*told]))  # better is known now
+    more = rec.concat([_unmarked(rows.select(~outdated)), *parts])
     said = f"{len(brought)} rows were brought from the folders of agents afterwards"
-    facts = replace(sealed.facts, worker_faults=(*sealed.facts.worker_faults, said))
+    faults = tuple(
+        text for text in sealed.facts.account_faults if not any(text.startswith(f"worker {index} ") for index in told)
+    )
+    facts = replace(sealed.facts, worker_faults=(*sealed.facts.worker_faults, said), account_faults=faults)
     n_workers = max(int(sealed.manifest.get("workers") or 1), int(more["worker"].max(initial=0)) + 1)
-    members = [Member(index, done={}, segments=[more] if index == 0 else []) for index in range(n_workers)]
+    members = [
+        Member(index, done=told.get(index, {}), segments=[more] if index == 0 else []) for index in range(n_workers)
+    ]
     scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
     made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan))
     if (promises := sealed.directory.file("promises.json")).is_file():
         _copy(promises, made.directory.file("promises.json"))
     return made.directory.path
+
+
+def _told(facts: GeneratorFacts, folders: Sequence[Path]) -> dict[int, dict[str, Any]]:
+    """What the workers of agents said at their end, for their accounts: the facts of a sealed run have the rest."""
+    said = [(index, message) for folder in folders for index, message in read_done(folder / "segments").items()]
+    return {index: {"account": message["account"]} for index, message in said if _can_be_read(facts, message) and "account" in message}
 
 
 def _keys(rows: Records, width: int) -> IntArray:

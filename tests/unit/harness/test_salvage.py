@@ -16,6 +16,7 @@ from harness.rundir import RunDirectory, open_sealed
 from harness.salvage import agents_among, gathered, open_run
 from harness.segments import claim, hold, keep_done, read_segments, write_segment
 from scenarios.flags import with_flags
+from slo.accounts import check, digests
 from slo.generator import GeneratorFacts
 from slo.records import Status, from_columns
 from slo.validity import assess
@@ -214,3 +215,32 @@ def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Pat
         True
     ] * 2
     assert not (tmp_path / "none").exists()
+
+
+def test_rows_brought_into_a_sealed_run_close_its_account(tmp_path: Path) -> None:
+    agent = cut_off(tmp_path / "a", workers=2, agent="a")
+    parts, _ = read_segments([agent.segments])
+    (rows,) = (part for part in parts if part["worker"][0] == 1)
+    account = {"sent": len(rows), "rows": len(rows), "digest": digests(rows)[1], "segments": 1, "unwritten": []}
+    keep_done(agent.segments, 1, {**DONE, "account": account})
+    master = cut_off(tmp_path / "r", workers=2, done=(0,))
+    (master.segments / "w001-000000.seg").unlink()
+    before = open_run(master.path)
+    assert [before.facts.sent, before.facts.recorded] == [11, 5]
+    again = open_sealed(gathered(master.path, [agent.path], None))
+    assert [again.facts.sent, again.facts.recorded, again.facts.lost] == [10, 10, 0], "rows that nobody sent count as sent"
+    assert again.facts.account_faults == (), "the worker's account is in the agent's folder"
+    said = check(again.records, again.facts).detail
+    assert said == "sent 10 = answered 10 + failed 0 + cancelled 0 + lost 0; recorded 10; warm-up 0; retried 0; planned 20, unsent 10"
+
+
+def test_rows_of_a_worker_that_gave_no_account_stay_lost_where_an_agent_brings_others(tmp_path: Path) -> None:
+    agent = cut_off(tmp_path / "a", workers=2, agent="a")
+    master = cut_off(tmp_path / "r", workers=2, done=(1,))
+    (master.segments / "w000-000000.seg").unlink()
+    (agent.segments / "w000-000000.seg").unlink()
+    before = open_run(master.path)
+    again = open_sealed(gathered(master.path, [agent.path], None))
+    assert [again.facts.sent, again.facts.recorded] == [before.facts.sent, before.facts.recorded] == [12, 5]
+    assert again.facts.account_faults == before.facts.account_faults != ()
+    assert "sent 12 = answered 5 + failed 0 + cancelled 0 + lost 7; recorded 5" in check(again.records, again.facts).detail
