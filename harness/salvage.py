@@ -170,8 +170,9 @@ def _can_be_read(facts: GeneratorFacts, said: dict[str, Any]) -> bool:
 
 
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
-    """Wall clock of the last sign of life of anybody."""
-    return max([begun.seen_ns, *(path.stat().st_mtime_ns for path in segment_files(directory.segments))])
+    """Wall clock of the last sign of life of anybody: segments that came much later than the coordinator's were copied since."""
+    wrote = [path.stat().st_mtime_ns for path in segment_files(directory.segments)]
+    return max([begun.seen_ns, *(ns for ns in wrote if ns - begun.seen_ns < PATIENCE_S * 1e9)])
 
 
 def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequence[Member]) -> str:

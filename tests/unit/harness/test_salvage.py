@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,8 @@ def cut_off(
     ahead.close()
     document = json.loads((path / "begun.json").read_text())
     document["process"]["started"] = "another boot"
+    document["seen"] = f"{10**18 + 1_200 * MS:020d}"
     (path / "begun.json").write_text(json.dumps(document))
-    os.utime(path / "begun.json", ns=(10**18, 10**18 + 1_200 * MS))
     for worker in range(workers if announced else 0):
         rows = [n for n in range(10) if n % workers == worker]
         due = plan.due_ns[rows]
@@ -97,6 +98,38 @@ def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
     before = {path.name: path.read_bytes() for path in directory.path.iterdir()}
     assert open_run(directory.path).facts == open_sealed(directory.path).facts == sealed.facts
     assert before == {path.name: path.read_bytes() for path in directory.path.iterdir()}
+
+
+def test_a_copy_of_a_cut_off_run_ended_when_the_run_did(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    copy = RunDirectory(shutil.copytree(directory.path, tmp_path / "copy", copy_function=shutil.copyfile))
+    sealed = open_run(copy.path)
+    assert "was killed or died 1.2 s after t0, of 1.9 s planned" in str(sealed.facts.cut_off)
+    assert (sealed.records["status"] == Status.UNSENT).sum() == 7, "its workers were alive until it was copied, it seems"
+    alone = gathered(None, [cut_off(tmp_path / "a", agent="a").path], tmp_path / "new")
+    assert "agent a (pid " in (cut := str(open_run(alone).facts.cut_off))
+    assert "1.2 s after t0" in cut
+
+
+def test_a_sign_of_life_stands_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.ahead._now", lambda: f"{10**18:020d}")
+    directory = rundir.create(tmp_path / "r")
+    plan = with_flags(None, queries=3).build(1)
+    manifest = {"run_id": "r", "t0_wall_ns": 0, "t0_monotonic_ns": 0, "workers": 1, "plan_fingerprint": plan.fingerprint()}
+    ahead = Ahead(directory, "the coordinator", pytest.fail)
+    ahead.prepare(manifest, {}, plan, GeneratorFacts(True, 3), "turns")
+    ahead.announce({"t0_wall_ns": 10**18})
+    monkeypatch.setattr("harness.ahead._now", lambda: f"{10**18 + 5 * MS:020d}")
+    ahead.alive()
+    begun = read(directory.path)
+    assert begun is not None
+    assert (begun.seen_ns, begun.manifest["t0_wall_ns"], begun.announced) == (10**18 + 5 * MS, 10**18, True)
+
+
+def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(HarnessFault, match=r"report\.json: not a run directory"):
+        open_run(tmp_path / "report.json")
 
 
 def test_before_t0_nothing_was_sent(tmp_path: Path) -> None:
@@ -176,6 +209,7 @@ def test_a_torn_segment_costs_itself_and_a_whole_one_that_was_not_renamed_counts
     [
         *({"schema": "x"}, {"manifest": []}, {"manifest": {}}, {"facts": {}}, {"facts": None}, {"process": {}}),
         *({"dealing": "x"}, {"announced": 1}, {"mine": ["a"]}, {"mine": None}, {"agent": 3}),
+        *({"seen": "yesterday"}, {"seen": None}, {"seen": "9" * 20}),
     ],
 )
 def test_a_damaged_begun_json_is_one_clear_error(change: dict[str, Any], tmp_path: Path) -> None:
