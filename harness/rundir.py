@@ -261,7 +261,11 @@ def made_up(records: Records) -> BoolArray:
 def _came(measured: Records, missing: Records) -> tuple[Records, Records]:
     """Rows that somebody recorded, and those that stand for others: of a run that is sealed once more some are among ``measured``."""
     earlier = made_up(measured)
-    return (measured.select(~earlier), rec.concat([missing, measured.select(earlier)])) if earlier.any() else (measured, missing)
+    return (
+        (measured.select(~earlier), rec.concat([missing, measured.select(earlier)]))
+        if earlier.any()
+        else (measured, missing)
+    )
 
 
 def _elapsed_ns(records: Records, n_queries: int) -> int:

@@ -249,6 +249,8 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         runs.add(str(sealed.manifest.get("run_id")))
     if len(runs) > 1:
         errors.append(f"these are of different runs: {', '.join(sorted(runs))}. Give the folders of one")
+    if own is not None and out is not None:
+        errors.append(f"--out {out}: {run} was cut off, and is sealed where it is. Leave --out out")
     if errors:
         raise HarnessFault(errors)
     for folder, begun in agents.items():
@@ -299,7 +301,11 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
 def _told(facts: GeneratorFacts, folders: Sequence[Path]) -> dict[int, dict[str, Any]]:
     """What the workers of agents said at their end, for their accounts: the facts of a sealed run have the rest."""
     said = [(index, message) for folder in folders for index, message in read_done(folder / "segments").items()]
-    return {index: {"account": message["account"]} for index, message in said if _can_be_read(facts, message) and "account" in message}
+    return {
+        index: {"account": message["account"]}
+        for index, message in said
+        if _can_be_read(facts, message) and "account" in message
+    }
 
 
 def _keys(rows: Records, width: int) -> IntArray:

@@ -105,7 +105,9 @@ def test_a_copy_of_a_cut_off_run_ended_when_the_run_did(tmp_path: Path) -> None:
     copy = RunDirectory(shutil.copytree(directory.path, tmp_path / "copy", copy_function=shutil.copyfile))
     sealed = open_run(copy.path)
     assert "was killed or died 1.2 s after t0, of 1.9 s planned" in str(sealed.facts.cut_off)
-    assert (sealed.records["status"] == Status.UNSENT).sum() == 7, "its workers were alive until it was copied, it seems"
+    assert (sealed.records["status"] == Status.UNSENT).sum() == 7, (
+        "its workers were alive until it was copied, it seems"
+    )
     alone = gathered(None, [cut_off(tmp_path / "a", agent="a").path], tmp_path / "new")
     assert "agent a (pid " in (cut := str(open_run(alone).facts.cut_off))
     assert "1.2 s after t0" in cut
@@ -115,7 +117,13 @@ def test_a_sign_of_life_stands_in_the_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("harness.ahead._now", lambda: f"{10**18:020d}")
     directory = rundir.create(tmp_path / "r")
     plan = with_flags(None, queries=3).build(1)
-    manifest = {"run_id": "r", "t0_wall_ns": 0, "t0_monotonic_ns": 0, "workers": 1, "plan_fingerprint": plan.fingerprint()}
+    manifest = {
+        "run_id": "r",
+        "t0_wall_ns": 0,
+        "t0_monotonic_ns": 0,
+        "workers": 1,
+        "plan_fingerprint": plan.fingerprint(),
+    }
     ahead = Ahead(directory, "the coordinator", pytest.fail)
     ahead.prepare(manifest, {}, plan, GeneratorFacts(True, 3), "turns")
     ahead.announce({"t0_wall_ns": 10**18})
@@ -262,10 +270,15 @@ def test_rows_brought_into_a_sealed_run_close_its_account(tmp_path: Path) -> Non
     before = open_run(master.path)
     assert [before.facts.sent, before.facts.recorded] == [11, 5]
     again = open_sealed(gathered(master.path, [agent.path], None))
-    assert [again.facts.sent, again.facts.recorded, again.facts.lost] == [10, 10, 0], "rows that nobody sent count as sent"
+    assert [again.facts.sent, again.facts.recorded, again.facts.lost] == [10, 10, 0], (
+        "rows that nobody sent count as sent"
+    )
     assert again.facts.account_faults == (), "the worker's account is in the agent's folder"
     said = check(again.records, again.facts).detail
-    assert said == "sent 10 = answered 10 + failed 0 + cancelled 0 + lost 0; recorded 10; warm-up 0; retried 0; planned 20, unsent 10"
+    assert (
+        said
+        == "sent 10 = answered 10 + failed 0 + cancelled 0 + lost 0; recorded 10; warm-up 0; retried 0; planned 20, unsent 10"
+    )
 
 
 def test_rows_of_a_worker_that_gave_no_account_stay_lost_where_an_agent_brings_others(tmp_path: Path) -> None:
@@ -277,4 +290,6 @@ def test_rows_of_a_worker_that_gave_no_account_stay_lost_where_an_agent_brings_o
     again = open_sealed(gathered(master.path, [agent.path], None))
     assert [again.facts.sent, again.facts.recorded] == [before.facts.sent, before.facts.recorded] == [12, 5]
     assert again.facts.account_faults == before.facts.account_faults != ()
-    assert "sent 12 = answered 5 + failed 0 + cancelled 0 + lost 7; recorded 5" in check(again.records, again.facts).detail
+    assert (
+        "sent 12 = answered 5 + failed 0 + cancelled 0 + lost 7; recorded 5" in check(again.records, again.facts).detail
+    )
