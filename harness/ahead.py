@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,9 +22,10 @@ from harness import plan_file
 from harness.errors import HarnessFault
 from harness.rundir import BEGUN, RunDirectory, write_scenario
 from harness.segments import hold
-from harness.writing import write_json
+from harness.writing import settle, write_json
 from scenarios.plan import Dealing, Plan
 from slo.generator import GeneratorFacts
+from slo.records import MOST_WORKERS
 
 SCHEMA = "plimsoll.begun/1"
 #: Between two signs of life.
@@ -122,11 +124,15 @@ class Ahead:
             plan_file.save(self.directory.path, plan)
             write_scenario(self.directory, scenario)
             self._write()
+            settle(self.directory.path)
         except OSError as error:
             self._warn(error)
 
     def announce(self, known: Mapping[str, Any], facts: GeneratorFacts | None = None) -> None:
-        """t0 is ``known``, with whatever else belongs into the manifest: from now on something may be sent."""
+        """t0 is ``known``, with whatever else belongs into the manifest: from now on something may be sent.
+
+        It is on the disk itself a moment later: whoever waits for t0 does not wait for that.
+        """
         self._document |= {"announced": True, "manifest": {**self._document["manifest"], **known}}
         if facts is not None:
             self._document["facts"] = facts.to_json()
@@ -134,6 +140,11 @@ class Ahead:
             self._write()
         except OSError as error:
             self._warn(error)
+        threading.Thread(target=self._settle, name="begun", daemon=True).start()
+
+    def _settle(self) -> None:
+        with contextlib.suppress(OSError):  # the run may be over, or the disk full, which was said
+            settle(self.directory.path)
 
     def alive(self) -> None:
         """A sign of life, at most five times a second."""
@@ -178,7 +189,7 @@ def read(path: Path) -> Begun | None:
         raise _damaged(file, error) from None
     try:
         return _checked(document)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError) as error:
         raise _damaged(file, error) from None
 
 
@@ -195,7 +206,7 @@ def _checked(document: Any) -> Begun:
     for name, kind in _NEEDED.items():
         if not isinstance(manifest.get(name), kind) or isinstance(manifest[name], bool):
             raise ValueError(f"manifest.{name} is missing or of another type")
-    if not 1 <= manifest["workers"] <= 1 << 20 or any(
+    if not 1 <= manifest["workers"] <= MOST_WORKERS or any(
         abs(manifest[name]) >= 1 << 63 for name in ("t0_wall_ns", "t0_monotonic_ns")
     ):
         raise ValueError("a number in the manifest is out of range")
