@@ -22,7 +22,7 @@ from harness import plan_file
 from harness.errors import HarnessFault
 from harness.rundir import BEGUN, RunDirectory, write_scenario
 from harness.segments import hold
-from harness.writing import settle, write_json
+from harness.writing import over, settle, write_json
 from scenarios.plan import Dealing, Plan
 from slo.generator import GeneratorFacts
 from slo.records import MOST_WORKERS
@@ -152,9 +152,7 @@ class Ahead:
         if now_s - self._said_s > _SIGN_S:
             self._said_s = now_s
             with contextlib.suppress(OSError):
-                file = os.open(self.directory.file(BEGUN), os.O_WRONLY | os.O_NOFOLLOW)
-                os.pwrite(file, _now().encode(), self._at)
-                os.close(file)
+                over(self.directory.file(BEGUN), self._at, _now().encode())
 
     def close(self) -> None:
         """The run is sealed, or nothing of it was sent."""

@@ -216,13 +216,12 @@ def prepare(
 def _lined(errors: list[str], scenario: Scenario, name: str | None, flags: Flags) -> list[str]:
     """Errors of the target with the flag that gave what is wrong, or with the file and the line."""
     found: list[str] = []
+    options = flags.get("options") or {}
     for text in errors:
         begin = re.match(rf"{re.escape(scenario.name)}: ?target\.(\w+)(?:\.(\w+))?", text)
         if begin is None:
             found.append(text)
-        elif name is not None and (
-            flags.get(begin[1]) is None or (begin[1] == "options" and begin[2] not in flags["options"])
-        ):
+        elif name is not None and (flags.get(begin[1]) is None or (begin[1] == "options" and begin[2] not in options)):
             found += document(name).placed([name + text[len(scenario.name) :]])
         elif begin[1] == "options" and begin[2]:
             found.append(f"--option {begin[2]}{text[begin.end() :]}")

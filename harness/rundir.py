@@ -258,7 +258,8 @@ def made_up(records: Records) -> BoolArray:
     if not texts:
         return np.zeros(len(records), dtype=bool)
     never = np.isin(records["status"], (Status.UNFINISHED, Status.UNSENT)) & (records["phase"] != Phase.WARMUP)
-    return never & np.isin(records["error"], texts)
+    found: BoolArray = never & np.isin(records["error"], texts)
+    return found
 
 
 def _came(measured: Records, missing: Records) -> tuple[Records, Records]:
