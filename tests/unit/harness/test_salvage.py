@@ -17,6 +17,7 @@ from harness.errors import HarnessFault
 from harness.rundir import RunDirectory, open_sealed
 from harness.salvage import agents_among, gathered, open_run
 from harness.segments import claim, hold, keep_done, read_segments, write_segment
+from harness.verbs.gate import _the_run
 from scenarios.flags import with_flags
 from slo.accounts import check, digests
 from slo.generator import GeneratorFacts
@@ -150,7 +151,8 @@ def test_what_a_run_begins_with_is_on_the_disk_itself_before_t0(
 
     def fsync(held: int) -> None:
         path = Path(f"/proc/self/fd/{held}").readlink()
-        synced.append((path, path.read_text() if path.name == "begun.json" else ""))
+        if tmp_path in (path, *path.parents):  # threads of other tests may still be at it
+            synced.append((path, path.read_text() if path.name == "begun.json" else ""))
 
     class Kept(threading.Thread):
         def start(self) -> None:
@@ -431,6 +433,8 @@ def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Pat
     (master.segments / "w001-000000.seg").unlink()
     agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
     assert agents_among([agent.path, master.path]) == ([agent.path], [master.path])
+    with pytest.raises(HarnessFault, match="was cut off, and is sealed where it is"):
+        gathered(master.path, [agent.path], tmp_path / "elsewhere")
     assert gathered(master.path, [agent.path], None) == master.path
     assert open_run(master.path).records.ok.sum() == 10
     alone = gathered(None, [agent.path], tmp_path / "new")
@@ -455,7 +459,8 @@ def test_rows_brought_into_a_sealed_run_close_its_account(tmp_path: Path) -> Non
     (master.segments / "w001-000000.seg").unlink()
     before = open_run(master.path)
     assert before.facts.sent > before.facts.recorded == 5
-    again = open_sealed(gathered(master.path, [agent.path], None))
+    again = open_sealed(_the_run([master.path], [agent.path], tmp_path / "both"))
+    assert again.directory.path == tmp_path / "both", "the documents say that --out names it"
     assert [again.facts.sent, again.facts.recorded, again.facts.lost] == [10, 10, 0], (
         "rows that nobody sent count as sent"
     )
