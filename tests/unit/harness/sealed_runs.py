@@ -48,7 +48,7 @@ def sealed_run(path: Path, ttft_ms: float = 50.0, *, failed: int = 0, seed: int 
         "target": {"url": "http://127.0.0.1:1", "model": "m"}, "plan_fingerprint": plan.fingerprint(), "workers": 1,
     }  # fmt: skip
     path.mkdir(parents=True)
-    rundir._write(plan, [], None, Sealed(RunDirectory(path), manifest, scenario.to_mapping(), made, facts))
+    rundir._write(Sealed(RunDirectory(path), manifest, scenario.to_mapping(), made, facts), plan, [])
     return path
 
 
