@@ -44,7 +44,7 @@ GENERATOR_SCHEMA = "plimsoll.generator/1"
 BEGUN = "begun.json"
 _UNSENT = "not sent before the run ended"
 #: Errors of rows that stand for what nobody recorded.
-NOT_RECORDED = (_UNSENT, *LOST)
+_NOT_RECORDED = (_UNSENT, *LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def seal(
     measured = rec.concat(parts)
     missing = _missing(plan, members, measured, int(manifest["t0_monotonic_ns"]), dealing)
     facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
-    facts = accounts.settled(facts, plan, members, measured, missing, names)
+    facts = accounts.settled(facts, plan, members, *_came(measured, missing), names)
     records = rec.concat([measured, missing]) if len(missing) else measured
     records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
     facts = _counted(replace(facts, disk_faults=(*facts.disk_faults, *unreadable)), records, plan)
@@ -250,6 +250,26 @@ def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: in
         status=np.where(lost | taken, int(Status.UNFINISHED), int(Status.UNSENT)),
         worker=owner,
         errors=errors,
+    )
+
+
+def made_up(records: Records) -> BoolArray:
+    """Which rows stand for what nobody recorded."""
+    texts = [at for at, text in enumerate(records.errors) if text in _NOT_RECORDED]
+    if not texts:
+        return np.zeros(len(records), dtype=bool)
+    never = np.isin(records["status"], (Status.UNFINISHED, Status.UNSENT)) & (records["phase"] != Phase.WARMUP)
+    found: BoolArray = never & np.isin(records["error"], texts)
+    return found
+
+
+def _came(measured: Records, missing: Records) -> tuple[Records, Records]:
+    """Rows that somebody recorded, and those that stand for others: of a run that is sealed once more some are among ``measured``."""
+    earlier = made_up(measured)
+    return (
+        (measured.select(~earlier), rec.concat([missing, measured.select(earlier)]))
+        if earlier.any()
+        else (measured, missing)
     )
 
 
