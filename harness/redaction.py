@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from html.entities import html5
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ _LEAST = 3
 _HEAD, _TAIL, _WORDS = 8, 4, 16
 #: Up to so many needles each is looked for; of more, those that share ``SHORTEST`` characters with the text.
 _FEW = 100
+#: Characters that are read at once, and that one of a secret has when it is escaped.
+_PIECE, _WIDEST = 65_536, 12
 #: Layers of escapes that are undone.
 _LAYERS = 6
 _SCHEME = re.compile(r"(?:bearer|basic|token|key)\s+", re.IGNORECASE)
@@ -61,12 +64,13 @@ class _Needle(NamedTuple):
 class Redactor:
     """Takes secrets out of texts. ``learn`` adds some; there is no way to what it knows, and its ``repr`` shows nothing."""
 
-    __slots__ = ("_alone", "_by_start", "_known", "_needles")
+    __slots__ = ("_alone", "_by_start", "_known", "_longest", "_needles")
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._known: set[str] = set()
         self._needles: dict[str, _Needle] = {}
         self._by_start: dict[str, list[str]] = {}
+        self._longest = 0
         self._alone: re.Pattern[str] | None = None
         self.learn(values)
 
@@ -79,6 +83,7 @@ class Redactor:
                 known = self._needles.get(one.text)
                 if known is None:
                     self._by_start.setdefault(one.text[:SHORTEST], []).append(one.text)
+                self._longest = max(self._longest, len(one.text))
                 if known is None or len(one.head) < len(known.head):
                     self._needles[one.text] = one
         if any(len(value) < SHORTEST for value in new):
@@ -103,11 +108,19 @@ class Redactor:
         """What begins somewhere in a text."""
         if len(self._needles) <= _FEW:
             return [one for one in self._needles.values() if one.head in text]
-        starts = {text[at : at + SHORTEST] for at in range(len(text))} & self._by_start.keys()
+        starts = {start for at in range(len(text)) if (start := text[at : at + SHORTEST]) in self._by_start}
         return [one for start in starts for name in self._by_start[start] if (one := self._needles[name]).head in text]
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Where secrets lie in a text."""
+        """Where secrets lie in a text; a long one is read in pieces, for what this takes is many times a text."""
+        beyond = _WIDEST * self._longest
+        return [
+            (at + begin, at + end)
+            for at in range(0, len(text), _PIECE)
+            for begin, end in self._spans_of(text[at : at + _PIECE + beyond])
+        ]
+
+    def _spans_of(self, text: str) -> list[tuple[int, int]]:
         low = _lower(text)
         spans = list(_found(low, self._present(low)))
         plain = _plain(low)
@@ -122,7 +135,7 @@ class Redactor:
             hits = [one for one in self._present(joined) if len(one.text) >= _WORDS and one.text in joined]
             if hits:
                 places = places if len(places) == len(plain) + 1 else _places(low)
-                dark = [at for at, char in enumerate(plain) if not char.isspace()]
+                dark = array("q", (at for at, char in enumerate(plain) if not char.isspace()))
                 found = _found(joined, [one._replace(head=one.text, blob=False) for one in hits])
                 spans += [(places[dark[begin]], places[dark[end - 1] + 1]) for begin, end in found]
         return spans
@@ -244,11 +257,11 @@ def _plain(low: str) -> str:
     return low
 
 
-def _places(low: str) -> list[int]:
+def _places(low: str) -> array[int]:
     """Where in ``low`` each character of ``_plain(low)`` begins; its length is the last."""
-    places = list(range(len(low) + 1))
+    places = array("q", range(len(low) + 1))
     for _ in range(_LAYERS):
-        parts, kept, at = [], [], 0
+        parts, kept, at = [], array("q"), 0
         for found in _ESCAPE.finditer(low):
             parts += [low[at : found.start()], _char(found)]
             kept += places[at : found.start() + 1]

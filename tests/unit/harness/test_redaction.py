@@ -7,6 +7,7 @@ import html
 import io
 import json
 import time
+import tracemalloc
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -115,6 +116,19 @@ def test_many_secrets_and_long_texts_full_of_them_take_no_long_time() -> None:
     assert shown.count(MASK) == 50_001
     assert "token" not in shown
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("form", ["{}", "\\\\\\u{:04x}"])
+def test_a_long_text_is_read_in_pieces_and_no_secret_falls_between_them(form: str) -> None:
+    said, redactor = "".join(form.format(char if form == "{}" else ord(char)) for char in AWS), Redactor([AWS])
+    for before in (65_536 - 3 * len(said) // 4, 65_536 - 1, 2 * 65_536 - len(said) // 2):
+        text = "&lt; y" * (before // 6) + "." * (before % 6)
+        assert redactor.redact(f"{text} {said} {text}") == f"{text} {MASK} {text}"
+    tracemalloc.start()
+    redactor.redact(f"{text} {said} " * 8)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12_000_000
 
 
 @given(TEXTS, st.text("xyz .:", max_size=9), st.text(". :", max_size=9))
