@@ -207,7 +207,7 @@ def prepare(
     directory = rundir.create(out or _default_out(scenario.name))
     section = scenario.target
     literal = [*section.headers.items(), *option_headers(section.options)]
-    shown = public_command(command or sys.argv, literal, [section.url or ""])
+    shown = public_command(command or sys.argv, literal, [section.url or ""], (section.model, section.protocol))
     server = _bundled(scenario, protocols()[target.protocol])
     public = _public(scenario, Redactor(_hidden(scenario, headers)))
     return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
@@ -260,10 +260,15 @@ def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
 
 def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
     """The scenario as it may be written down: credentials in it are masked, and of headers every value that is not known to be harmless."""
-    mapping: dict[str, Any] = hidden.masked(scenario.to_mapping())
+    plain = scenario.to_mapping()
+    mapping: dict[str, Any] = hidden.masked(plain)
+    mapping |= {
+        name: plain[name] for name in ("kind", "mode", "params") if name in plain
+    }  # our own words, whatever a key is called
     target, options = mapping["target"], mapping["target"].get("options") or {}
+    target["protocol"], mapping["source"]["kind"] = plain["target"]["protocol"], plain["source"]["kind"]
     if target.get("url"):
-        target["url"] = public_url(target["url"])
+        target["url"] = public_url(plain["target"]["url"])
     for place, name in ((target, "headers"), (options, "headers"), (options, "metadata")):
         if isinstance(place.get(name), dict):
             place[name] = {key: public_value(str(key), str(value)) for key, value in place[name].items()}
