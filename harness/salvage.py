@@ -6,7 +6,6 @@ Who was killed can't say when, so the last sign of life counts: begun.json's, or
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -25,21 +24,19 @@ import numpy as np
 import yaml
 
 from harness import ahead, plan_file
-from harness.accounts import account_of
 from harness.ahead import Begun
 from harness.coordinator import ended
 from harness.errors import HarnessFault
 from harness.outputs import gather
 from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
 from harness.segments import claim, read_done, read_segment, read_segments, segment_files
-from harness.workforce import Member
+from harness.workforce import Member, is_report
 from harness.writing import whole
 from scenarios import cancellation
 from scenarios.plan import Plan
 from scenarios.reference import references
 from scenarios.spec import ScenarioError, parse
 from slo import records as rec
-from slo.generator import GeneratorFacts
 from slo.loadgen import QUANTILES
 from slo.records import BoolArray, IntArray, Phase, Records
 
@@ -145,7 +142,7 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
             if spilled.name.startswith(_SPILL) and spilled.parent == Path(tempfile.gettempdir()):
                 _bring(spilled, directory.segments)
     done = {index: {**said, "folders": []} for index, said in read_done(directory.segments).items()}
-    done = {index: said for index, said in done.items() if _can_be_read(begun.facts, said)}
+    done = {index: said for index, said in done.items() if is_report(said)}
     life_ns = -1  # before t0: nothing was sent
     if begun.announced:
         t0_ns = int(begun.manifest["t0_monotonic_ns"])
@@ -155,18 +152,6 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
         said = done.get(index)
         members.append(Member(index, done=said, died_ns=None if said is not None else life_ns))
     return members
-
-
-def _can_be_read(facts: GeneratorFacts, said: dict[str, Any]) -> bool:
-    try:
-        told = ended(facts, [Member(0, done=said)])
-        GeneratorFacts.from_json(json.loads(json.dumps(told.to_json())))
-        dict(said.get("client", {}))
-        if (account := account_of(Member(0, done=said))) is not None:
-            _ = [int(account[name]) for name in ("sent", "rows", "digest")]
-    except _BROKEN:
-        return False
-    return True
 
 
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:

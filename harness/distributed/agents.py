@@ -6,12 +6,13 @@ A refusal concerns one agent and stops no other; the run's manifest names everyb
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.distributed.clocks import WALL_LIMIT_NS, Echo, Offset, drift, estimate
-from harness.workforce import Member
+from harness.workforce import Member, is_report
 from slo.foreign import NAME, cleaned, one_line
 
 #: So many names stand in one sentence.
@@ -55,7 +56,7 @@ class Agent:
     heard_s: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.name} ({one_line(self.host.get('hostname') or 'unknown host', NAME)})"
+        return f"{self.name} ({self.host.get('hostname', 'unknown host')})"
 
     def clock(self) -> Offset | None:
         """What the echoes of the last measurement say; None: there were none."""
@@ -76,20 +77,25 @@ class Agent:
         )
 
     def hand_in(self, message: Mapping[str, Any], members: Sequence[Member], t0_ns: int) -> None:
-        """Its ``finished``: to each of its ``members`` what became of it. ``t0_ns``: on the master's clock."""
+        """Its ``finished``: to each of its ``members`` what became of it. ``t0_ns``: on the master's clock.
+
+        Folders that a worker names are read and deleted, and its host is not ours: none of them is kept.
+        """
         self.over = message
         for shard in self.shards:
             member, key = members[shard], str(shard)
-            member.done = message["done"].get(key)
+            said = message["done"].get(key)
+            member.done = {**said, "folders": []} if is_report(said) else None
             if member.done is None:
-                member.death = f"of agent {self} {message['deaths'].get(key, 'did not end')}"
+                why = "did not end" if said is None else "ended with a message that can't be read"
+                member.death = f"of agent {self} {message['deaths'].get(key, why)}"
                 member.died_ns = t0_ns + int(message["died_ns"].get(key, 0))
 
     def fact(self) -> dict[str, Any]:
         """What the manifest says of it. ``cpu_s``: processor time of its site from t0 on, without its workers."""
         fact: dict[str, Any] = {"name": self.name, "host": dict(self.host), "plimsoll": self.version}
         fact |= {"shards": list(self.shards), "lost": self.lost}
-        if self.over is not None:
+        if self.over is not None and math.isfinite(self.over["cpu_s"]):
             fact["cpu_s"] = self.over["cpu_s"]
         for when, offset in (("clock", self.before), ("clock_after", self.after)):
             if offset is not None:
@@ -194,9 +200,10 @@ class Roster:
 
 
 def _host(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What an agent says of its host, fit for the manifest; of too much only its name."""
+    """What an agent says of its host, fit for the manifest; of too much only its name, which it always has."""
     kept: dict[str, Any] = cleaned(facts)
-    return kept if len(json.dumps(kept)) <= LONGEST_FACTS else {"hostname": str(kept.get("hostname"))}
+    name = {"hostname": one_line(kept.get("hostname") or "unknown host", NAME)}
+    return kept | name if len(json.dumps(kept)) <= LONGEST_FACTS else name
 
 
 def _refusal(who: Sequence[str], reason: str) -> str:

@@ -327,7 +327,8 @@ class Fleet:
                 self._member(agent, int(shard)).fingerprint = fingerprint
         elif kind == "fault":
             agent.faults += [f"agent {agent}: {text}" for text in message["errors"]]
-            agent.fault_code = int(message["code"])
+            code = int(message["code"])
+            agent.fault_code = code if code in list(ExitCode) else ExitCode.USAGE
         elif kind == "finished":
             agent.hand_in(message, self.members, self._t0_ns)
         elif kind == "ended" and not agent.settled:

@@ -40,9 +40,11 @@ A run, in order (> master to agent, < agent to master)::
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
-from types import NoneType
 from typing import Any, Literal, Protocol, TypedDict
+
+from harness.recorder import FRESH
 
 #: The longest line of either direction, in bytes. Segments and histograms are cut to fit (``PIECE``).
 LIMIT = 256 * 1024
@@ -257,14 +259,28 @@ def _table(value: Any, of: Callable[[Any], bool]) -> bool:
     return isinstance(value, dict) and all(isinstance(key, str) and of(one) for key, one in value.items())
 
 
-def _plain(value: Any) -> bool:
-    """A value of a worker's status line: a scalar, or a histogram."""
-    return isinstance(value, str | int | float | NoneType) or _table(value, _number) or isinstance(value, list)
+def _count(value: Any) -> bool:
+    return _whole(value) and value >= 0
+
+
+def _spread(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(key, str) and _BIN.fullmatch(key) and _count(n) for key, n in value.items()
+    )
+
+
+def _status(value: Any) -> bool:
+    """A worker's status line: watchers add it to those of all others, so one that does not fit would spoil them."""
+    return (
+        isinstance(value, dict)
+        and all(_count(value.get(name)) for name in _COUNTERS)
+        and all(_spread(value.get(name)) for name in FRESH)
+    )
 
 
 def _status_lines(value: Any) -> bool:
     pairs = isinstance(value, list) and all(isinstance(one, list | tuple) and len(one) == 2 for one in value)
-    return pairs and all(_whole(shard) and _table(line, _plain) for shard, line in value)
+    return pairs and all(_whole(shard) and _status(line) for shard, line in value)
 
 
 def _increments(value: Any) -> bool:
@@ -275,6 +291,9 @@ def _increments(value: Any) -> bool:
     )
 
 
+#: Of a status line, besides a histogram for each of ``FRESH``, whose bins are 32 an octave: none is above that of 2**63 ns.
+_COUNTERS = ("sent", "done", "failed", "measured", "bad", "in_flight")
+_BIN = re.compile(r"1?[0-9]{1,3}|20[01][0-9]", re.ASCII)
 #: A month, in seconds: no run's intervals are later.
 LONGEST_S = 31 * 86_400
 #: type -> its fields. Of ``hello`` the roster judges: one that can't be read may come from another version, and is told so.

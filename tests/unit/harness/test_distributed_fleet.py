@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,22 @@ from slo.records import from_columns
 SCENARIO = with_flags(None, protocol="null", rate=50.0, duration=1.0, seed=1)
 PLAN: Plan = SCENARIO.build(len(SCENARIO.source_object()))
 PAYLOADS = identity.payload_digest(SCENARIO.source_object())
+
+#: A worker's last message.
+REPORT: dict[str, Any] = {
+    "type": "done", "aborted": None, "max_duration_hit": False, "faults": [], "disk_notes": [], "folders": [], "cpu": 0.1,
+    "account": {"sent": 1, "rows": 1, "digest": 7, "segments": 1, "unwritten": []}, "max_rss_kb": 1, "orphaned": False,
+    "stalls": {"p99_ns": 1, "max_ns": 2, "count": 0, "total_ns": 0}, "gc": {"count": 0, "max_ns": 0, "total_ns": 0},
+    "core_wanted": 0.1, "engine_cpu": None, "watched_ns": 5,
+    "client": {"engine": "native", "pool_waits": 0, "exhausted": {"no port": 1}, "of_a_plug_in": [1.5]},
+}  # fmt: skip
+#: One that nobody could read or add up, as what it has instead.
+UNREADABLE: list[dict[str, Any]] = [
+    {"cpu": None}, {"cpu": float("nan")}, {"cpu": True}, {"faults": "x"}, {"faults": [1]}, {"aborted": 3}, {"stalls": []},
+    {"max_duration_hit": "no"}, {"gc": {"count": "3"}}, {"client": 7}, {"client": {"pool_waits": "x"}}, {"engine_cpu": "x"},
+    {"client": {"exhausted": [1]}}, {"client": {"more": float("inf")}}, {"account": []}, {"account": {"sent": 1}},
+    {"account": {**REPORT["account"], "rows": -1}}, {"account": {**REPORT["account"], "unwritten": [{}]}}, {"folders": "/"},
+]  # fmt: skip
 
 #: What an agent does otherwise than it should: message type -> answers (None: as usual).
 Odd = Mapping[str, Callable[["Agents", str, Mapping[str, Any]], list[dict[str, Any]] | None]]
@@ -86,7 +103,7 @@ class Agents:
         return []
 
     def finished(self, name: str) -> dict[str, Any]:
-        done = {str(shard): {"type": "done", "folders": []} for shard in self._mine[name]}
+        done = {str(shard): dict(REPORT) for shard in self._mine[name]}
         return {"type": "finished", "done": done, "deaths": {}, "died_ns": {}, "cpu_s": 0.5}
 
     def said(self, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -233,6 +250,62 @@ def test_a_worker_that_dies_alone_has_its_own_death_and_its_agent_goes_on(led: L
     assert fleet.members[1].death == "of agent a (host-a) was killed by SIGKILL"
     assert fleet.members[1].died_ns == fleet._t0_ns + 123_000_000  # when it died there, not when we were told
     assert fleet.facts()["agents"][0]["lost"] is None
+
+
+@pytest.mark.parametrize("wrong", UNREADABLE, ids=str)
+def test_a_last_message_that_can_not_be_read_ends_its_worker_and_not_the_run(led: Led, wrong: dict[str, Any]) -> None:
+    def odd(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        said = agents.finished(name)
+        return [{**said, "done": {**said["done"], "0": {**REPORT, **wrong}}}]
+
+    async def go() -> Fleet:
+        return await led.lead(Agents("a", workers=2, odd={"a": {"go": odd}}), 1)
+
+    first, second = asyncio.run(go()).members
+    assert (first.done, second.done) == (None, REPORT)
+    assert first.death == "of agent a (host-a) ended with a message that can't be read"
+
+
+def test_no_folder_that_an_agent_names_is_read_or_deleted(led: Led, tmp_path: Path) -> None:
+    """The coordinator reads the folders of its own workers, and deletes them once a run is sealed."""
+
+    def odd(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        said = agents.finished(name)
+        return [{**said, "done": {"0": {**REPORT, "folders": [str(tmp_path / "precious")]}}}]
+
+    async def go() -> Fleet:
+        return await led.lead(Agents("a", odd={"a": {"go": odd}}), 1)
+
+    assert (asyncio.run(go()).members[0].done or {})["folders"] == []
+
+
+@pytest.mark.parametrize(
+    "host", [{}, {"hostname": {"a": [1]}}, {"hostname": None}, {"hostname": "h", "x": "y" * 99_999}]
+)
+def test_a_host_always_has_a_name(led: Led, host: dict[str, Any]) -> None:
+    async def go() -> Fleet:
+        agents = Agents()
+        agents.joins("a", host=host)
+        return await led.lead(agents, 1)
+
+    assert isinstance(asyncio.run(go()).facts()["agents"][0]["host"]["hostname"], str)
+
+
+def test_the_manifest_can_say_whatever_an_agent_says_of_its_processor_time(led: Led) -> None:
+    def odd(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{**agents.finished(name), "cpu_s": float("nan")}]
+
+    async def go() -> Fleet:
+        return await led.lead(Agents("a", odd={"a": {"go": odd}}), 1)
+
+    assert json.dumps(asyncio.run(go()).facts(), allow_nan=False)
+
+
+def test_a_fault_with_a_code_of_no_table_is_a_fault_of_usage(led: Led) -> None:
+    wrong = {"type": "fault", "errors": ["no such model"], "code": 999}
+    with pytest.raises(HarnessFault) as caught:
+        asyncio.run(led.lead(Agents("a", odd={"a": {"plan": lambda *_: [wrong]}}), 1))
+    assert caught.value.code == ExitCode.USAGE
 
 
 def test_a_transport_that_ends_loses_everybody(led: Led) -> None:
