@@ -6,8 +6,6 @@ The coordinator does not know which. Nothing is started and nothing is judged he
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -33,82 +31,6 @@ class Member:
     fault_code: int = 0
     segments: list[Records] = field(default_factory=list)
     died_ns: int | None = None
-
-
-_ADDED = (
-    *(
-        "connections_opened",
-        "retried_on_stale_connection",
-        "pool_waits",
-        "pool_wait_p99_ns",
-        "kernel_reads",
-        "user_reads",
-    ),
-    *("clock_steps", "stamps_refused"),
-)
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
-
-
-def _texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _counts(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(key, str) and _count(one) for key, one in value.items())
-
-
-def _client(value: object) -> bool:
-    """A protocol may count what it likes; what is added up over workers has to be a number of times."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return (
-        isinstance(value, dict)
-        and all(_count(value.get(name, 0)) for name in _ADDED)
-        and _counts(value.get("exhausted", {}))
-    )
-
-
-def _account(value: object) -> bool:
-    if not isinstance(value, dict) or not all(_count(value.get(name)) for name in ("sent", "rows", "digest")):
-        return False
-    unwritten = value.get("unwritten", [])
-    return _count(value.get("segments", 0)) and isinstance(unwritten, list) and all(map(_count, unwritten))
-
-
-#: What is read of a worker's last message: those that it must have, and those that it may.
-_MUST: Mapping[str, Callable[[object], bool]] = {
-    "aborted": lambda one: one is None or isinstance(one, str),
-    "max_duration_hit": lambda one: isinstance(one, bool),
-    "faults": _texts,
-    "disk_notes": _texts,
-    "cpu": _number,
-}
-_MAY: Mapping[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("max_rss_kb", "watched_ns"), _count),
-    **dict.fromkeys(("core_wanted", "engine_cpu"), lambda one: one is None or _number(one)),
-    **dict.fromkeys(("stalls", "gc"), _counts),
-    "folders": _texts,
-    "client": _client,
-    "account": _account,
-}
-
-
-def is_report(said: object) -> bool:
-    """Whether this is a worker's last message: one that comes from a file or from another host may be anything."""
-    return (
-        isinstance(said, dict)
-        and all(name in said and fits(said[name]) for name, fits in _MUST.items())
-        and all(name not in said or fits(said[name]) for name, fits in _MAY.items())
-    )
 
 
 #: Hears each status line of each member.

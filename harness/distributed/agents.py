@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.coordinator import last_words
 from harness.distributed.clocks import WALL_LIMIT_NS, Echo, Offset, drift, estimate
-from harness.workforce import Member, is_report
+from harness.workforce import Member
 from slo.foreign import NAME, cleaned, one_line
 
 #: So many names stand in one sentence.
@@ -76,19 +77,18 @@ class Agent:
             f"limit {seen.allowed_ns / 1e6:.3f} ms: its queries were not sent when the plan says"
         )
 
-    def hand_in(self, message: Mapping[str, Any], members: Sequence[Member], t0_ns: int) -> None:
-        """Its ``finished``: to each of its ``members`` what became of it. ``t0_ns``: on the master's clock.
-
-        Folders that a worker names are read and deleted, and its host is not ours: none of them is kept.
-        """
+    def hand_in(self, message: Mapping[str, Any], members: Sequence[Member], t0_ns: int, now_ns: int) -> None:
+        """Its ``finished``: to each of its ``members`` what became of it. ``t0_ns`` and ``now_ns``: on the master's clock."""
         self.over = message
         for shard in self.shards:
             member, key = members[shard], str(shard)
             said = message["done"].get(key)
-            member.done = {**said, "folders": []} if is_report(said) else None
-            if member.done is None:
-                why = "did not end" if said is None else "ended with a message that can't be read"
-                member.death = f"of agent {self} {message['deaths'].get(key, why)}"
+            member.done = last_words(said)
+            if member.done is None and said is not None:
+                member.death = f"of agent {self} ended with a message that can't be read"
+                member.died_ns = now_ns
+            elif member.done is None:
+                member.death = f"of agent {self} {message['deaths'].get(key, 'did not end')}"
                 member.died_ns = t0_ns + int(message["died_ns"].get(key, 0))
 
     def fact(self) -> dict[str, Any]:
@@ -200,10 +200,14 @@ class Roster:
 
 
 def _host(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What an agent says of its host, fit for the manifest; of too much only its name, which it always has."""
+    """What an agent says of its host, fit for the manifest; of anything else only its name, which it always has."""
     kept: dict[str, Any] = cleaned(facts)
     name = {"hostname": one_line(kept.get("hostname") or "unknown host", NAME)}
-    return kept | name if len(json.dumps(kept)) <= LONGEST_FACTS else name
+    try:
+        short = len(json.dumps(kept, allow_nan=False)) <= LONGEST_FACTS
+    except ValueError:  # a number that no manifest can hold
+        short = False
+    return kept | name if short else name
 
 
 def _refusal(who: Sequence[str], reason: str) -> str:

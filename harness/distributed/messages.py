@@ -40,11 +40,13 @@ A run, in order (> master to agent, < agent to master)::
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, TypedDict
 
 from harness.recorder import FRESH
+from slo.records import MOST_WORKERS
 
 #: The longest line of either direction, in bytes. Segments and histograms are cut to fit (``PIECE``).
 LIMIT = 256 * 1024
@@ -57,6 +59,8 @@ ALIVE_S = 1.0
 SILENCE_S = 15.0
 #: To everybody.
 ALL = "*"
+#: Locust's name for messages with rows of streaming users (``streaming_session.py``).
+ROWS = "plimsoll-rows"
 
 
 class Bridge(Protocol):
@@ -244,7 +248,7 @@ def _whole(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, float) or _whole(value)
+    return math.isfinite(value) if isinstance(value, float) else _whole(value)
 
 
 def _text(value: Any) -> bool:
@@ -273,7 +277,7 @@ def _status(value: Any) -> bool:
     """A worker's status line: watchers add it to those of all others, so one that does not fit would spoil them."""
     return (
         isinstance(value, dict)
-        and all(_count(value.get(name)) for name in _COUNTERS)
+        and all(_count(value.get(name)) for name in COUNTS)
         and all(_spread(value.get(name)) for name in FRESH)
     )
 
@@ -291,8 +295,9 @@ def _increments(value: Any) -> bool:
     )
 
 
-#: Of a status line, besides a histogram for each of ``FRESH``, whose bins are 32 an octave: none is above that of 2**63 ns.
-_COUNTERS = ("sent", "done", "failed", "measured", "bad", "in_flight")
+#: What a worker's status line counts (``harness/worker.py``), besides a histogram for each of ``FRESH``, whose bins are 32 an octave: none is
+#: above that of 2**63 ns.
+COUNTS = ("sent", "done", "failed", "measured", "bad", "in_flight")
 _BIN = re.compile(r"1?[0-9]{1,3}|20[01][0-9]", re.ASCII)
 #: A month, in seconds: no run's intervals are later.
 LONGEST_S = 31 * 86_400
@@ -312,12 +317,44 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
         "done": lambda one: _table(one, lambda done: done is None or isinstance(done, dict)),
         "deaths": lambda one: _table(one, _text),
         "died_ns": lambda one: _table(one, _whole),
-        "cpu_s": _number,
+        "cpu_s": lambda one: isinstance(one, float) or _whole(one),  # whatever it is: without it the run would not end
     },
     "ended": {"code": _whole},
     "alive": {},
     "leaving": {"reason": _text},
 }
+
+
+#: What Locust's master takes from processes with streaming users (``streaming_rows.Kept``): in each message, in each piece, in the last.
+_OF_ROWS: Mapping[str, Callable[[Any], bool]] = {
+    "index": lambda one: _whole(one) and 0 <= one < MOST_WORKERS,
+    "t0_wall_ns": _whole,
+}
+_OF_PIECE: Mapping[str, Callable[[Any], bool]] = {
+    "number": lambda one: _whole(one) and one >= 0,
+    "piece": lambda one: isinstance(one, bytes),
+}
+_PARTS: Mapping[str, set[str]] = {
+    "stalls": {"p99_ns", "max_ns", "total_ns", "count"},
+    "gc": {"max_ns", "total_ns", "count"},
+}
+_OF_LAST: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("sent", "rows"), lambda one: _whole(one) and one >= 0),
+    "vitals": lambda one: (
+        isinstance(one, dict)
+        and all(_table(one.get(part), _whole) and one[part].keys() >= names for part, names in _PARTS.items())
+        and all(_number(one.get(name)) for name in ("cpu", "core_wanted", "watched_ns"))
+    ),
+}
+
+
+def rows_problem(message: Any) -> str | None:
+    """The same of a message with rows of streaming users."""
+    if not isinstance(message, dict):
+        return "not of ours"
+    fields = {**_OF_ROWS, **(_OF_PIECE if "piece" in message else {}), **(_OF_LAST if "vitals" in message else {})}
+    wrong = [name for name, fits in fields.items() if name not in message or not fits(message[name])]
+    return f"a wrong {wrong[0]}" if wrong else None
 
 
 def problem(message: Any) -> str | None:

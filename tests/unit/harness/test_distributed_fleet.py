@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.coordinator import ended, planned
 from harness.distributed import identity
 from harness.distributed.clocks import pong
 from harness.distributed.fleet import Fleet
@@ -19,6 +20,7 @@ from harness.distributed.pieces import cut
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.manifest import package_version
+from harness.rundir import RunDirectory, seal
 from harness.segments import dump_segment, read_segments
 from harness.workforce import Member
 from scenarios.plan import Plan
@@ -30,21 +32,19 @@ SCENARIO = with_flags(None, protocol="null", rate=50.0, duration=1.0, seed=1)
 PLAN: Plan = SCENARIO.build(len(SCENARIO.source_object()))
 PAYLOADS = identity.payload_digest(SCENARIO.source_object())
 
-#: A worker's last message.
-REPORT: dict[str, Any] = {
-    "type": "done", "aborted": None, "max_duration_hit": False, "faults": [], "disk_notes": [], "folders": [], "cpu": 0.1,
-    "account": {"sent": 1, "rows": 1, "digest": 7, "segments": 1, "unwritten": []}, "max_rss_kb": 1, "orphaned": False,
-    "stalls": {"p99_ns": 1, "max_ns": 2, "count": 0, "total_ns": 0}, "gc": {"count": 0, "max_ns": 0, "total_ns": 0},
-    "core_wanted": 0.1, "engine_cpu": None, "watched_ns": 5,
-    "client": {"engine": "native", "pool_waits": 0, "exhausted": {"no port": 1}, "of_a_plug_in": [1.5]},
-}  # fmt: skip
-#: One that nobody could read or add up, as what it has instead.
-UNREADABLE: list[dict[str, Any]] = [
-    {"cpu": None}, {"cpu": float("nan")}, {"cpu": True}, {"faults": "x"}, {"faults": [1]}, {"aborted": 3}, {"stalls": []},
-    {"max_duration_hit": "no"}, {"gc": {"count": "3"}}, {"client": 7}, {"client": {"pool_waits": "x"}}, {"engine_cpu": "x"},
-    {"client": {"exhausted": [1]}}, {"client": {"more": float("inf")}}, {"account": []}, {"account": {"sent": 1}},
-    {"account": {**REPORT["account"], "rows": -1}}, {"account": {**REPORT["account"], "unwritten": [{}]}}, {"folders": "/"},
-]  # fmt: skip
+#: A worker's last message, in which nothing happened.
+DONE: Mapping[str, Any] = {
+    "type": "done",
+    "aborted": None,
+    "max_duration_hit": False,
+    "faults": [],
+    "disk_notes": [],
+    "folders": [],
+    "account": {"sent": 0, "rows": 0, "digest": 0, "segments": 0, "unwritten": []},
+    "max_rss_kb": 1,
+    "cpu": 0.1,
+    "client": {},
+}
 
 #: What an agent does otherwise than it should: message type -> answers (None: as usual).
 Odd = Mapping[str, Callable[["Agents", str, Mapping[str, Any]], list[dict[str, Any]] | None]]
@@ -103,7 +103,7 @@ class Agents:
         return []
 
     def finished(self, name: str) -> dict[str, Any]:
-        done = {str(shard): dict(REPORT) for shard in self._mine[name]}
+        done = {str(shard): dict(DONE) for shard in self._mine[name]}
         return {"type": "finished", "done": done, "deaths": {}, "died_ns": {}, "cpu_s": 0.5}
 
     def said(self, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -252,33 +252,6 @@ def test_a_worker_that_dies_alone_has_its_own_death_and_its_agent_goes_on(led: L
     assert fleet.facts()["agents"][0]["lost"] is None
 
 
-@pytest.mark.parametrize("wrong", UNREADABLE, ids=str)
-def test_a_last_message_that_can_not_be_read_ends_its_worker_and_not_the_run(led: Led, wrong: dict[str, Any]) -> None:
-    def odd(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        said = agents.finished(name)
-        return [{**said, "done": {**said["done"], "0": {**REPORT, **wrong}}}]
-
-    async def go() -> Fleet:
-        return await led.lead(Agents("a", workers=2, odd={"a": {"go": odd}}), 1)
-
-    first, second = asyncio.run(go()).members
-    assert (first.done, second.done) == (None, REPORT)
-    assert first.death == "of agent a (host-a) ended with a message that can't be read"
-
-
-def test_no_folder_that_an_agent_names_is_read_or_deleted(led: Led, tmp_path: Path) -> None:
-    """The coordinator reads the folders of its own workers, and deletes them once a run is sealed."""
-
-    def odd(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        said = agents.finished(name)
-        return [{**said, "done": {"0": {**REPORT, "folders": [str(tmp_path / "precious")]}}}]
-
-    async def go() -> Fleet:
-        return await led.lead(Agents("a", odd={"a": {"go": odd}}), 1)
-
-    assert (asyncio.run(go()).members[0].done or {})["folders"] == []
-
-
 @pytest.mark.parametrize(
     "host", [{}, {"hostname": {"a": [1]}}, {"hostname": None}, {"hostname": "h", "x": "y" * 99_999}]
 )
@@ -299,13 +272,6 @@ def test_the_manifest_can_say_whatever_an_agent_says_of_its_processor_time(led: 
         return await led.lead(Agents("a", odd={"a": {"go": odd}}), 1)
 
     assert json.dumps(asyncio.run(go()).facts(), allow_nan=False)
-
-
-def test_a_fault_with_a_code_of_no_table_is_a_fault_of_usage(led: Led) -> None:
-    wrong = {"type": "fault", "errors": ["no such model"], "code": 999}
-    with pytest.raises(HarnessFault) as caught:
-        asyncio.run(led.lead(Agents("a", odd={"a": {"plan": lambda *_: [wrong]}}), 1))
-    assert caught.value.code == ExitCode.USAGE
 
 
 def test_a_transport_that_ends_loses_everybody(led: Led) -> None:
@@ -436,3 +402,73 @@ def test_a_user_who_will_not_wait_gives_up_whoever_has_not_ended(led: Led) -> No
 
     fleet = asyncio.run(go())
     assert "did not end when asked to and was given up" in str(fleet.members[1].death)
+
+
+def test_a_folder_that_an_agent_names_is_nothing_to_the_master(led: Led, tmp_path: Path) -> None:
+    """Whoever joins could have any folder read, and removed once the run is sealed."""
+    theirs = tmp_path / "precious"
+    theirs.mkdir()
+
+    def names_it(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{**agents.finished(name), "done": {"0": {**DONE, "folders": [str(theirs)]}}}]
+
+    fleet = asyncio.run(led.lead(Agents("a", odd={"a": {"go": names_it}}), 1))
+    (member,) = fleet.members
+    facts = ended(planned(SCENARIO, PLAN, 1), fleet.members)
+    manifest = {"run_id": "r", "t0_monotonic_ns": 0}
+    seal(RunDirectory(led.folder.parent), manifest, SCENARIO.to_mapping(), PLAN, [member], facts)
+    assert member.done is not None
+    assert theirs.is_dir()
+    assert not led.folder.exists()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"faults": 5},
+        {"aborted": 5},
+        {"cpu": float("nan")},
+        {"cpu": "much"},
+        {"client": 5},
+        {"client": {"exhausted": 7}},
+        {"client": {"exhausted": {"text": "many"}}},
+        {"client": {"pool_waits": float("inf")}},
+        {"stalls": 3},
+        {"stalls": {"p99_ns": "late"}},
+        {"account": 5},
+        {"account": {"sent": 1}},
+        {"account": {"sent": "x", "rows": 0, "digest": 0}},
+        {"account": {"sent": 0, "rows": 0, "digest": 0, "segments": 10**12}},
+        {"account": {"sent": 0, "rows": 0, "digest": 0, "unwritten": [[]]}},
+    ],
+    ids=str,
+)
+def test_last_words_that_cannot_be_read_cost_their_worker_not_the_run(led: Led, odd: Mapping[str, Any]) -> None:
+    def says(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{**agents.finished(name), "done": {"0": {**DONE, **odd}}}]
+
+    fleet = asyncio.run(led.lead(Agents("a", odd={"a": {"go": says}}), 1))
+    (member,) = fleet.members
+    assert member.done is None
+    assert member.death == "of agent a (host-a) ended with a message that can't be read"
+    assert member.died_ns is not None
+    assert member.died_ns > fleet._t0_ns
+
+
+def test_an_exit_code_that_is_none_is_a_usage_error(led: Led) -> None:
+    def faulty(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{"type": "fault", "errors": ["no"], "code": 99}]
+
+    with pytest.raises(HarnessFault) as fault:
+        asyncio.run(led.lead(Agents("a", odd={"a": {"plan": faulty}}), 1))
+    assert fault.value.code == ExitCode.USAGE
+
+
+def test_facts_of_a_host_that_no_manifest_can_hold_are_its_name(led: Led) -> None:
+    async def go() -> Fleet:
+        agents = Agents()
+        agents.joins("a", host={"hostname": "h", "load": float("nan")})
+        return await led.lead(agents, 1)
+
+    (agent,) = asyncio.run(go()).facts()["agents"]
+    assert agent["host"] == {"hostname": "h"}

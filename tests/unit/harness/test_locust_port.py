@@ -37,6 +37,10 @@ WRONG: list[dict[str, Any]] = [
     {"sent": "x"}, {"done": 9e300}, {"failed": -1}, {"in_flight": None}, {"ttft": {"99999999999": 1}}, {"ttft": {"x": 1}},
     {"ttft": {"-5": 1}}, {"latency": {"5": -10}}, {"latency": {"5": 0.5}}, {"tpot": []}, {"tpot": {"2099": 1}}, {"ttft": {"٣": 1}},
 ]  # fmt: skip
+ROWS = {"index": 0, "t0_wall_ns": 1}
+TIMES = {"p99_ns": 1, "max_ns": 1, "total_ns": 1, "count": 1}
+VITALS = {"stalls": TIMES, "gc": {**TIMES, "p99_ns": 0}, "cpu": 0.5, "core_wanted": 0.0, "watched_ns": 9}
+LAST = {"sent": 3, "rows": 3, "vitals": VITALS, "host": "h"}
 GOOD: list[tuple[str, Any]] = [
     ("client_ready", "2.47.0"),
     ("client_ready", -1),
@@ -50,7 +54,9 @@ GOOD: list[tuple[str, Any]] = [
     ("quit", None),
     ("plimsoll", {"type": "alive"}),
     ("plimsoll", {"type": "workers", "lines": [[0, STATUS]]}),
-    ("plimsoll-rows", {"rows": b"\x00"}),
+    ("plimsoll-rows", ROWS),
+    ("plimsoll-rows", {**ROWS, "number": 3, "piece": b"\x00"}),
+    ("plimsoll-rows", {**ROWS, **LAST}),
 ]
 DEEP: Any = 1
 for _ in range(50):
@@ -89,6 +95,19 @@ BAD: list[Any] = [
     ("plimsoll", {"type": "alive", "more": b"no JSON"}, "w_1"),
     ("plimsoll", {"type": "alive", "more": "x" * OURS}, "w_1"),
     ("plimsoll", None, "w_1"),
+    ("plimsoll-rows", None, "w_1"),
+    ("plimsoll-rows", [], "w_1"),
+    ("plimsoll-rows", {"t0_wall_ns": 1}, "w_1"),
+    ("plimsoll-rows", {**ROWS, "index": "../../x"}, "w_1"),
+    ("plimsoll-rows", {**ROWS, "index": 1 << 40}, "w_1"),
+    ("plimsoll-rows", {**ROWS, "piece": b""}, "w_1"),
+    ("plimsoll-rows", {**ROWS, "number": 0, "piece": "text"}, "w_1"),
+    ("plimsoll-rows", {**ROWS, **LAST, "rows": None}, "w_1"),
+    ("plimsoll-rows", {**ROWS, **LAST, "vitals": {}}, "w_1"),
+    ("plimsoll-rows", {**ROWS, **LAST, "vitals": {**VITALS, "stalls": {"count": 1}}}, "w_1"),
+    ("plimsoll-rows", {**ROWS, **LAST, "vitals": {**VITALS, "cpu": float("nan")}}, "w_1"),
+    ("plimsoll", {"type": "workers", "lines": [[0, {"sent": "many"}]]}, "w_1"),
+    ("plimsoll", {"type": "workers", "lines": [[0, {"rate": float("inf")}]]}, "w_1"),
     {"no": "tuple"},
     "abc",
     [],
@@ -155,6 +174,7 @@ def test_texts_that_locust_shows_are_printable() -> None:
 
 def test_a_stranger_is_no_worker_and_fills_no_table() -> None:
     door = guard()
+    assert sent(door, ("plimsoll-rows", ROWS, "w_1")) is None
     report = {"stats": [ENTRY], "stats_total": ENTRY, "errors": {}, **USERS}
     assert sent(door, ("stats", report, "w_1")) is None
     door.runner.clients = dict.fromkeys(range(MOST_AGENTS))
