@@ -137,7 +137,8 @@ def seal(
     if chosen is not None:
         records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
-    write = partial(_write, plan, [(member.done or {}).get("client", {}) for member in members], answers)
+    client_stats = [(member.done or {}).get("client", {}) for member in members]
+    write = partial(_write, plan=plan, client_stats=client_stats, answers=answers)
     try:
         write(sealed)
     except OSError as error:
@@ -266,7 +267,10 @@ def request_ids(run_id: str, records: Records) -> list[str]:
 
 
 def _write(
-    plan: Plan, client_stats: Sequence[Mapping[str, Any]], answers: Callable[[Path], None] | None, sealed: Sealed
+    sealed: Sealed,
+    plan: Plan,
+    client_stats: Sequence[Mapping[str, Any]],
+    answers: Callable[[Path], None] | None = None,
 ) -> None:
     import pyarrow.parquet as pq
 
