@@ -9,19 +9,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from documents import files
 from harness import plan_file
 from harness.errors import HarnessFault
 from harness.rundir import BEGUN, RunDirectory, write_scenario
 from harness.segments import hold
-from harness.writing import write_json
+from harness.writing import settle, write_json
 from scenarios.plan import Dealing, Plan
 from slo.generator import GeneratorFacts
+from slo.records import MOST_WORKERS
 
 SCHEMA = "plimsoll.begun/1"
 #: Between two signs of life.
@@ -117,11 +120,15 @@ class Ahead:
             plan_file.save(self.directory.path, plan)
             write_scenario(self.directory, scenario)
             write_json(self.directory.file(BEGUN), self._document)
+            settle(self.directory.path)
         except OSError as error:
             self._warn(error)
 
     def announce(self, known: Mapping[str, Any], facts: GeneratorFacts | None = None) -> None:
-        """t0 is ``known``, with whatever else belongs into the manifest: from now on something may be sent."""
+        """t0 is ``known``, with whatever else belongs into the manifest: from now on something may be sent.
+
+        It is on the disk itself a moment later: whoever waits for t0 does not wait for that.
+        """
         self._document |= {"announced": True, "manifest": {**self._document["manifest"], **known}}
         if facts is not None:
             self._document["facts"] = facts.to_json()
@@ -129,6 +136,11 @@ class Ahead:
             write_json(self.directory.file(BEGUN), self._document)
         except OSError as error:
             self._warn(error)
+        threading.Thread(target=self._settle, name="begun", daemon=True).start()
+
+    def _settle(self) -> None:
+        with contextlib.suppress(OSError):  # the run may be over, or the disk full, which was said
+            settle(self.directory.path)
 
     def alive(self) -> None:
         """A sign of life, at most five times a second."""
@@ -155,16 +167,16 @@ def read(path: Path) -> Begun | None:
     """begun.json of a run directory; None where there is none. Raises HarnessFault for one that can't be read."""
     file = path / BEGUN
     try:
-        with file.open("rb") as opened:
+        with files.opened(file) as opened:
             seen_ns = os.fstat(opened.fileno()).st_mtime_ns
-            document = json.loads(opened.read())
+        document = json.loads(files.read_bytes(file))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(file, error) from None
     try:
         return _checked(document, seen_ns)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError) as error:
         raise _damaged(file, error) from None
 
 
@@ -181,7 +193,7 @@ def _checked(document: Any, seen_ns: int) -> Begun:
     for name, kind in _NEEDED.items():
         if not isinstance(manifest.get(name), kind) or isinstance(manifest[name], bool):
             raise ValueError(f"manifest.{name} is missing or of another type")
-    if not 1 <= manifest["workers"] <= 1 << 20 or any(
+    if not 1 <= manifest["workers"] <= MOST_WORKERS or any(
         abs(manifest[name]) >= 1 << 63 for name in ("t0_wall_ns", "t0_monotonic_ns")
     ):
         raise ValueError("a number in the manifest is out of range")

@@ -127,22 +127,25 @@ class Guarded:
 
 
 def _without(text: str, hits: Sequence[_Spelling]) -> str:
-    """``text`` with masks for ``hits``, whose heads are in it: of spellings that begin alike the one that reaches furthest."""
-    parts, at = [], 0
-    while starts := [found for hit in hits if (found := text.find(hit.head, at)) >= 0]:
-        begin = end = min(starts)
-        place = begin
-        while place <= end:  # another one may begin inside it
-            spans = [
-                hit.span(text, place)
-                for hit in hits
-                if text.startswith(hit.head, place) and place < max(end, begin + 1)
-            ]
-            begin, end = min([begin, *(span[0] for span in spans)]), max([end, *(span[1] for span in spans)])
-            place += 1
-        parts += [text[at : max(at, begin)], MASK]
-        at = end
-    return "".join((*parts, text[at:]))
+    """``text`` with masks for ``hits``, whose heads are in it: of spellings that begin alike the one that reaches furthest.
+
+    Each head is looked for once from the beginning of the text to its end, however often any of them is there.
+    """
+    parts, at, begin, end, blob = [], 0, -1, -1, (0, 0)
+    ahead = [(text.find(hit.head), hit) for hit in hits]
+    while ahead:
+        place = min(found for found, _ in ahead)
+        if place >= end > 0:  # what began before is over; else another one begins inside it
+            parts += [text[at : max(at, begin)], MASK]
+            at, begin, end = end, -1, -1
+        for hit in [hit for found, hit in ahead if found == place]:
+            span = blob if hit.blob and blob[0] <= place < blob[1] else hit.span(text, place)
+            blob = span if hit.blob else blob
+            begin, end = span[0] if begin < 0 else min(begin, span[0]), max(end, span[1])
+        moved = [(text.find(hit.head, place + 1) if found == place else found, hit) for found, hit in ahead]
+        ahead = [one for one in moved if one[0] >= 0]
+    parts += [text[at : max(at, begin)], MASK]
+    return "".join((*parts, text[end:]))
 
 
 def _alike(text: str, at: int, secret: str) -> int:

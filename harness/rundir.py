@@ -28,7 +28,7 @@ from documents.text import plain
 from harness import accounts, earlier, plan_file
 from harness.errors import HarnessFault
 from harness.manifest import checked
-from harness.segments import read_segments, segment_files
+from harness.segments import read_segments, segment_files, spilled
 from harness.workforce import Member
 from harness.writing import whole, write_json
 from scenarios.plan import Dealing, Plan
@@ -112,14 +112,17 @@ def seal(
     facts: GeneratorFacts,
     chosen: Callable[[IntArray], BoolArray] | None = None,
     dealing: Dealing = "turns",
+    answers: Callable[[Path], None] | None = None,
 ) -> Sealed:
     """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where.
 
-    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got theirs.
+    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got theirs; ``answers``
+    writes what else belongs into the directory: it goes where the run goes.
     """
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
+    folders += [path for path in spilled(directory.segments, str(manifest["run_id"])) if path not in folders]
     names = {f"{path.name.partition('.')[0]}.seg" for folder in folders for path in segment_files(folder)}
     parts, unreadable = read_segments(folders)
     parts += [records for member in members for records in member.segments]
@@ -134,11 +137,11 @@ def seal(
     if chosen is not None:
         records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
-    client_stats = [(member.done or {}).get("client", {}) for member in members]
+    write = partial(_write, plan, [(member.done or {}).get("client", {}) for member in members], answers)
     try:
-        _write(sealed, plan, client_stats)
+        write(sealed)
     except OSError as error:
-        sealed = _sealed_elsewhere(sealed, plan, client_stats, error)
+        sealed = _sealed_elsewhere(sealed, write, error)
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
         _forget(directory)
     for folder in folders if not unreadable and sealed.whole else []:
@@ -154,7 +157,7 @@ def _forget(directory: RunDirectory) -> None:
         directory.file(BEGUN).unlink(missing_ok=True)
 
 
-def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]], error: OSError) -> Sealed:
+def _sealed_elsewhere(sealed: Sealed, write: Callable[[Sealed], None], error: OSError) -> Sealed:
     """The run in the first other folder that takes it; where none does it is judged from memory, and INVALID for that."""
     path = sealed.directory.path
     tried = []
@@ -165,7 +168,7 @@ def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping
             note = f"the run could not be sealed in {path} ({error.strerror}); it is in {folder}"
             facts = replace(sealed.facts, disk_notes=(*sealed.facts.disk_notes, note))
             moved = replace(sealed, directory=RunDirectory(folder), facts=facts, notes=(note,))
-            _write(moved, plan, client_stats)
+            write(moved)
             return moved
         except OSError as second:
             tried.append(f"{place} ({second.strerror})")
@@ -262,17 +265,21 @@ def request_ids(run_id: str, records: Records) -> list[str]:
     return [f"{run_id}{'w' if phase == Phase.WARMUP else ''}-{query}-{sample}" for query, sample, phase in rows]
 
 
-def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]) -> None:
+def _write(
+    plan: Plan, client_stats: Sequence[Mapping[str, Any]], answers: Callable[[Path], None] | None, sealed: Sealed
+) -> None:
     import pyarrow.parquet as pq
 
     directory = sealed.directory
+    if answers is not None:
+        answers(directory.path)
     ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
     requests, chunks = tables.to_tables(sealed.records, ids)
     for name, table in (("requests.parquet", requests), ("chunks.parquet", chunks)):
         whole(directory.file(name), partial(pq.write_table, table, compression="zstd"))
     plan_file.save(directory.path, plan)
     generator = {"schema": GENERATOR_SCHEMA, "facts": sealed.facts.to_json(), "clients": list(client_stats)}
-    generator["columns"] = sums(sealed.records)
+    generator |= {"run_id": sealed.manifest["run_id"], "columns": sums(sealed.records)}
     write_json(directory.file("generator.json"), generator)
     scenario = write_scenario(directory, sealed.scenario)
     manifest = {**sealed.manifest, "scenario_sha256": _digest(scenario)}
@@ -312,7 +319,8 @@ def open_sealed(path: Path) -> Sealed:
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
         asked["plan_fingerprint"] = manifest.get("plan_fingerprint")
         facts = plan_file.checked(facts, records, path, asked)
-        facts = replace(facts, plan_faults=(*facts.plan_faults, *accounts.faults_of(records, generator.get("columns"))))
+        changed = accounts.faults_of(records, tables.names(path), generator, manifest.get("run_id"))
+        facts = replace(facts, plan_faults=(*facts.plan_faults, *changed))
         if manifest.get("scenario_sha256", _digest(text)) != _digest(text):
             fault = "scenario.yaml is not the one that was sealed (scenario_sha256 in manifest.json)"
             facts = replace(facts, plan_faults=(*facts.plan_faults, fault))

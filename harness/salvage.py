@@ -6,7 +6,6 @@ Who was killed can't say when, so the last sign of life counts: begun.json's, or
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,16 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from documents import files
+from documents.text import plain
 from harness import ahead, plan_file
-from harness.accounts import account_of
 from harness.ahead import Begun
-from harness.coordinator import ended
+from harness.coordinator import ended, last_words
 from harness.errors import HarnessFault
 from harness.outputs import gather
 from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
-from harness.segments import claim, read_done, read_segment, read_segments, segment_files
+from harness.segments import claim, read_done, read_segment, read_segments, segment_files, spilled
 from harness.workforce import Member
 from harness.writing import whole
 from scenarios import cancellation
@@ -39,19 +38,19 @@ from scenarios.plan import Plan
 from scenarios.reference import references
 from scenarios.spec import ScenarioError, parse
 from slo import records as rec
-from slo.generator import GeneratorFacts
 from slo.loadgen import QUANTILES
 from slo.records import BoolArray, IntArray, Phase, Records
 
 #: Workers whose coordinator was killed have so long to write what they have.
 PATIENCE_S = 15.0
+#: Between two signs of life of a coordinator, and between two segments of a worker that outlived it, at most about so long.
+_SIGN_NS, _SEGMENT_NS = 500_000_000, 1_000_000_000
 #: Where a worker writes whose run directory is full.
 _SPILL = "plimsoll-spill-"
 _OURS = re.compile(r"w\d{3,6}(-\d{6,9}(-\d{3,9})?\.(seg|partial)|\.done)|outputs-w\d{3,6}\.jsonl")
 _BROKEN = (
-    *(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError),
-    yaml.YAMLError,
-)
+    OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError,
+)  # fmt: skip
 
 
 def is_run(path: Path) -> bool:
@@ -66,19 +65,29 @@ def open_run(path: Path) -> Sealed:
         if begun is not None:
             return _sealed(RunDirectory(path), begun)
         if (path / "segments").is_dir() and not (path / "attempts").is_dir():
+            if segment_files(path / "segments"):
+                raise HarnessFault(
+                    f"{path}: rows of a run are in segments, and {BEGUN}, which says of what run, is gone. Restore it, or run it again"
+                )
             raise HarnessFault(
-                f"{path}: this run was cut off before its plan was made, or has only just begun: nothing was sent. Run it again"
+                f"{path}: nothing of this run's plan is here. It was cut off before that, and nothing was sent, or it has only just begun, "
+                "or the disk took no file (a warning said so). Run it again"
             )
     return open_sealed(path)
 
 
 def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:
     """Seal a directory that its own coordinator did not. Raises HarnessFault."""
-    directory.segments.mkdir(exist_ok=True)
     held = _claimed(directory.segments, begun)
     try:
         if directory.file("manifest.json").is_file():  # whoever held it has sealed it
+            with suppress(OSError):
+                directory.segments.rmdir()
             return open_sealed(directory.path)
+        if not directory.file(BEGUN).is_file():
+            raise HarnessFault(
+                f"{directory.path}: this run was sealed in another folder just now, by whoever said where"
+            )
         try:
             return _sealed_alone(directory, begun)
         except _BROKEN as error:
@@ -93,21 +102,29 @@ def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:
 def _claimed(folder: Path, begun: Begun) -> int:
     """The folder for us alone, once whoever survived its coordinator has ended. Raises HarnessFault where the run goes on."""
     until = time.monotonic() + PATIENCE_S
-    while True:
-        going_on = begun.process.lives()
-        if not going_on:
-            with suppress(BlockingIOError):
-                return claim(folder)
-        if going_on or time.monotonic() > until:
-            process = begun.process
+    process = begun.process
+    who = f"{process.who}, pid {process.pid} on {process.host}"
+    while not process.lives():
+        try:
+            folder.mkdir(exist_ok=True)  # somebody else who seals it removes it at the end
+            return claim(folder)
+        except (BlockingIOError, FileNotFoundError):
+            if time.monotonic() > until:
+                raise HarnessFault(
+                    f"{folder.parent}: the run is still going on ({who}: its workers outlived it), or somebody else is sealing it. Wait "
+                    "until that is over"
+                ) from None
+            time.sleep(0.05)
+        except OSError as error:
             raise HarnessFault(
-                f"{folder.parent}: the run is still going on ({process.who}, pid {process.pid} on {process.host}). Wait until it is over"
-            )
-        time.sleep(0.05)
+                f"{folder}: this folder of a run that was cut off can't be opened ({error.strerror}). Put back what belongs there, or "
+                "remove it: rows that came are lost then"
+            ) from None
+    raise HarnessFault(f"{folder.parent}: the run is still going on ({who}). Wait until it is over")
 
 
 def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
-    scenario = yaml.safe_load(directory.file("scenario.yaml").read_text(encoding="utf-8"))
+    scenario = plain(files.read_text(directory.file("scenario.yaml")))
     if not isinstance(scenario, dict):
         raise ValueError("scenario.yaml holds no mapping")
     plan = plan_file.load(directory.path, begun.manifest["plan_fingerprint"])
@@ -117,10 +134,10 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     of_locust = scenario.get("kind") == "locust"  # streaming users: no worker of ours
     members = [] if of_locust else _members(directory, begun)
     facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan, members))
-    notes: tuple[str, ...] = ()
+    answers, notes = None, tuple[str, ...]()
     if scenario.get("mode") == "accuracy":
-        notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
-    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing)
+        answers, notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
+    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing, answers)
     return replace(sealed, notes=(*sealed.notes, *notes))
 
 
@@ -138,14 +155,16 @@ def _iso(wall_ns: int) -> str:
 
 def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
     """The workers by what they left; their last messages name folders that only a living coordinator may trust."""
+    known = spilled(
+        directory.segments, str(begun.manifest["run_id"])
+    )  # read as they are; of a run that was moved, none is
     for message in read_done(directory.segments).values():
         names = message.get("folders")
         for name in names if isinstance(names, list) else ():
-            spilled = Path(str(name))
-            if spilled.name.startswith(_SPILL) and spilled.parent == Path(tempfile.gettempdir()):
-                _bring(spilled, directory.segments)
-    done = {index: {**said, "folders": []} for index, said in read_done(directory.segments).items()}
-    done = {index: said for index, said in done.items() if _can_be_read(begun.facts, said)}
+            there = Path(str(name))
+            if there not in known and there.name.startswith(_SPILL) and there.parent == Path(tempfile.gettempdir()):
+                _bring(there, directory.segments)
+    done = {index: last_words(said) for index, said in read_done(directory.segments).items()}
     life_ns = -1  # before t0: nothing was sent
     if begun.announced:
         t0_ns = int(begun.manifest["t0_monotonic_ns"])
@@ -157,21 +176,11 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
     return members
 
 
-def _can_be_read(facts: GeneratorFacts, said: dict[str, Any]) -> bool:
-    try:
-        told = ended(facts, [Member(0, done=said)])
-        GeneratorFacts.from_json(json.loads(json.dumps(told.to_json())))
-        dict(said.get("client", {}))
-        if (account := account_of(Member(0, done=said))) is not None:
-            _ = [int(account[name]) for name in ("sent", "rows", "digest")]
-    except _BROKEN:
-        return False
-    return True
-
-
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
-    """Wall clock of the last sign of life of anybody."""
-    return max([begun.seen_ns, *(path.stat().st_mtime_ns for path in segment_files(directory.segments))])
+    """Wall clock by which everybody was dead: what was due before may have been sent. Signs of life are not given all the time."""
+    folders = [directory.segments, *spilled(directory.segments, str(begun.manifest["run_id"]))]
+    wrote = max((path.stat().st_mtime_ns for folder in folders for path in segment_files(folder)), default=0)
+    return max(begun.seen_ns + _SIGN_NS, wrote + _SEGMENT_NS if wrote > begun.seen_ns else 0)
 
 
 def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequence[Member]) -> str:
@@ -210,14 +219,15 @@ def _many(indices: Sequence[int]) -> str:
     return f"{'s' * (len(indices) > 1)} {shown}"
 
 
-def _gather_outputs(directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str) -> tuple[str, ...]:
+def _gather_outputs(
+    directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str
+) -> tuple[Callable[[Path], None] | None, tuple[str, ...]]:
     try:
         known = parse(dict(scenario), str(scenario.get("name", "")))
         expected = references(known.source_object(), known.reference)
-        gather(directory.segments, directory.path, plan, run_id, expected, known.kind in QUANTILES)
+        return gather(directory.segments, plan, run_id, expected, known.kind in QUANTILES), ()
     except (ScenarioError, HarnessFault, OSError) as error:
-        return (f"the answers were not gathered ({error})",)
-    return ()
+        return None, (f"the answers were not gathered ({error})",)
 
 
 # -- what agents hold ---------------------------------------------------------------------------------------------
@@ -250,8 +260,10 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         errors.append(f"these are of different runs: {', '.join(sorted(runs))}. Give the folders of one")
     if errors:
         raise HarnessFault(errors)
-    for folder, begun in agents.items():
-        os.close(_claimed(folder / "segments", begun))
+    for folder, begun in [*agents.items(), *([(run, own)] if run is not None and own is not None else [])]:
+        os.close(
+            _claimed(folder / "segments", begun)
+        )  # a run that goes on would take in what is brought, as nobody's rows
     if sealed is not None:
         return _with_more(
             sealed, list(agents), out or sealed.directory.path.with_name(f"{sealed.directory.path.name}-with-agents")
@@ -260,15 +272,22 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         first = next(iter(agents))
         run = _master_of(first, agents[first], out or Path("runs") / f"agents-{runs.pop()}")
     for folder in agents:
-        _bring(folder / "segments", run / "segments")
+        for source in _sources(folder):
+            _bring(source, run / "segments")
     return run
+
+
+def _sources(folder: Path) -> list[Path]:
+    """Where an agent's workers wrote: in its folder, and elsewhere once that was full."""
+    begun, segments = ahead.read(folder), folder / "segments"
+    return [segments, *(spilled(segments, str(begun.manifest["run_id"])) if begun is not None else ())]
 
 
 def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     """The same run in a new directory, with the rows that agents have and it lacks. Raises HarnessFault."""
     rows = sealed.records
     plan = plan_file.load(sealed.directory.path, sealed.manifest.get("plan_fingerprint"))
-    parts, unreadable = read_segments([folder / "segments" for folder in folders])
+    parts, unreadable = read_segments([source for folder in folders for source in _sources(folder)])
     if unreadable:
         print(*(f"warning: {text}" for text in unreadable), sep="\n", file=sys.stderr)
     width = int(max([rows["sample_ix"].max(initial=0), *(part["sample_ix"].max(initial=0) for part in parts)])) + 1
@@ -307,7 +326,7 @@ def _master_of(folder: Path, begun: Begun, out: Path) -> Path:
     directory = create(out)
     plan = plan_file.load(folder, begun.manifest["plan_fingerprint"])
     plan_file.save(out, plan)
-    write_scenario(directory, yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8")))
+    write_scenario(directory, plain(files.read_text(folder / "scenario.yaml")))
     _copy(folder / BEGUN, directory.file(BEGUN))
     return out
 

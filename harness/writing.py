@@ -38,13 +38,35 @@ def whole(path: Path, content: bytes | Callable[[IO[bytes]], object], *, sync: b
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC), "wb") as file:
             _fill(file, content)
         return
-    with _beside(path) as (partial, file):
-        _fill(file, content)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-        file.close()
-        partial.replace(path)
+    try:
+        with _beside(path) as (partial, file):
+            _fill(file, content)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+            file.close()
+            partial.replace(path)
+    except OSError as error:
+        error.filename = str(path)  # the kernel names no file that it can't write into
+        raise
+
+
+def settle(folder: Path) -> None:
+    """What lies in a folder is on disk when this returns, and so is the folder itself: a power cut leaves it there. Raises OSError."""
+    for path in (*filter(Path.is_file, folder.iterdir()), folder, folder.parent):
+        try:
+            held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(held)
+            finally:
+                os.close(held)
+        except OSError as error:
+            if error.errno not in (
+                errno.EINVAL,
+                errno.ENOTSUP,
+                errno.EACCES,
+            ):  # some disks sync no folders, some folders aren't ours
+                raise
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -67,6 +89,14 @@ def result(path: Path, data: bytes, remedy: str) -> bool:
         print(f"warning: {path} could not be written ({error.strerror}); {remedy}", file=sys.stderr)
         return False
     return True
+
+
+def no_room(error: OSError, folder: Path, remedy: str) -> HarnessFault:
+    """What a session's own folder would not take, as a fault that ends with ``remedy``. Raises the error where it is of anything else."""
+    name = str(error.filename or "")
+    if not name.startswith((str(folder), str(folder.absolute()))):
+        raise error
+    return HarnessFault(f"--out: {name} cannot be written ({error.strerror}). {remedy}")
 
 
 def new(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ altered in any column moves them. Nothing is signed: whoever rewrites rows and s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 
@@ -53,10 +53,14 @@ def digests(records: Records) -> dict[int, int]:
     return found
 
 
-def altered(records: Records, sealed: dict[str, str]) -> list[str]:
-    """Names of the columns whose sums are not those of ``sums`` when the run was sealed. A column that has none is not judged."""
+def altered(records: Records, sealed: dict[str, str], held: Collection[str] = ()) -> list[str]:
+    """Names of the columns whose sums are not those of ``sums`` when the run was sealed, and of those among ``held`` that have none.
+
+    ``held``: the columns that the files have. A column that is younger than the files is neither in them nor among the sums.
+    """
     now = sums(records)
-    return [name for name, value in sealed.items() if now.get(name, f"{0:016x}") != value]
+    unknown = [name for name in now if name in held and name not in sealed]
+    return unknown + [name for name, value in sealed.items() if now.get(name, f"{0:016x}") != value]
 
 
 def check(records: Records, facts: GeneratorFacts) -> Check:

@@ -177,6 +177,13 @@ def load(run_dir: Path) -> Records:
         raise RecordsError(f"{run_dir}: {error}") from error
 
 
+def names(run_dir: Path) -> set[str]:
+    """The columns that the two files have, of which ``load`` has read the rows."""
+    import pyarrow.parquet as pq
+
+    return {name for file in ("requests.parquet", "chunks.parquet") for name in pq.read_schema(run_dir / file).names}
+
+
 def from_tables(requests: Any, chunks: Any) -> Records:
     """The inverse of ``to_tables`` (request ids are not part of Records). Raises ``RecordsError``."""
     for name, table, needed in (

@@ -102,7 +102,9 @@ def of_interleaved(
     ran = carry_out_all(contest, out, resume=resume)
     if ran.interrupted:
         return int(ExitCode.INTERRUPTED)
-    return _answer(of_interleaving(out), replace(wanted, out=out), outputs, public_command(arms))
+    if ran.fault is not None:
+        raise ran.fault
+    return _answer(of_interleaving(out, plan=ran.plan), replace(wanted, out=out), outputs, public_command(arms))
 
 
 def _which_to_keep(wanted: Wanted, names: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness import rundir
+from harness.distributed.messages import ROWS
 from harness.distributed.streaming_rows import About, Gathered, Kept, LaterClock
 from harness.distributed.streaming_user import Answer, entries
 from harness.errors import HarnessFault
@@ -35,8 +36,8 @@ from harness.session import judge, publish
 Role = Literal["local", "master", "worker"]
 Later = Callable[[float, Callable[[], None]], object]
 
-#: Locust's names for our messages: a worker's rows, and the master's wish that it stops its users.
-ROWS, STOP = "plimsoll-rows", "plimsoll-stop"
+#: Locust's name for the master's wish that a worker stops its users.
+STOP = "plimsoll-stop"
 #: The attribute of Locust's environment that holds our session.
 SESSION = "plimsoll"
 #: Locust kills users in the middle of a request unless told otherwise; those requests would count as failures of the endpoint.

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,6 +83,23 @@ def test_a_file_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
         spec.load(path)
 
 
+def test_no_room_is_made_for_more_than_a_file_has_and_one_that_grew_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 GiB for an empty file is an error where memory is limited (ulimit -v)."""
+    (tmp_path / "empty").touch()
+    tracemalloc.start()
+    assert files.read_bytes(tmp_path / "empty") == b""
+    assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    tracemalloc.stop()
+    (tmp_path / "grown").write_bytes(b"x" * 3_000_000)
+    true_size = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda file: os.stat_result([*list(true_size(file))[:6], 10, 0, 0, 0]))
+    assert len(files.read_bytes(tmp_path / "grown")) == 3_000_000
+    with pytest.raises(OSError, match="larger than 2 MiB"):
+        files.read_bytes(tmp_path / "grown", 2 << 20)
+
+
 def test_a_secret_may_come_through_a_pipe_and_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +111,25 @@ def test_a_secret_may_come_through_a_pipe_and_is_not_waited_for_without_end(
     assert (errors, headers.pairs) == ([], (("Authorization", "Bearer sesame"),))
     monkeypatch.setattr(files, "PATIENCE_S", 0.05)
     assert "nothing more came through this pipe" in resolve({"api_key_file": str(path)}, {})[1][0]
+
+
+def test_what_came_through_a_pipe_between_two_looks_at_it_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = fifo(tmp_path / "key"), os.read
+    late = [b"sesame\n", b""]
+
+    def read_and_then_a_writer_comes_and_goes(file: int, most: int) -> bytes:
+        part = read(file, most)
+        if late:
+            with path.open("wb") as writer:
+                writer.write(late.pop(0))
+        return part
+
+    monkeypatch.setattr(os, "read", read_and_then_a_writer_comes_and_goes)
+    assert files.read_bytes(path, pipe=True) == b"sesame\n"
+    late = [b""]
+    assert files.read_bytes(path, pipe=True) == b"", "a writer that has nothing to say is not waited for"
 
 
 @pytest.mark.parametrize("text", ["[" * 50_000, "a: " + "{b: " * 50_000, "- " * 50_000 + "x"])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -242,19 +242,43 @@ def test_rows_that_change_after_the_run_was_sealed_are_found(kind: Kind, operati
             assert not valid(open_sealed(folder))
 
 
-def test_what_was_altered_is_named_and_a_file_without_sums_is_an_earlier_versions(tmp_path: Path) -> None:
-    shutil.copytree(sealed_once("concurrency"), tmp_path / "r")
-    told = json.loads((tmp_path / "r/generator.json").read_text())
-    told["columns"]["done_ns"] = "0" * 16
-    (tmp_path / "r/generator.json").write_text(json.dumps(told))
-    reasons = assess(open_sealed(tmp_path / "r").records, open_sealed(tmp_path / "r").facts).reasons
-    assert (
-        "the rows are not those that were sealed: done_ns of requests.parquet or chunks.parquet were changed"
-        in reasons[0]
-    )
-    del told["columns"]
-    (tmp_path / "r/generator.json").write_text(json.dumps(told))
-    assert valid(open_sealed(tmp_path / "r"))
+def told_with(folder: Path, change: Callable[[dict[str, Any]], object]) -> list[str]:
+    """The reasons of a sealed run whose generator.json was changed so."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(sealed_once("concurrency"), folder)
+    told = json.loads((folder / "generator.json").read_text())
+    change(told)
+    (folder / "generator.json").write_text(json.dumps(told))
+    sealed = open_sealed(folder)
+    return assess(sealed.records, sealed.facts).reasons
+
+
+def test_what_was_altered_is_named_and_a_run_that_nobody_counted_is_an_earlier_versions(tmp_path: Path) -> None:
+    altered = "the rows are not those that were sealed: done_ns of requests.parquet or chunks.parquet were changed"
+    assert altered in told_with(tmp_path / "r", lambda told: told["columns"].update(done_ns="0" * 16))[0]
+
+    def earlier(told: dict[str, Any]) -> None:
+        del told["columns"]
+        for name in ("sent", "recorded", "lost", "account_faults"):
+            del told["facts"][name]
+
+    assert not told_with(tmp_path / "r", earlier)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([*COLUMNS, "chunk_ns"]))
+def test_rows_whose_sums_are_gone_are_not_taken_for_an_earlier_versions(name: str) -> None:
+    with scratch() as folder:
+        gone = told_with(folder, lambda told: told["columns"].pop(name))
+        assert f"the rows are not those that were sealed: {name} of" in gone[0]
+        assert "generator.json has lost columns" in told_with(folder, lambda told: told.pop("columns"))[0]
+        assert f"{len(COLUMNS) - 2} more columns" in told_with(folder, lambda told: told.update(columns={}))[0]
+
+
+def test_rows_of_another_run_of_the_same_plan_are_found(tmp_path: Path) -> None:
+    """Its files agree with each other, and with the plan."""
+    found = told_with(tmp_path / "r", lambda told: told.update(run_id="another"))
+    assert "generator.json and the rows are of another run than manifest.json" in found[0]
 
 
 @settings(max_examples=30, deadline=None)

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import json
+import time
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -102,3 +103,15 @@ def test_a_guarded_stream_prints_no_secret() -> None:
     guarded.flush()
     assert stream.getvalue() == f"no {MASK} here\n{MASK}\n"
     assert not guarded.isatty()
+
+
+def test_a_server_that_repeats_beginnings_of_a_secret_costs_each_of_them_once() -> None:
+    """Looking for each head anew after each mask took minutes for these 200 KB, in a worker's loop; 1 s now."""
+    known = Redactor([KEY])
+    heads = {one.head for one in known._spellings}
+    raw = KEY[: min(map(len, heads))]
+    begun = time.process_time()
+    assert known.redact(f"{raw} " * 22_000 + " ".join(heads)) == f"{MASK} " * 22_000 + " ".join([MASK] * len(heads))
+    blobs = "".join(one.head for one in known._spellings if one.blob)
+    assert known.redact(blobs * 8_000) == MASK
+    assert time.process_time() - begun < 10

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import rundir, salvage
+from harness import rundir, salvage, segments
 from harness.ahead import Ahead, read
 from harness.errors import HarnessFault
 from harness.rundir import RunDirectory, open_sealed
@@ -17,7 +19,7 @@ from harness.salvage import agents_among, gathered, open_run
 from harness.segments import claim, hold, keep_done, read_segments, write_segment
 from scenarios.flags import with_flags
 from slo.generator import GeneratorFacts
-from slo.records import Status, from_columns
+from slo.records import Records, Status, from_columns
 from slo.validity import assess
 
 MS = 1_000_000
@@ -72,8 +74,8 @@ def cut_off(
     ("done", "cost", "sent"),
     [
         ((0, 1), "its workers stopped then and wrote every row that they had", 10),
-        ((0,), "at most the last second of rows is missing of worker 1", 11),
-        ((), "at most the last second of rows is missing of workers 0, 1", 13),
+        ((0,), "at most the last second of rows is missing of worker 1", 14),
+        ((), "at most the last second of rows is missing of workers 0, 1", 18),
     ],
 )
 def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
@@ -86,7 +88,8 @@ def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
     )
     found = assess(sealed.records, sealed.facts, [])
     assert found.outcome == "INVALID"
-    assert f"{sent} of 20 planned" in found.reasons[0], "up to its death a worker may have sent what nobody recorded"
+    sign = "up to its death, half a second after its last sign of life, a worker may have sent what nobody recorded"
+    assert f"{sent} of 20 planned" in found.reasons[0], sign
     assert "lower the rate" not in found.reasons[0].lower()
     assert sealed.records.ok.sum() == 10
     lost = sealed.records.select(sealed.records["status"] == Status.UNFINISHED)
@@ -96,6 +99,66 @@ def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
     before = {path.name: path.read_bytes() for path in directory.path.iterdir()}
     assert open_run(directory.path).facts == open_sealed(directory.path).facts == sealed.facts
     assert before == {path.name: path.read_bytes() for path in directory.path.iterdir()}
+
+
+def test_what_a_run_begins_with_is_on_the_disk_itself_before_t0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut takes what was only written."""
+    synced: list[tuple[Path, str]] = []
+    threads: list[threading.Thread] = []
+
+    def fsync(held: int) -> None:
+        path = Path(f"/proc/self/fd/{held}").readlink()
+        synced.append((path, path.read_text() if path.name == "begun.json" else ""))
+
+    class Kept(threading.Thread):
+        def start(self) -> None:
+            threads.append(self)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(threading, "Thread", Kept)
+    out = tmp_path / "r"
+    cut_off(out, announced=False)
+    needed = {tmp_path, out, *(out / name for name in ("begun.json", "plan.npz", "scenario.yaml"))}
+    assert needed <= {path for path, _ in synced}
+    assert not threads
+    synced.clear()
+    cut_off(tmp_path / "s")
+    assert not any('"announced": true' in text for _, text in synced), "t0 does not wait for the disk"
+    (thread,) = threads
+    thread.run()
+    assert any('"announced": true' in text for _, text in synced)
+
+
+@pytest.mark.parametrize("agent", ["", "a1"])
+def test_rows_that_a_killed_worker_wrote_elsewhere_are_found_without_a_word_of_it(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    directory = cut_off(tmp_path / "r", workers=2, agent=agent)
+    segment = directory.segments / "w001-000000.seg"
+    rows = read_segments([directory.segments])[0][1]
+    segment.unlink()
+    write = segments.write_segment
+
+    def full(path: Path, records: Records) -> None:
+        if path.parent == directory.segments:
+            raise OSError(28, "No space left on device")
+        write(path, records)
+
+    monkeypatch.setattr(segments, "write_segment", full)
+    for run_id in ("r1", "r0"):  # and the one of an earlier run in the same place
+        writer = segments.SegmentWriter(directory.segments, 1, run_id)
+        writer.put(rows)
+        writer.close()
+    (own,), (other,) = (segments.spilled(directory.segments, run_id) for run_id in ("r1", "r0"))
+    (tmp_path / f"{own.name[:-8]}zzzzzzzz").symlink_to(other)  # nor what somebody else laid there
+    path = gathered(None, [directory.path], tmp_path / "home") if agent else directory.path
+    sealed = open_run(path)
+    assert sealed.records.ok.sum() == 10
+    assert other.is_dir()
+    assert agent or not own.exists(), "sealed, it is not needed any more"
 
 
 def test_before_t0_nothing_was_sent(tmp_path: Path) -> None:
@@ -125,6 +188,61 @@ def test_a_run_that_somebody_writes_or_whose_coordinator_lives_is_left_alone(
     with pytest.raises(HarnessFault, match=f"pid {os.getpid()} on "):
         open_run(directory.path)
     assert directory.segments.is_dir()
+
+
+def test_a_worker_that_outlived_a_frozen_coordinator_may_have_sent_for_a_second_after_its_last_segment(
+    tmp_path: Path,
+) -> None:
+    directory = cut_off(tmp_path / "r")
+    os.utime(directory.path / "begun.json", ns=(10**18, 10**18 + 100 * MS))
+    os.utime(directory.segments / "w000-000000.seg", ns=(10**18, 10**18 + 450 * MS))
+    sealed = open_run(directory.path)
+    unsent = sealed.records["due_ns"][sealed.records["status"] == Status.UNSENT]
+    assert unsent.tolist() == [1500 * MS, 1600 * MS, 1700 * MS, 1800 * MS, 1900 * MS]
+
+
+def test_who_comes_too_late_to_seal_reads_what_the_other_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the other one, who had the folder, removes it."""
+    for before in (True, False):
+        path = tmp_path / f"r{before}"
+        begun = read(cut_off(path).path)
+        assert begun is not None
+        sealed = open_run(path)
+        if before:
+            assert salvage._sealed(RunDirectory(path), begun).facts == sealed.facts
+        else:
+            tried = []
+
+            def goes(folder: Path, tried: list[Path] = tried) -> int:
+                tried.append(folder)
+                if len(tried) == 1:
+                    folder.rmdir()
+                return claim(folder)
+
+            monkeypatch.setattr(salvage, "claim", goes)
+            assert salvage._sealed(RunDirectory(path), begun).facts == sealed.facts
+            assert len(tried) == 2
+        assert not (path / "segments").exists()
+    (path / "manifest.json").unlink()
+    with pytest.raises(HarnessFault, match="sealed in another folder"):
+        salvage._sealed(RunDirectory(path), begun)
+
+
+def test_a_folder_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    directory.segments.rename(tmp_path / "away")
+    directory.segments.write_text("a file")
+    with pytest.raises(HarnessFault, match="segments: this folder of a run that was cut off can't be opened"):
+        open_run(directory.path)
+
+
+def test_rows_of_a_run_that_nobody_can_name_are_not_said_to_be_none(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    (directory.path / "begun.json").unlink()
+    with pytest.raises(HarnessFault, match="rows of a run are in segments"):
+        open_run(directory.path)
 
 
 def test_two_who_seal_at_once_are_told_apart(tmp_path: Path) -> None:
@@ -175,6 +293,16 @@ def test_a_torn_segment_costs_itself_and_a_whole_one_that_was_not_renamed_counts
     [
         *({"schema": "x"}, {"manifest": []}, {"manifest": {}}, {"facts": {}}, {"facts": None}, {"process": {}}),
         *({"dealing": "x"}, {"announced": 1}, {"mine": ["a"]}, {"mine": None}, {"agent": 3}),
+        {"process": {"who": "x", "pid": float("inf"), "host": "h", "started": "s"}},
+        {
+            "manifest": {
+                "run_id": "r",
+                "t0_wall_ns": 0,
+                "t0_monotonic_ns": 0,
+                "plan_fingerprint": "",
+                "workers": 1 << 16,
+            }
+        },
     ],
 )
 def test_a_damaged_begun_json_is_one_clear_error(change: dict[str, Any], tmp_path: Path) -> None:
@@ -195,6 +323,65 @@ def test_what_can_not_be_sealed_says_so_and_keeps_everything(name: str, content:
     with pytest.raises(HarnessFault, match="what it left can't be sealed"):
         open_run(directory.path)
     assert read_segments([directory.segments])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("begun.json", "damaged or from another version"),
+        ("scenario.yaml", "what it left can't be sealed"),
+        ("plan.npz", "plan.npz"),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, says: str, tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    directory.file(name).unlink()
+    os.mkfifo(directory.file(name))
+    with pytest.raises(HarnessFault, match=says):
+        open_run(directory.path)
+
+
+def test_a_last_message_that_is_a_pipe_counts_as_none(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    os.mkfifo(directory.segments / "w000.done")
+    assert "is missing of worker 0" in str(open_run(directory.path).facts.cut_off)
+
+
+def test_what_multiplies_in_a_scenario_is_not_sealed_as_something_that_no_one_can_open_again(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    with directory.file("scenario.yaml").open("a") as file:
+        file.write("\n".join(lines) + "\n")
+    with pytest.raises(HarnessFault, match="its aliases"):
+        open_run(directory.path)
+    assert read_segments([directory.segments])[0]
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_segments_that_are_no_folder_are_one_clear_error(link: bool, tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    shutil.rmtree(directory.segments)
+    directory.segments.symlink_to("nowhere") if link else directory.segments.write_text("x")
+    with pytest.raises(HarnessFault, match="can't be opened"):
+        open_run(directory.path)
+
+
+def test_nothing_is_brought_into_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its coordinator would find rows of a worker that it never had."""
+    monkeypatch.setattr(salvage, "PATIENCE_S", 0.0)
+    master = cut_off(tmp_path / "r", workers=2)
+    (master.segments / "w001-000000.seg").unlink()
+    agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
+    held = hold(master.segments)
+    assert held is not None
+    before = {*master.segments.iterdir()}
+    with pytest.raises(HarnessFault, match="still going on"):
+        gathered(master.path, [agent.path], None)
+    assert {*master.segments.iterdir()} == before
+    os.close(held)
+    gathered(master.path, [agent.path], None)
+    assert {*master.segments.iterdir()} > before
 
 
 def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Path) -> None:

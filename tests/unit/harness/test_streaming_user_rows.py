@@ -12,6 +12,7 @@ import pytest
 
 from harness import rundir
 from harness.distributed import streaming_rows, streaming_session
+from harness.distributed.messages import rows_problem
 from harness.distributed.streaming_rows import About, Gathered, Kept, LaterClock
 from harness.distributed.streaming_session import ROWS, STOP, Session, prepare
 from harness.errors import HarnessFault
@@ -77,6 +78,10 @@ def test_every_row_of_every_worker_is_in_the_sealed_run(tmp_path: Path) -> None:
     assert len(np.unique(again.records["query_id"])) == 4_503
     assert (again.records["first_token_ns"] - again.records["sent_ns"] == 50 * MS).all()
     assert (again.facts.open_loop, again.facts.n_workers, again.facts.worker_faults) == (False, 2, ())
+
+
+def test_what_a_worker_sends_is_what_the_masters_port_lets_in() -> None:
+    assert [rows_problem(one) for one in kept(3, 5_000)] == [None] * 5
 
 
 def test_pieces_are_bounded_by_rows_and_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
