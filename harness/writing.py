@@ -69,6 +69,15 @@ def settle(folder: Path) -> None:
                 raise
 
 
+def over(path: Path, at: int, data: bytes) -> None:
+    """Write over a few bytes within a file of ours, so that it is as long as before. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(file, data, at)
+    finally:
+        os.close(file)
+
+
 def write_json(path: Path, value: Any) -> None:
     """JSON on disk, whole or not at all. Raises OSError, and ValueError for what JSON can't say."""
     whole(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
@@ -140,7 +149,8 @@ def tail(path: Path, characters: int = 800) -> str:
 @contextmanager
 def _beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """A new file beside ``path``, gone at the end if it is still there."""
-    partial = path.with_name(f"{path.name[:200]}.{secrets.token_hex(8)}.partial")
+    name = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
+    partial = path.with_name(f"{name}.{secrets.token_hex(8)}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_EXCL | _OURS, 0o666), "wb") as file:
         try:
             yield partial, file

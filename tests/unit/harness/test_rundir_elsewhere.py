@@ -37,9 +37,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Full], Sea
     written = rundir._write
 
     def made_with(full: Full) -> Sealed:
-        def write(*rest: Any) -> None:
-            written(*rest)
-            if full(rest[-1].directory.path):
+        def write(sealed: Sealed, **rest: Any) -> None:
+            written(sealed, **rest)
+            if full(sealed.directory.path):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(rundir, "_write", write)

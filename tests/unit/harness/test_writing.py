@@ -109,3 +109,10 @@ def test_checking_a_place_leaves_nothing_there(tmp_path: Path) -> None:
     for path, said in ((tmp_path, "directory"), (tmp_path / "no" / "a.json", "No such file")):
         with pytest.raises(OSError, match=said):
             writing.check(path)
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "日" * 85, "é" * 127], ids=("latin", "han", "accents"))
+def test_a_name_as_long_as_any_may_be_is_written(name: str, tmp_path: Path) -> None:
+    writing.whole(tmp_path / name, b"y")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes() == b"y"
