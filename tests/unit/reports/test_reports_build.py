@@ -16,7 +16,7 @@ from reports.report import Report, build, json_schema
 from slo.distribution import decode, summary
 from slo.indicator import catalogue, measure
 from slo.objective import parse
-from slo.records import Status, from_arrays, from_columns
+from slo.records import Phase, Status, from_arrays, from_columns
 
 CONTRACT = {
     "": {"schema", "validity", "verdict", "metrics", "throughput", "counts"},
@@ -144,6 +144,13 @@ def test_an_objective_without_data_is_shown_with_its_metric() -> None:
     assert made.verdict.outcome == "INCONCLUSIVE"
     assert made.verdict.objectives[0].n == 0
     assert (made.metrics["ttft"].n, made.metrics["ttft"].missing) == (0, 100)
+
+
+def test_a_run_whose_every_request_was_to_be_cancelled_is_not_said_to_be_a_warm_up() -> None:
+    whole = records(20)
+    columns = {**whole.columns, "phase": np.full(20, Phase.CANCEL), "status": np.full(20, Status.CANCELLED)}
+    made = report(from_arrays(columns, whole.chunk_ns, whole.chunk_offsets, whole.errors, whole.timings))
+    assert "nothing was measured: every request was of the warm-up, or chosen to be cancelled" in made.warnings
 
 
 def test_each_limit_on_single_requests_has_its_own_attainment() -> None:
