@@ -1,7 +1,8 @@
 """begun.json: what a run has on disk before its first query, so that whoever comes after a kill can seal and judge it.
 
 Beside it lie ``plan.npz``, ``scenario.yaml`` and ``promises.json``, and it is gone when the run is sealed. It holds no secret: what it
-says is what ``manifest.json`` and ``generator.json`` would say. Its time of change is the last sign of life of who wrote it.
+says is what ``manifest.json`` and ``generator.json`` would say. ``seen``, at its end, is the last sign of life of who wrote it: written in
+place, since a copy has other times of change.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from harness import plan_file
 from harness.errors import HarnessFault
 from harness.rundir import BEGUN, RunDirectory, write_scenario
 from harness.segments import hold
-from harness.writing import write_json
+from harness.writing import overwrite, whole
 from scenarios.plan import Dealing, Plan
 from slo.generator import GeneratorFacts
 
 SCHEMA = "plimsoll.begun/1"
 #: Between two signs of life.
 _SIGN_S = 0.2
+#: Of ``seen``, and what stands behind it.
+_DIGITS, _TAIL = 19, b'"\n}\n'
 #: A manifest without these can't be sealed.
 _NEEDED = {"run_id": str, "t0_wall_ns": int, "t0_monotonic_ns": int, "workers": int, "plan_fingerprint": str}
 
@@ -47,6 +50,10 @@ class Process:
     def lives(self) -> bool:
         """It is still there, as far as can be told on this host."""
         return bool(self.started) and self.host == os.uname().nodename and _started(self.pid) == self.started
+
+
+def _now() -> str:
+    return f"{time.time_ns():0{_DIGITS}d}"
 
 
 def _started(pid: int) -> str:
@@ -88,6 +95,7 @@ class Ahead:
     _document: dict[str, Any] = field(default_factory=dict)
     _held: int | None = None
     _said_s: float = 0.0
+    _at: int = 0
 
     def prepare(
         self,
@@ -110,13 +118,14 @@ class Ahead:
             "mine": list(mine),
             "manifest": dict(manifest),
             "facts": facts.to_json(),
+            "seen": "",  # the last key, see ``alive``
         }
         try:
             if self._held is None:
                 self._held = hold(self.directory.segments)
             plan_file.save(self.directory.path, plan)
             write_scenario(self.directory, scenario)
-            write_json(self.directory.file(BEGUN), self._document)
+            self._write()
         except OSError as error:
             self._warn(error)
 
@@ -126,7 +135,7 @@ class Ahead:
         if facts is not None:
             self._document["facts"] = facts.to_json()
         try:
-            write_json(self.directory.file(BEGUN), self._document)
+            self._write()
         except OSError as error:
             self._warn(error)
 
@@ -136,13 +145,19 @@ class Ahead:
         if now_s - self._said_s > _SIGN_S:
             self._said_s = now_s
             with contextlib.suppress(OSError):
-                os.utime(self.directory.file(BEGUN))
+                overwrite(self.directory.file(BEGUN), self._at, _now().encode())
 
     def close(self) -> None:
         """The run is sealed, or nothing of it was sent."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
+
+    def _write(self) -> None:
+        self._document["seen"] = _now()
+        text = json.dumps(self._document, indent=1).encode() + b"\n"
+        self._at = len(text) - len(_TAIL) - _DIGITS
+        whole(self.directory.file(BEGUN), text)
 
     def _warn(self, error: OSError) -> None:
         self.notice(
@@ -155,15 +170,13 @@ def read(path: Path) -> Begun | None:
     """begun.json of a run directory; None where there is none. Raises HarnessFault for one that can't be read."""
     file = path / BEGUN
     try:
-        with file.open("rb") as opened:
-            seen_ns = os.fstat(opened.fileno()).st_mtime_ns
-            document = json.loads(opened.read())
+        document = json.loads(file.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(file, error) from None
     try:
-        return _checked(document, seen_ns)
+        return _checked(document)
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(file, error) from None
 
@@ -172,7 +185,7 @@ def _damaged(file: Path, error: Exception) -> HarnessFault:
     return HarnessFault(f"{file}: damaged or from another version ({' '.join(str(error).split())[:200]})")
 
 
-def _checked(document: Any, seen_ns: int) -> Begun:
+def _checked(document: Any) -> Begun:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"it is no {SCHEMA}")
     manifest, process = document["manifest"], document["process"]
@@ -191,7 +204,9 @@ def _checked(document: Any, seen_ns: int) -> Begun:
     if not isinstance(document["agent"], str) or any(not isinstance(shard, int) for shard in mine):
         raise ValueError("agent or mine is of another type")
     who = Process(str(process["who"]), int(process["pid"]), str(process["host"]), str(process["started"]))
-    facts = GeneratorFacts.from_json(document["facts"])
+    facts, seen = GeneratorFacts.from_json(document["facts"]), document["seen"]
+    if not (isinstance(seen, str) and seen.isdecimal() and len(seen) == _DIGITS):
+        raise ValueError("seen is no time")
     return Begun(
-        manifest, facts, document["dealing"], who, document["announced"], document["agent"], tuple(mine), seen_ns
+        manifest, facts, document["dealing"], who, document["announced"], document["agent"], tuple(mine), int(seen)
     )

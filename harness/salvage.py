@@ -138,6 +138,8 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     if scenario.get("mode") == "accuracy":
         notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
     sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing)
+    if sealed.directory != directory:
+        _keep_promises(directory, sealed.directory)
     return replace(sealed, notes=(*sealed.notes, *notes))
 
 
@@ -188,8 +190,10 @@ def _can_be_read(facts: GeneratorFacts, said: dict[str, Any]) -> bool:
 
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
     """Wall clock by which everybody was dead: what was due before may have been sent. Signs of life are not given all the time."""
-    wrote = max((path.stat().st_mtime_ns for path in segment_files(directory.segments)), default=0)
-    return max(begun.seen_ns + _SIGN_NS, wrote + _SEGMENT_NS if wrote > begun.seen_ns else 0)
+    t0_ns = int(begun.manifest["t0_wall_ns"])
+    rows, _ = read_segments([directory.segments])
+    last_ns = t0_ns + max((int(part["done_ns"].max(initial=-1)) for part in rows), default=-1)
+    return max(begun.seen_ns + _SIGN_NS, last_ns + _SEGMENT_NS if last_ns > begun.seen_ns else 0)
 
 
 def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequence[Member]) -> str:
@@ -259,7 +263,8 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         if begun is None
     ]
     agents = {folder: begun for folder, begun in found.items() if begun is not None}
-    own = ahead.read(run) if run is not None else None
+    whole_already = run is not None and (run / "manifest.json").is_file()  # killed as it tidied up, it has both
+    own = ahead.read(run) if run is not None and not whole_already else None
     sealed = open_sealed(run) if run is not None and own is None else None  # its coordinator outlived the agents
     runs = {str(begun.manifest["run_id"]) for begun in (*agents.values(), *([own] if own is not None else []))}
     if sealed is not None:
@@ -302,9 +307,13 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     members = [Member(index, done={}, segments=[more] if index == 0 else []) for index in range(n_workers)]
     scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
     made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan))
-    if (promises := sealed.directory.file("promises.json")).is_file():
-        _copy(promises, made.directory.file("promises.json"))
+    _keep_promises(sealed.directory, made.directory)
     return made.directory.path
+
+
+def _keep_promises(source: RunDirectory, target: RunDirectory) -> None:
+    if (promises := source.file("promises.json")).is_file():
+        _copy(promises, target.file("promises.json"))
 
 
 def _keys(rows: Records, width: int) -> IntArray:

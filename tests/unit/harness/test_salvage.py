@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,8 @@ def cut_off(
     ahead.close()
     document = json.loads((path / "begun.json").read_text())
     document["process"]["started"] = "another boot"
+    document["seen"] = str(10**18 + 1_200 * MS)
     (path / "begun.json").write_text(json.dumps(document))
-    os.utime(path / "begun.json", ns=(10**18, 10**18 + 1_200 * MS))
     for worker in range(workers if announced else 0):
         rows = [n for n in range(10) if n % workers == worker]
         due = plan.due_ns[rows]
@@ -62,7 +63,6 @@ def cut_off(
                 len(rows), query_id=plan.query_id[rows], payload_ix=plan.payload_ix[rows], worker=worker, **stamps
             ),
         )
-        os.utime(directory.segments / f"w{worker:03d}-000000.seg", ns=(10**18, 10**18))
     for worker in done:
         keep_done(directory.segments, worker, DONE)
     return directory
@@ -132,11 +132,44 @@ def test_a_worker_that_outlived_a_frozen_coordinator_may_have_sent_for_a_second_
     tmp_path: Path,
 ) -> None:
     directory = cut_off(tmp_path / "r")
-    os.utime(directory.path / "begun.json", ns=(10**18, 10**18 + 100 * MS))
-    os.utime(directory.segments / "w000-000000.seg", ns=(10**18, 10**18 + 450 * MS))
+    document = json.loads((directory.path / "begun.json").read_text())
+    (directory.path / "begun.json").write_text(json.dumps(document | {"seen": str(10**18 + 100 * MS)}))
     sealed = open_run(directory.path)
     unsent = sealed.records["due_ns"][sealed.records["status"] == Status.UNSENT]
-    assert unsent.tolist() == [1500 * MS, 1600 * MS, 1700 * MS, 1800 * MS, 1900 * MS]
+    assert unsent.tolist() == [], "the last answer came 901 ms after t0"
+
+
+def test_when_a_run_was_killed_is_told_by_its_files_not_by_their_times(tmp_path: Path) -> None:
+    """A copy, or an artefact of CI, has others."""
+    directory = cut_off(tmp_path / "r")
+    for file in (directory.file("begun.json"), *directory.segments.iterdir()):
+        os.utime(file, (0, 4e9))
+    assert " was killed or died 1.2 s after t0, of 1.9 s planned" in str(open_run(directory.path).facts.cut_off)
+
+
+def test_signs_of_life_are_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = rundir.create(tmp_path / "r")
+    ahead = Ahead(directory, "the coordinator", pytest.fail)
+    scenario = with_flags(None, kind="server", rate=10, queries=20)
+    plan = scenario.build(1)
+    manifest = {
+        "run_id": "r",
+        "t0_wall_ns": 0,
+        "t0_monotonic_ns": 0,
+        "workers": 1,
+        "plan_fingerprint": plan.fingerprint(),
+    }
+    ahead.prepare(manifest, scenario.to_mapping(), plan, GeneratorFacts(True, 20), "turns")
+    ahead.announce({})
+    before = read(directory.path)
+    monkeypatch.setattr("harness.ahead.time.time_ns", lambda: 10**18 + 7)
+    ahead.alive()
+    ahead.close()
+    after = read(directory.path)
+    assert before is not None
+    assert after is not None
+    assert after.seen_ns == 10**18 + 7 != before.seen_ns
+    assert replace(after, seen_ns=0) == replace(before, seen_ns=0)
 
 
 def test_who_comes_too_late_to_seal_reads_what_the_other_sealed(
@@ -270,3 +303,36 @@ def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Pat
         True
     ] * 2
     assert not (tmp_path / "none").exists()
+
+
+def test_a_master_that_was_killed_as_it_tidied_up_is_whole_and_gets_its_agents_rows_all_the_same(
+    tmp_path: Path,
+) -> None:
+    master = cut_off(tmp_path / "r", workers=2)
+    (master.segments / "w001-000000.seg").unlink()
+    begun = (master.path / "begun.json").read_bytes()
+    open_run(master.path)
+    (master.path / "begun.json").write_bytes(begun)
+    agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
+    more = gathered(master.path, [agent.path], None)
+    assert more == tmp_path / "r-with-agents"
+    assert open_run(more).records.ok.sum() == 10
+
+
+def test_a_cut_off_run_that_is_sealed_elsewhere_keeps_its_promises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = cut_off(tmp_path / "r")
+    directory.file("promises.json").write_text("{}")
+    written = rundir._write
+
+    def full(sealed: rundir.Sealed, *rest: Any) -> None:
+        if sealed.directory == directory:
+            raise OSError(30, "Read-only file system")
+        written(sealed, *rest)
+
+    monkeypatch.setattr(rundir, "_write", full)
+    monkeypatch.setattr(rundir, "_other_places", lambda path: (tmp_path,))
+    found = open_run(directory.path).directory
+    assert found != directory
+    assert found.file("promises.json").read_text() == "{}"
