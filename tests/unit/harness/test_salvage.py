@@ -316,7 +316,11 @@ def test_a_master_that_was_killed_as_it_tidied_up_is_whole_and_gets_its_agents_r
     agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
     more = gathered(master.path, [agent.path], None)
     assert more == tmp_path / "r-with-agents"
-    assert open_run(more).records.ok.sum() == 10
+    made = open_run(more)
+    assert made.records.ok.sum() == 10
+    unsent = int((made.records["status"] == Status.UNSENT).sum())
+    assert unsent > 0
+    assert made.facts.sent == 20 - unsent, "what stands for what was not sent was not sent"
 
 
 def test_a_cut_off_run_that_is_sealed_elsewhere_keeps_its_promises(
