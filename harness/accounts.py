@@ -44,7 +44,9 @@ def settled(
     """
     if not members:
         return facts
-    measured = measured.select(measured["status"] != Status.UNSENT)  # made at an earlier sealing, before agents' rows came
+    measured = measured.select(
+        measured["status"] != Status.UNSENT
+    )  # made at an earlier sealing, before agents' rows came
     digests = accounts.digests(measured)
     rows = np.bincount(measured["worker"].clip(0), minlength=len(members))
     made = missing["worker"][missing["status"] == Status.UNFINISHED]
