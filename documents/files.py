@@ -50,12 +50,13 @@ def _refuse(path: Path, mode: int, pipe: bool) -> None:
 def read_bytes(path: Path, most: int = DATA, *, pipe: bool = False) -> bytes:
     """All of a regular file of at most ``most`` bytes; with ``pipe`` also of a pipe that ends soon. Raises OSError."""
     with opened(path, pipe=pipe) as file:
-        is_pipe = stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
-        data = (
-            _from_pipe(file.fileno(), most, path)
-            if is_pipe
-            else file.read(min(most, os.fstat(file.fileno()).st_size or most) + 1)
-        )  # room is made for all of it at once
+        found = os.fstat(file.fileno())
+        if stat.S_ISFIFO(found.st_mode):
+            data = _from_pipe(file.fileno(), most, path)
+        else:
+            data = file.read(min(most, found.st_size) + 1)  # room is made for all of it at once, and for no more
+            while len(data) <= most and (more := file.read(min(1 << 20, most + 1 - len(data)))):
+                data += more  # it has grown, or is one of /proc, which have no size
     if len(data) > most:
         size = f"{most >> 20:,} MiB" if most >= 1 << 20 else f"{most >> 10:,} KiB"
         raise OSError(
@@ -89,7 +90,8 @@ def _from_pipe(file: int, most: int, path: Path) -> bytes:
         events = ready.poll(min(max(left, 0) * 1000, 100)) if left > 0 else []
         if left <= 0:
             raise OSError(errno.ETIMEDOUT, f"nothing more came through this pipe for {PATIENCE_S:g} s", str(path))
-        if part == b"" and any(happened & select.POLLHUP for _, happened in events):
+        # With POLLIN a writer has come and gone since we read: what it wrote is there.
+        if part == b"" and any(happened & (select.POLLHUP | select.POLLIN) == select.POLLHUP for _, happened in events):
             return bytes(data)
     return bytes(data)
 

@@ -1,8 +1,8 @@
 """begun.json: what a run has on disk before its first query, so that whoever comes after a kill can seal and judge it.
 
 Beside it lie ``plan.npz``, ``scenario.yaml`` and ``promises.json``, and it is gone when the run is sealed. It holds no secret: what it
-says is what ``manifest.json`` and ``generator.json`` would say. ``seen``, at its end, is the last sign of life of who wrote it: written in
-place, since a copy has other times of change.
+says is what ``manifest.json`` and ``generator.json`` would say. ``seen`` in it is the last sign of life of who wrote it: the file's own time
+would be that of the last copy.
 """
 
 from __future__ import annotations
@@ -10,25 +10,28 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from documents import files
 from harness import plan_file
 from harness.errors import HarnessFault
 from harness.rundir import BEGUN, RunDirectory, write_scenario
 from harness.segments import hold
-from harness.writing import overwrite, whole
+from harness.writing import over, settle, write_json
 from scenarios.plan import Dealing, Plan
 from slo.generator import GeneratorFacts
+from slo.records import MOST_WORKERS
 
 SCHEMA = "plimsoll.begun/1"
 #: Between two signs of life.
 _SIGN_S = 0.2
-#: Of ``seen``, and what stands behind it.
-_DIGITS, _TAIL = 19, b'"\n}\n'
+#: How ``seen`` stands in the file, always as wide.
+_SEEN = b'"seen": "'
 #: A manifest without these can't be sealed.
 _NEEDED = {"run_id": str, "t0_wall_ns": int, "t0_monotonic_ns": int, "workers": int, "plan_fingerprint": str}
 
@@ -50,10 +53,6 @@ class Process:
     def lives(self) -> bool:
         """It is still there, as far as can be told on this host."""
         return bool(self.started) and self.host == os.uname().nodename and _started(self.pid) == self.started
-
-
-def _now() -> str:
-    return f"{time.time_ns():0{_DIGITS}d}"
 
 
 def _started(pid: int) -> str:
@@ -118,7 +117,6 @@ class Ahead:
             "mine": list(mine),
             "manifest": dict(manifest),
             "facts": facts.to_json(),
-            "seen": "",  # the last key, see ``alive``
         }
         try:
             if self._held is None:
@@ -126,11 +124,15 @@ class Ahead:
             plan_file.save(self.directory.path, plan)
             write_scenario(self.directory, scenario)
             self._write()
+            settle(self.directory.path)
         except OSError as error:
             self._warn(error)
 
     def announce(self, known: Mapping[str, Any], facts: GeneratorFacts | None = None) -> None:
-        """t0 is ``known``, with whatever else belongs into the manifest: from now on something may be sent."""
+        """t0 is ``known``, with whatever else belongs into the manifest: from now on something may be sent.
+
+        It is on the disk itself a moment later: whoever waits for t0 does not wait for that.
+        """
         self._document |= {"announced": True, "manifest": {**self._document["manifest"], **known}}
         if facts is not None:
             self._document["facts"] = facts.to_json()
@@ -138,6 +140,11 @@ class Ahead:
             self._write()
         except OSError as error:
             self._warn(error)
+        threading.Thread(target=self._settle, name="begun", daemon=True).start()
+
+    def _settle(self) -> None:
+        with contextlib.suppress(OSError):  # the run may be over, or the disk full, which was said
+            settle(self.directory.path)
 
     def alive(self) -> None:
         """A sign of life, at most five times a second."""
@@ -145,7 +152,7 @@ class Ahead:
         if now_s - self._said_s > _SIGN_S:
             self._said_s = now_s
             with contextlib.suppress(OSError):
-                overwrite(self.directory.file(BEGUN), self._at, _now().encode())
+                over(self.directory.file(BEGUN), self._at, _now().encode())
 
     def close(self) -> None:
         """The run is sealed, or nothing of it was sent."""
@@ -155,9 +162,8 @@ class Ahead:
 
     def _write(self) -> None:
         self._document["seen"] = _now()
-        text = json.dumps(self._document, indent=1).encode() + b"\n"
-        self._at = len(text) - len(_TAIL) - _DIGITS
-        whole(self.directory.file(BEGUN), text)
+        write_json(self.directory.file(BEGUN), self._document)
+        self._at = self.directory.file(BEGUN).read_bytes().rindex(_SEEN) + len(_SEEN)
 
     def _warn(self, error: OSError) -> None:
         self.notice(
@@ -166,18 +172,22 @@ class Ahead:
         )
 
 
+def _now() -> str:
+    return f"{time.time_ns():020d}"
+
+
 def read(path: Path) -> Begun | None:
     """begun.json of a run directory; None where there is none. Raises HarnessFault for one that can't be read."""
     file = path / BEGUN
     try:
-        document = json.loads(file.read_bytes())
-    except FileNotFoundError:
+        document = json.loads(files.read_bytes(file))
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(file, error) from None
     try:
         return _checked(document)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError) as error:
         raise _damaged(file, error) from None
 
 
@@ -194,7 +204,7 @@ def _checked(document: Any) -> Begun:
     for name, kind in _NEEDED.items():
         if not isinstance(manifest.get(name), kind) or isinstance(manifest[name], bool):
             raise ValueError(f"manifest.{name} is missing or of another type")
-    if not 1 <= manifest["workers"] <= 1 << 20 or any(
+    if not 1 <= manifest["workers"] <= MOST_WORKERS or any(
         abs(manifest[name]) >= 1 << 63 for name in ("t0_wall_ns", "t0_monotonic_ns")
     ):
         raise ValueError("a number in the manifest is out of range")
@@ -204,9 +214,10 @@ def _checked(document: Any) -> Begun:
     if not isinstance(document["agent"], str) or any(not isinstance(shard, int) for shard in mine):
         raise ValueError("agent or mine is of another type")
     who = Process(str(process["who"]), int(process["pid"]), str(process["host"]), str(process["started"]))
-    facts, seen = GeneratorFacts.from_json(document["facts"]), document["seen"]
-    if not (isinstance(seen, str) and seen.isdecimal() and len(seen) == _DIGITS):
-        raise ValueError("seen is no time")
+    seen_ns = int(document["seen"])
+    if not 0 <= seen_ns < 1 << 63:
+        raise ValueError("seen is out of range")
+    facts = GeneratorFacts.from_json(document["facts"])
     return Begun(
-        manifest, facts, document["dealing"], who, document["announced"], document["agent"], tuple(mine), int(seen)
+        manifest, facts, document["dealing"], who, document["announced"], document["agent"], tuple(mine), seen_ns
     )

@@ -41,9 +41,9 @@ async def start(arguments: Sequence[str], log: Path) -> Bundled:
     Raises HarnessFault if it does not become ready.
     """
     with writing.log(log) as stderr:
-        process = await asyncio.create_subprocess_exec(
+        process = await child.begin(
             # However we end, it does not outlive us.
-            *child.command("reference_server", "--http-port", "0", "--until-stdin-closes", *arguments),
+            child.command("reference_server", "--http-port", "0", "--until-stdin-closes", *arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,

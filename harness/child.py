@@ -6,9 +6,14 @@ folder ``harness`` taken for ours. Entry points, PYTHONPATH and installed packag
 
 from __future__ import annotations
 
+import asyncio
 import site
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessFault
 
 _ROOT = Path(__file__).resolve().parents[__name__.count(".")]
 #: For a copy of ours that is not installed (a checkout): only who starts it knows where it is.
@@ -24,6 +29,17 @@ def command(module: str, *arguments: str) -> list[str]:
     if str(_ROOT) in map(_real, (*site.getsitepackages(), site.getusersitepackages())):
         return [*safe, "-m", module, *arguments]
     return [*safe, "-c", _FROM_ROOT, str(_ROOT), module, *arguments]
+
+
+async def begin(words: Sequence[str], **how: Any) -> asyncio.subprocess.Process:
+    """Start it, as asyncio does. Raises HarnessFault where this host has no room for one more process."""
+    try:
+        return await asyncio.create_subprocess_exec(*words, **how)
+    except OSError as error:
+        raise HarnessFault(
+            f"a process of ours could not be started ({error.strerror}): nothing was sent. Free memory, processes (ulimit -u, the "
+            "container's pids limit) or open files (ulimit -n) on this host, or use fewer --workers"
+        ) from None
 
 
 def _real(path: str) -> str:

@@ -8,6 +8,7 @@ sealed and reported.
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import signal
 import ssl
@@ -25,6 +26,7 @@ from urllib.parse import urlsplit
 from harness import bundled as bundled_server
 from harness import limits, timer, writing
 from harness import manifest as manifest_file
+from harness.accounts import check_account
 from harness.ahead import Ahead
 from harness.client import Target
 from harness.crew import Crew
@@ -193,11 +195,13 @@ class Coordinator:
         manifest |= workforce.facts()
         if getattr(scenario.source, "kind", "") == "audio":  # word error rates are of one normaliser
             manifest["normaliser"] = stated_normaliser(target.options)
+        answers = None
         if scenario.mode == "accuracy":
-            self._gather_outputs(plan, run_id, references(source, scenario.reference))
+            answers = self._gather_outputs(plan, run_id, references(source, scenario.reference))
         chosen = partial(cancellation.chosen, scenario.cancel, scenario.seed, plan) if scenario.cancel else None
         facts = self._facts(plan, shards)
-        return seal(job.directory, manifest, job.public, plan, workforce.members, facts, chosen, workforce.dealing)
+        members, dealing = workforce.members, workforce.dealing
+        return seal(job.directory, manifest, job.public, plan, members, facts, chosen, dealing, answers)
 
     def _manifest(
         self, run_id: str, target: Target, server: bundled_server.Bundled | None, plan: Plan, shards: int
@@ -230,12 +234,15 @@ class Coordinator:
             url = manifest_file.public_url(target.url)
             self._notice(f"warning: target.url is {url}, and each agent asks that of its own host: {', '.join(far)}")
 
-    def _gather_outputs(self, plan: Plan, run_id: str, expected: Sequence[Expected] | None) -> None:
+    def _gather_outputs(
+        self, plan: Plan, run_id: str, expected: Sequence[Expected] | None
+    ) -> Callable[[Path], None] | None:
         job = self._job
         try:
-            gather(job.directory.segments, job.directory.path, plan, run_id, expected, job.scenario.kind in QUANTILES)
+            return gather(job.directory.segments, plan, run_id, expected, job.scenario.kind in QUANTILES)
         except OSError as error:
-            self._notice(f"warning: the answers could not be written to {job.directory.path} ({error.strerror})")
+            self._notice(f"warning: the answers in {job.directory.segments} could not be read ({error.strerror})")
+            return None
 
     def _on_status(self, member: Member, message: Mapping[str, Any]) -> None:
         self._ahead.alive()
@@ -315,6 +322,28 @@ def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
         max_duration_hit=any(report["max_duration_hit"] for report in done),
         disk_notes=tuple(text for report in done for text in report["disk_notes"]),
     )
+
+
+def last_words(said: object) -> dict[str, Any] | None:
+    """A worker's last message that comes from elsewhere, a file or another host, if all that is read of it can be; None: it can't.
+
+    The folders that it names are left out: whoever seals a run reads and removes those.
+    """
+    if not isinstance(said, dict):
+        return None
+    words = {**said, "folders": []}
+    member = Member(0, done=words)
+    try:
+        told = ended(GeneratorFacts(open_loop=False, planned=0), [member]).to_json()
+        GeneratorFacts.from_json(json.loads(json.dumps(told, allow_nan=False)))
+        client = words.setdefault("client", {})
+        json.dumps(client, allow_nan=False)
+        Counter(client.get("exhausted", {})).total()
+        int(client.get("connections_opened", 0))
+        check_account(member)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        return None
+    return words
 
 
 def start(t0_ns: int) -> dict[str, Any]:

@@ -62,14 +62,18 @@ class Crew:
         self._on_status = heard
         self._log = None if stderr is None else Path(stderr.name)
         for spec in specs:
-            process = await asyncio.create_subprocess_exec(
-                *child.command("harness.worker"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=stderr,
-                limit=LINE_LIMIT,
-                start_new_session=True,  # Ctrl-C is the coordinator's to handle
-            )
+            try:
+                process = await child.begin(
+                    child.command("harness.worker"),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=stderr,
+                    limit=LINE_LIMIT,
+                    start_new_session=True,  # Ctrl-C is the coordinator's to handle
+                )
+            except HarnessFault:
+                await self.kill()
+                raise
             member = Member(int(spec["shard"]))
             self.members.append(member)
             self._processes.append(process)

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal
 
 import numpy as np
 import orjson
 
+from documents import files
 from harness import outcome
 from harness.exchange import Exchange
 from harness.held import memory
+from harness.kserve.tensors import MAX_DIMENSIONS
 from harness.redaction import redact
 from harness.wire import framing, pointer
 from harness.wire.framing import Stream
@@ -217,23 +221,27 @@ def _tensor_of(outputs: list[Any], name: str | None) -> Answer | None:
     if datatype not in DATATYPES:
         return None
     numbers = np.asarray(data, dtype=DATATYPES[datatype]).ravel()
-    return Answer(numbers=numbers, shape=tuple(int(size) for size in named[0].get("shape", [len(numbers)])))
+    shape = named[0].get("shape", [len(numbers)])
+    return (
+        Answer(numbers=numbers, shape=tuple(shape)) if _is_shape(shape) and math.prod(shape) == len(numbers) else None
+    )
+
+
+def _is_shape(value: Any) -> bool:
+    """A list of sizes, none too large for the file."""
+    sizes = isinstance(value, list) and len(value) <= MAX_DIMENSIONS
+    return sizes and all(type(size) is int and 0 <= size < 1 << 63 for size in value)
 
 
 def gather(
-    segments: Path,
-    directory: Path,
-    plan: Plan,
-    run_id: str,
-    expected: Sequence[Expected] | None,
-    mlperf: bool,
-) -> None:
-    """Write the run's outputs: a row for each planned sample, empty where no answer came. Raises OSError.
+    segments: Path, plan: Plan, run_id: str, expected: Sequence[Expected] | None, mlperf: bool
+) -> Callable[[Path], None]:
+    """Read the run's outputs: a row for each planned sample, empty where no answer came. Raises OSError.
 
-    ``mlperf``: LoadGen's accuracy log too. Lines that a worker did not finish are left out.
+    What is returned writes them into a folder, and raises OSError. ``mlperf``: LoadGen's accuracy log too. Lines that a worker did not
+    finish are left out.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     found = dict(_lines(segments))
     query = np.repeat(plan.query_id, np.diff(plan.offsets)).tolist()
@@ -253,19 +261,38 @@ def gather(
             "expected": pa.array([json.dumps(expected[i]) if expected else None for i in payload], pa.string()),
         }
     )
+    return partial(_write, table, mlperf)
+
+
+def _write(table: Any, mlperf: bool, directory: Path) -> None:
+    import pyarrow.parquet as pq
+
     whole(directory / FILE, partial(pq.write_table, table, compression="zstd"))
     if mlperf:
-        texts = [one.get("text") for one in kept]
+        payload, texts, data = (table[name].to_pylist() for name in ("payload_ix", "text", "data"))
         raw = [text.encode() if text is not None else piece for text, piece in zip(texts, data, strict=True)]
         _write_mlperf(directory / MLPERF_FILE, payload, raw)
 
 
 def _lines(segments: Path) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
     for path in sorted(segments.glob("outputs-w*.jsonl")):
-        for line in path.read_bytes().splitlines():
+        for line in files.read_bytes(path).splitlines():
             entry = _decoded(line)
-            if isinstance(entry, dict):
+            if isinstance(entry, dict) and _is_entry(entry):
                 yield (entry["query_id"], entry["sample_ix"]), entry
+
+
+def _is_entry(entry: dict[str, Any]) -> bool:
+    """As ``OutputLog`` writes them; an agent may hand in anything."""
+    if any(type(entry.get(name)) is not int for name in ("query_id", "sample_ix")):
+        return False
+    if "data" not in entry:
+        return isinstance(entry.get("text"), str | NoneType) and entry.keys() <= {"query_id", "sample_ix", "text"}
+    try:
+        base64.b64decode(entry["data"], validate=True)
+    except (TypeError, ValueError):
+        return False
+    return "text" not in entry and isinstance(entry.get("datatype"), str) and _is_shape(entry.get("shape"))
 
 
 def _write_mlperf(path: Path, payload: Sequence[int], raw: Sequence[bytes | None]) -> None:

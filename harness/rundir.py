@@ -28,7 +28,7 @@ from documents.text import plain
 from harness import accounts, earlier, plan_file
 from harness.errors import HarnessFault
 from harness.manifest import checked
-from harness.segments import read_segments, segment_files
+from harness.segments import read_segments, segment_files, spilled
 from harness.workforce import Member
 from harness.writing import whole, write_json
 from scenarios.plan import Dealing, Plan
@@ -44,7 +44,7 @@ GENERATOR_SCHEMA = "plimsoll.generator/1"
 BEGUN = "begun.json"
 _UNSENT = "not sent before the run ended"
 #: Errors of rows that stand for what nobody recorded.
-NOT_RECORDED = (_UNSENT, *LOST)
+_NOT_RECORDED = (_UNSENT, *LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +112,24 @@ def seal(
     facts: GeneratorFacts,
     chosen: Callable[[IntArray], BoolArray] | None = None,
     dealing: Dealing = "turns",
+    answers: Callable[[Path], None] | None = None,
 ) -> Sealed:
     """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where.
 
-    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got theirs.
+    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got theirs; ``answers``
+    writes what else belongs into the directory: it goes where the run goes.
     """
     folders = [directory.segments]
     for member in members:
         folders += [Path(name) for name in (member.done or {}).get("folders", ()) if Path(name) != directory.segments]
+    folders += [path for path in spilled(directory.segments, str(manifest["run_id"])) if path not in folders]
     names = {f"{path.name.partition('.')[0]}.seg" for folder in folders for path in segment_files(folder)}
     parts, unreadable = read_segments(folders)
     parts += [records for member in members for records in member.segments]
     measured = rec.concat(parts)
     missing = _missing(plan, members, measured, int(manifest["t0_monotonic_ns"]), dealing)
     facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
-    facts = accounts.settled(facts, plan, members, measured, missing, names)
+    facts = accounts.settled(facts, plan, members, *_came(measured, missing), names)
     records = rec.concat([measured, missing]) if len(missing) else measured
     records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
     facts = _counted(replace(facts, disk_faults=(*facts.disk_faults, *unreadable)), records, plan)
@@ -135,10 +138,11 @@ def seal(
         records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
     client_stats = [(member.done or {}).get("client", {}) for member in members]
+    write = partial(_write, plan=plan, client_stats=client_stats, answers=answers)
     try:
-        _write(sealed, plan, client_stats)
+        write(sealed)
     except OSError as error:
-        sealed = _sealed_elsewhere(sealed, plan, client_stats, error)
+        sealed = _sealed_elsewhere(sealed, write, error)
     if sealed.whole:  # first of all: sealed elsewhere, with no manifest here, this one would seem to be unsealed
         _forget(directory)
     for folder in folders if not unreadable and sealed.whole else []:
@@ -155,7 +159,7 @@ def _forget(directory: RunDirectory) -> None:
         directory.file(BEGUN).unlink(missing_ok=True)
 
 
-def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]], error: OSError) -> Sealed:
+def _sealed_elsewhere(sealed: Sealed, write: Callable[[Sealed], None], error: OSError) -> Sealed:
     """The run in the first other folder that takes it; where none does it is judged from memory, and INVALID for that."""
     path = sealed.directory.path
     tried = []
@@ -166,7 +170,7 @@ def _sealed_elsewhere(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping
             note = f"the run could not be sealed in {path} ({error.strerror}); it is in {folder}"
             facts = replace(sealed.facts, disk_notes=(*sealed.facts.disk_notes, note))
             moved = replace(sealed, directory=RunDirectory(folder), facts=facts, notes=(note,))
-            _write(moved, plan, client_stats)
+            write(moved)
             return moved
         except OSError as second:
             tried.append(f"{place} ({second.strerror})")
@@ -250,6 +254,26 @@ def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: in
     )
 
 
+def made_up(records: Records) -> BoolArray:
+    """Which rows stand for what nobody recorded."""
+    texts = [at for at, text in enumerate(records.errors) if text in _NOT_RECORDED]
+    if not texts:
+        return np.zeros(len(records), dtype=bool)
+    never = np.isin(records["status"], (Status.UNFINISHED, Status.UNSENT)) & (records["phase"] != Phase.WARMUP)
+    found: BoolArray = never & np.isin(records["error"], texts)
+    return found
+
+
+def _came(measured: Records, missing: Records) -> tuple[Records, Records]:
+    """Rows that somebody recorded, and those that stand for others: of a run that is sealed once more some are among ``measured``."""
+    earlier = made_up(measured)
+    return (
+        (measured.select(~earlier), rec.concat([missing, measured.select(earlier)]))
+        if earlier.any()
+        else (measured, missing)
+    )
+
+
 def _elapsed_ns(records: Records, n_queries: int) -> int:
     """What LoadGen compares with min_duration: when the last query was due; of a single query, when it was over."""
     have = records["phase"] == 0
@@ -263,10 +287,17 @@ def request_ids(run_id: str, records: Records) -> list[str]:
     return [f"{run_id}{'w' if phase == Phase.WARMUP else ''}-{query}-{sample}" for query, sample, phase in rows]
 
 
-def _write(sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]]) -> None:
+def _write(
+    sealed: Sealed,
+    plan: Plan,
+    client_stats: Sequence[Mapping[str, Any]],
+    answers: Callable[[Path], None] | None = None,
+) -> None:
     import pyarrow.parquet as pq
 
     directory = sealed.directory
+    if answers is not None:
+        answers(directory.path)
     ids = request_ids(str(sealed.manifest["run_id"]), sealed.records)
     requests, chunks = tables.to_tables(sealed.records, ids)
     for name, table in (("requests.parquet", requests), ("chunks.parquet", chunks)):

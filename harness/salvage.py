@@ -6,7 +6,6 @@ Who was killed can't say when, so the last sign of life counts: begun.json's, or
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,16 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from documents import files
+from documents.text import plain
 from harness import ahead, plan_file
-from harness.accounts import account_of
 from harness.ahead import Begun
-from harness.coordinator import ended
+from harness.coordinator import ended, last_words
 from harness.errors import HarnessFault
 from harness.outputs import gather
-from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
-from harness.segments import claim, read_done, read_segment, read_segments, segment_files
+from harness.rundir import BEGUN, RunDirectory, Sealed, create, made_up, open_sealed, seal, write_scenario
+from harness.segments import claim, read_done, read_segment, read_segments, segment_files, spilled
 from harness.workforce import Member
 from harness.writing import whole
 from scenarios import cancellation
@@ -39,7 +38,6 @@ from scenarios.plan import Plan
 from scenarios.reference import references
 from scenarios.spec import ScenarioError, parse
 from slo import records as rec
-from slo.generator import GeneratorFacts
 from slo.loadgen import QUANTILES
 from slo.records import BoolArray, IntArray, Phase, Records
 
@@ -51,9 +49,8 @@ _SIGN_NS, _SEGMENT_NS = 500_000_000, 1_000_000_000
 _SPILL = "plimsoll-spill-"
 _OURS = re.compile(r"w\d{3,6}(-\d{6,9}(-\d{3,9})?\.(seg|partial)|\.done)|outputs-w\d{3,6}\.jsonl")
 _BROKEN = (
-    *(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError),
-    yaml.YAMLError,
-)
+    OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError,
+)  # fmt: skip
 
 
 def is_run(path: Path) -> bool:
@@ -119,12 +116,15 @@ def _claimed(folder: Path, begun: Begun) -> int:
                 ) from None
             time.sleep(0.05)
         except OSError as error:
-            raise HarnessFault(f"{folder} can't be read ({error.strerror}). Give it back, or restore a copy") from None
+            raise HarnessFault(
+                f"{folder}: this folder of a run that was cut off can't be opened ({error.strerror}). Put back what belongs there, or "
+                "remove it: rows that came are lost then"
+            ) from None
     raise HarnessFault(f"{folder.parent}: the run is still going on ({who}). Wait until it is over")
 
 
 def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
-    scenario = yaml.safe_load(directory.file("scenario.yaml").read_text(encoding="utf-8"))
+    scenario = plain(files.read_text(directory.file("scenario.yaml")))
     if not isinstance(scenario, dict):
         raise ValueError("scenario.yaml holds no mapping")
     plan = plan_file.load(directory.path, begun.manifest["plan_fingerprint"])
@@ -134,10 +134,10 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     of_locust = scenario.get("kind") == "locust"  # streaming users: no worker of ours
     members = [] if of_locust else _members(directory, begun)
     facts = replace(ended(begun.facts, members), cut_off=_cut_off(directory, begun, plan, members))
-    notes: tuple[str, ...] = ()
+    answers, notes = None, tuple[str, ...]()
     if scenario.get("mode") == "accuracy":
-        notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
-    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing)
+        answers, notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
+    sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing, answers)
     if sealed.directory != directory:
         _keep_promises(directory, sealed.directory)
     return replace(sealed, notes=(*sealed.notes, *notes))
@@ -157,14 +157,16 @@ def _iso(wall_ns: int) -> str:
 
 def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
     """The workers by what they left; their last messages name folders that only a living coordinator may trust."""
+    known = spilled(
+        directory.segments, str(begun.manifest["run_id"])
+    )  # read as they are; of a run that was moved, none is
     for message in read_done(directory.segments).values():
         names = message.get("folders")
         for name in names if isinstance(names, list) else ():
-            spilled = Path(str(name))
-            if spilled.name.startswith(_SPILL) and spilled.parent == Path(tempfile.gettempdir()):
-                _bring(spilled, directory.segments)
-    done = {index: {**said, "folders": []} for index, said in read_done(directory.segments).items()}
-    done = {index: said for index, said in done.items() if _can_be_read(begun.facts, said)}
+            there = Path(str(name))
+            if there not in known and there.name.startswith(_SPILL) and there.parent == Path(tempfile.gettempdir()):
+                _bring(there, directory.segments)
+    done = {index: last_words(said) for index, said in read_done(directory.segments).items()}
     life_ns = -1  # before t0: nothing was sent
     if begun.announced:
         t0_ns = int(begun.manifest["t0_monotonic_ns"])
@@ -176,24 +178,15 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
     return members
 
 
-def _can_be_read(facts: GeneratorFacts, said: dict[str, Any]) -> bool:
-    try:
-        told = ended(facts, [Member(0, done=said)])
-        GeneratorFacts.from_json(json.loads(json.dumps(told.to_json())))
-        dict(said.get("client", {}))
-        if (account := account_of(Member(0, done=said))) is not None:
-            _ = [int(account[name]) for name in ("sent", "rows", "digest")]
-    except _BROKEN:
-        return False
-    return True
-
-
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
-    """Wall clock by which everybody was dead: what was due before may have been sent. Signs of life are not given all the time."""
-    t0_ns = int(begun.manifest["t0_wall_ns"])
-    rows, _ = read_segments([directory.segments])
-    last_ns = t0_ns + max((int(part["done_ns"].max(initial=-1)) for part in rows), default=-1)
-    return max(begun.seen_ns + _SIGN_NS, last_ns + _SEGMENT_NS if last_ns > begun.seen_ns else 0)
+    """Wall clock by which everybody was dead: what was due before may have been sent. Signs of life are not given all the time.
+
+    Segments that came much later than the coordinator's last sign were copied since.
+    """
+    folders = [directory.segments, *spilled(directory.segments, str(begun.manifest["run_id"]))]
+    times = [path.stat().st_mtime_ns for folder in folders for path in segment_files(folder)]
+    wrote = max((ns for ns in times if ns - begun.seen_ns < PATIENCE_S * 1e9), default=0)
+    return max(begun.seen_ns + _SIGN_NS, wrote + _SEGMENT_NS if wrote > begun.seen_ns else 0)
 
 
 def _cut_off(directory: RunDirectory, begun: Begun, plan: Plan, members: Sequence[Member]) -> str:
@@ -232,14 +225,15 @@ def _many(indices: Sequence[int]) -> str:
     return f"{'s' * (len(indices) > 1)} {shown}"
 
 
-def _gather_outputs(directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str) -> tuple[str, ...]:
+def _gather_outputs(
+    directory: RunDirectory, scenario: Mapping[str, Any], plan: Plan, run_id: str
+) -> tuple[Callable[[Path], None] | None, tuple[str, ...]]:
     try:
         known = parse(dict(scenario), str(scenario.get("name", "")))
         expected = references(known.source_object(), known.reference)
-        gather(directory.segments, directory.path, plan, run_id, expected, known.kind in QUANTILES)
+        return gather(directory.segments, plan, run_id, expected, known.kind in QUANTILES), ()
     except (ScenarioError, HarnessFault, OSError) as error:
-        return (f"the answers were not gathered ({error})",)
-    return ()
+        return None, (f"the answers were not gathered ({error})",)
 
 
 # -- what agents hold ---------------------------------------------------------------------------------------------
@@ -271,10 +265,14 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         runs.add(str(sealed.manifest.get("run_id")))
     if len(runs) > 1:
         errors.append(f"these are of different runs: {', '.join(sorted(runs))}. Give the folders of one")
+    if own is not None and out is not None:
+        errors.append(f"--out {out}: {run} was cut off, and is sealed where it is. Leave --out out")
     if errors:
         raise HarnessFault(errors)
-    for folder, begun in agents.items():
-        os.close(_claimed(folder / "segments", begun))
+    for folder, begun in [*agents.items(), *([(run, own)] if run is not None and own is not None else [])]:
+        os.close(
+            _claimed(folder / "segments", begun)
+        )  # a run that goes on would take in what is brought, as nobody's rows
     if sealed is not None:
         return _with_more(
             sealed, list(agents), out or sealed.directory.path.with_name(f"{sealed.directory.path.name}-with-agents")
@@ -283,28 +281,41 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         first = next(iter(agents))
         run = _master_of(first, agents[first], out or Path("runs") / f"agents-{runs.pop()}")
     for folder in agents:
-        _bring(folder / "segments", run / "segments")
+        for source in _sources(folder):
+            _bring(source, run / "segments")
     return run
+
+
+def _sources(folder: Path) -> list[Path]:
+    """Where an agent's workers wrote: in its folder, and elsewhere once that was full."""
+    begun, segments = ahead.read(folder), folder / "segments"
+    return [segments, *(spilled(segments, str(begun.manifest["run_id"])) if begun is not None else ())]
 
 
 def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     """The same run in a new directory, with the rows that agents have and it lacks. Raises HarnessFault."""
     rows = sealed.records
     plan = plan_file.load(sealed.directory.path, sealed.manifest.get("plan_fingerprint"))
-    parts, unreadable = read_segments([folder / "segments" for folder in folders])
+    parts, unreadable = read_segments([source for folder in folders for source in _sources(folder)])
     if unreadable:
         print(*(f"warning: {text}" for text in unreadable), sep="\n", file=sys.stderr)
     width = int(max([rows["sample_ix"].max(initial=0), *(part["sample_ix"].max(initial=0) for part in parts)])) + 1
-    warm = rows["phase"] == Phase.WARMUP
     keys = _keys(rows, width)
-    never = np.isin(rows["error"], [at for at, text in enumerate(rows.errors) if text in NOT_RECORDED]) & ~warm
+    never = made_up(rows)
+    told = _told(folders)
     parts = [part.select(~np.isin(_keys(part, width), keys[~never])) for part in parts]
     brought = np.concatenate([_keys(part, width) for part in parts]) if parts else keys[:0]
-    more = rec.concat([_unmarked(rows.select(~(never & np.isin(keys, brought)))), *parts])
+    outdated = never & (np.isin(keys, brought) | np.isin(rows["worker"], [*told]))  # better is known now
+    more = rec.concat([_unmarked(rows.select(~outdated)), *parts])
     said = f"{len(brought)} rows were brought from the folders of agents afterwards"
-    facts = replace(sealed.facts, worker_faults=(*sealed.facts.worker_faults, said))
+    faults = tuple(
+        text for text in sealed.facts.account_faults if not any(text.startswith(f"worker {index} ") for index in told)
+    )
+    facts = replace(sealed.facts, worker_faults=(*sealed.facts.worker_faults, said), account_faults=faults)
     n_workers = max(int(sealed.manifest.get("workers") or 1), int(more["worker"].max(initial=0)) + 1)
-    members = [Member(index, done={}, segments=[more] if index == 0 else []) for index in range(n_workers)]
+    members = [
+        Member(index, done=told.get(index, {}), segments=[more] if index == 0 else []) for index in range(n_workers)
+    ]
     scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
     made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan))
     _keep_promises(sealed.directory, made.directory)
@@ -314,6 +325,14 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
 def _keep_promises(source: RunDirectory, target: RunDirectory) -> None:
     if (promises := source.file("promises.json")).is_file():
         _copy(promises, target.file("promises.json"))
+
+
+def _told(folders: Sequence[Path]) -> dict[int, dict[str, Any]]:
+    """What the workers of agents said at their end, for their accounts: the facts of a sealed run have the rest."""
+    said = {
+        index: last_words(message) for folder in folders for index, message in read_done(folder / "segments").items()
+    }
+    return {index: {"account": words["account"]} for index, words in said.items() if words and words.get("account")}
 
 
 def _keys(rows: Records, width: int) -> IntArray:
@@ -334,7 +353,7 @@ def _master_of(folder: Path, begun: Begun, out: Path) -> Path:
     directory = create(out)
     plan = plan_file.load(folder, begun.manifest["plan_fingerprint"])
     plan_file.save(out, plan)
-    write_scenario(directory, yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8")))
+    write_scenario(directory, plain(files.read_text(folder / "scenario.yaml")))
     _copy(folder / BEGUN, directory.file(BEGUN))
     return out
 

@@ -9,10 +9,13 @@ to its end leaves its last message beside its segments (``keep_done``): without 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
+import stat
 import tempfile
 import threading
 import traceback
@@ -64,6 +67,25 @@ def claim(folder: Path) -> int:
     return held
 
 
+def _spill_prefix(folder: Path, run_id: str) -> str:
+    mark = hashlib.sha256(f"{run_id} {folder.resolve()}".encode()).hexdigest()[:16]
+    return f"plimsoll-spill-{mark}-"
+
+
+def spilled(folder: Path, run_id: str) -> list[Path]:
+    """Where workers of this run wrote once ``folder`` took no more, if they did; nobody's folders but ours.
+
+    A worker that was killed has said so to nobody: the names say whose they are.
+    """
+    found = []
+    for path in sorted(Path(tempfile.gettempdir()).glob(f"{_spill_prefix(folder, run_id)}*")):
+        with contextlib.suppress(OSError):
+            there = path.lstat()
+            if stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid():
+                found.append(path)
+    return found
+
+
 def keep_done(folder: Path, worker: int, message: Mapping[str, Any]) -> None:
     """Write a worker's last message beside its segments. Raises OSError."""
     whole(folder / f"w{worker:03d}.done", json.dumps(message).encode())
@@ -75,7 +97,7 @@ def read_done(folder: Path) -> dict[int, dict[str, Any]]:
     for path in sorted(folder.glob("w*.done")):
         name = _DONE.fullmatch(path.name)
         try:
-            message = json.loads(path.read_text(encoding="utf-8"))
+            message = json.loads(files.read_text(path))
         except (OSError, ValueError, RecursionError):
             continue
         if name is not None and isinstance(message, dict):
@@ -86,8 +108,9 @@ def read_done(folder: Path) -> dict[int, dict[str, Any]]:
 class SegmentWriter:
     """A thread that writes segments and renames each into place; ``notes`` says what had to be done differently."""
 
-    def __init__(self, folder: Path, worker: int) -> None:
+    def __init__(self, folder: Path, worker: int, run_id: str = "") -> None:
         self._folder = folder
+        self._run_id = run_id
         self._worker = worker
         self._queue: SimpleQueue[Records | None] = SimpleQueue()
         self._spill: Path | None = None
@@ -137,7 +160,7 @@ class SegmentWriter:
     def _write_elsewhere(self, name: str, records: Records, error: OSError) -> None:
         try:
             if self._spill is None:
-                self._spill = Path(tempfile.mkdtemp(prefix="plimsoll-spill-"))
+                self._spill = Path(tempfile.mkdtemp(prefix=_spill_prefix(self._folder, self._run_id)))
                 self.folders.append(str(self._spill))
                 self.notes.append(
                     f"segments could not be written to {self._folder} ({error.strerror or error}); from then on they went to "

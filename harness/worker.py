@@ -60,7 +60,10 @@ class Voice:
 
     def __call__(self, message: Mapping[str, Any]) -> None:
         if message["type"] in ("fault", "done"):  # the others hold no words of anybody's
-            message = masked(message)
+            kept = (
+                {"folders": message["folders"]} if "folders" in message else {}
+            )  # names of ours: rows are looked for there
+            message = {**masked(message), **kept}
         self._pipe.write(json.dumps(message) + "\n")
         self._pipe.flush()
 
@@ -141,7 +144,7 @@ class Worker:
         outputs = self._outputs()
         native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), outputs is not None)
         await (native or client).open(connections_ahead(load.plan))
-        writer = SegmentWriter(Path(self._spec["segments"]), self._index)
+        writer = SegmentWriter(Path(self._spec["segments"]), self._index, str(self._spec["run_id"]))
         issuers: list[Issuer] = []
         settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
         recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
@@ -200,7 +203,7 @@ class Worker:
         }
         if not writer.unwritten:  # of a killed coordinator this file is what says that no row is missing
             with contextlib.suppress(OSError):
-                keep_done(Path(self._spec["segments"]), self._index, done)
+                keep_done(Path(self._spec["segments"]), self._index, {**masked(done), "folders": writer.folders})
         self._say(done)
 
     async def _until_over(self, issuer: Issuer | NativeRun, recorder: Recorder, clock: LoopClock) -> None:
@@ -281,7 +284,8 @@ class Worker:
 def connections_ahead(plan: Plan) -> int:
     """How many connections a worker opens before its first request: connecting is not the endpoint's latency.
 
-    One for each request that a closed loop's slots send at once; a second's worth of an open loop's, at least 8 and at most 256.
+    One for each request that a closed loop's slots send at once; a second's worth of an open loop's, at most 256, or up to 8 that ten
+    seconds use: one that nobody used for long would block a process of a server that has one for each connection.
     """
     if plan.cyclic:
         most = plan.stop.max_queries
@@ -291,7 +295,8 @@ def connections_ahead(plan: Plan) -> int:
     if slots is None:
         due = plan.due_ns
         span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
-        slots = int(min(256, max(8, len(due) / (span / 1e9))))
+        rate = len(due) / (span / 1e9)
+        slots = int(min(256, max(1, rate, min(8, 10 * rate))))
     return min(slots, max(1, plan.n_samples))
 
 

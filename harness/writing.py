@@ -38,13 +38,44 @@ def whole(path: Path, content: bytes | Callable[[IO[bytes]], object], *, sync: b
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC), "wb") as file:
             _fill(file, content)
         return
-    with _beside(path) as (partial, file):
-        _fill(file, content)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-        file.close()
-        partial.replace(path)
+    try:
+        with _beside(path) as (partial, file):
+            _fill(file, content)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+            file.close()
+            partial.replace(path)
+    except OSError as error:
+        error.filename = str(path)  # the kernel names no file that it can't write into
+        raise
+
+
+def settle(folder: Path) -> None:
+    """What lies in a folder is on disk when this returns, and so is the folder itself: a power cut leaves it there. Raises OSError."""
+    for path in (*filter(Path.is_file, folder.iterdir()), folder, folder.parent):
+        try:
+            held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(held)
+            finally:
+                os.close(held)
+        except OSError as error:
+            if error.errno not in (
+                errno.EINVAL,
+                errno.ENOTSUP,
+                errno.EACCES,
+            ):  # some disks sync no folders, some folders aren't ours
+                raise
+
+
+def over(path: Path, at: int, data: bytes) -> None:
+    """Write over a few bytes within a file of ours, so that it is as long as before. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(file, data, at)
+    finally:
+        os.close(file)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -69,19 +100,18 @@ def result(path: Path, data: bytes, remedy: str) -> bool:
     return True
 
 
+def no_room(error: OSError, folder: Path, remedy: str) -> HarnessFault:
+    """What a session's own folder would not take, as a fault that ends with ``remedy``. Raises the error where it is of anything else."""
+    name = str(error.filename or "")
+    if not name.startswith((str(folder), str(folder.absolute()))):
+        raise error
+    return HarnessFault(f"--out: {name} cannot be written ({error.strerror}). {remedy}")
+
+
 def new(path: Path, text: str) -> None:
     """Write a file that is not there yet. Raises FileExistsError, or another OSError."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_EXCL | _OURS, 0o666), "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def overwrite(path: Path, at: int, data: bytes) -> None:
-    """Put a few bytes into a file of ours in place, which needs no room. Raises OSError."""
-    held = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        os.pwrite(held, data, at)
-    finally:
-        os.close(held)
 
 
 def log(path: Path) -> FileIO:
@@ -119,7 +149,8 @@ def tail(path: Path, characters: int = 800) -> str:
 @contextmanager
 def _beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """A new file beside ``path``, gone at the end if it is still there."""
-    partial = path.with_name(f"{path.name[:200]}.{secrets.token_hex(8)}.partial")
+    name = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
+    partial = path.with_name(f"{name}.{secrets.token_hex(8)}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_EXCL | _OURS, 0o666), "wb") as file:
         try:
             yield partial, file

@@ -102,8 +102,8 @@ def _end_with_us() -> None:
 
 async def _oracle(arguments: list[str], log: Path) -> tuple[asyncio.subprocess.Process, str]:
     with writing.log(log) as stderr:
-        process = await asyncio.create_subprocess_exec(
-            *child.command("reference_server.oracle", *arguments),
+        process = await child.begin(
+            child.command("reference_server.oracle", *arguments),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=stderr, start_new_session=True,
             preexec_fn=_end_with_us,
         )  # fmt: skip

@@ -104,6 +104,8 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "n_asked": "i8",  # output tokens asked for exactly, -1: no such wish
     }
 )
+#: So many workers have a number that fits its column.
+MOST_WORKERS = 1 << 15
 #: Columns that older run directories lack.
 LATER = ("attempts", "n_in_from", "n_asked")
 
@@ -206,7 +208,13 @@ _CENTURY_NS = 1 << 61
 def contradiction(records: Records) -> str | None:
     """What no records of ours can hold: a code that means nothing, an index without its text, lists that don't fit. None: nothing."""
     n = len(records)
-    for name, codes in (("status", Status), ("stamp", Stamp), ("phase", Phase), ("tokens_from", TokensFrom)):
+    for name, codes in (
+        ("status", Status),
+        ("stamp", Stamp),
+        ("phase", Phase),
+        ("tokens_from", TokensFrom),
+        ("n_in_from", TokensFrom),
+    ):
         if _outside(records[name], 0, len(codes)):
             return f"{name} has a value that means nothing"
     timed = [name for name in COLUMNS if name.endswith("_ns")] + (

@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from harness.capacity.evidence import Evidence, Seen, gather, see
-from harness.comparison.output import Output, say, say_drawn, write
+from harness.comparison.output import Output, as_written, say, say_drawn, write
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.manifest import package_version
@@ -107,16 +107,18 @@ def plan(folder: Path, asked: Asked, outputs: Sequence[Output], command: str, *,
     for law in report.laws:
         if law.wrong:
             print(f"warning: LITTLE'S LAW IS VIOLATED in {law.run}, {law.view} times: {law.wrong}. Do not trust this log", file=sys.stderr)  # fmt: skip
-    written = [write(output.path, output.render(report)) for output in outputs]
+    remedy = "make room and ask again: nothing is sent for it"
+    written = [write(output.path, output.render(report), remedy) for output in outputs]
     page = folder / "capacity.html"
-    written.append(write(page, FORMATS["html"](report)))
+    written.append(write(page, FORMATS["html"](report), remedy))
+    report = as_written(report, written)
     if as_json:
         say(FORMATS["json"](report).decode())
     elif not any(str(output.path) == "-" for output in outputs):
         say_drawn(lambda width: render_terminal(report, width))
         if written[-1]:
             say(f"\nReport: {page}\n")
-    return report.exit_code if all(written) or report.exit_code else int(ExitCode.USAGE)
+    return report.exit_code
 
 
 def document(folder: Path, asked: Asked, evidence: Evidence, seen: Seen, command: str) -> CapacityReport:

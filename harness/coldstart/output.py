@@ -16,10 +16,11 @@ from pydantic import ValidationError
 from documents import files
 from harness.coldstart.asked import Goal, Wanted, public_command
 from harness.coldstart.session import Ran, measure
-from harness.comparison.output import Output, say, say_drawn, write
+from harness.comparison.output import Output, as_written, say, say_drawn, tell_faults, write
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.manifest import package_version
+from harness.redaction import redact
 from harness.writing import write_json
 from reports import units
 from reports.coldstart.formats import FORMATS
@@ -44,19 +45,22 @@ def coldstart(wanted: Wanted, out: Path, outputs: Sequence[Output], *, resume: b
     if not ran.repeats and ran.fault is not None:
         raise ran.fault
     report = document(wanted, ran)
-    written = [write(output.path, output.render(report)) for output in outputs]
-    written += [write(out / FILE, FORMATS["json"](report)), write(out / "coldstart.html", FORMATS["html"](report))]
+    remedy = "make room; the same command with --resume writes it, and repeats what it then lacks"
+    written = [write(output.path, output.render(report), remedy) for output in outputs]
+    written += [
+        write(out / name, FORMATS[kind](report), remedy) for name, kind in ((FILE, "json"), ("coldstart.html", "html"))
+    ]
+    report = as_written(report, written)
     if as_json:
         say(FORMATS["json"](report).decode())
     elif not any(str(output.path) == "-" for output in outputs):
         say_drawn(lambda width: render_terminal(report, width))
-        say(f"\nReport: {out / 'coldstart.html'}\n")
-    if ran.fault is not None:
-        for text in ran.fault.errors:
-            print(f"error: {text}", file=sys.stderr)
+        if written[-1]:
+            say(f"\nReport: {out / 'coldstart.html'}\n")
+    tell_faults(ran.fault)
     if ran.interrupted or ran.fault is not None:
         print(f"the same command with --resume makes the repeats that {out} lacks", file=sys.stderr)
-    return report.exit_code if all(written) or report.exit_code else int(ExitCode.USAGE)
+    return report.exit_code
 
 
 def _before(wanted: Wanted, out: Path, resume: bool) -> tuple[RepeatPart, ...]:
@@ -104,7 +108,7 @@ def document(wanted: Wanted, ran: Ran) -> ColdstartReport:
         goals=kept,
         warnings=_warnings(wanted, whole),
         plimsoll=package_version(),
-        command=shlex.join(wanted.command),
+        command=shlex.join(map(redact, wanted.command)),
     )
 
 

@@ -31,6 +31,7 @@ from harness.readiness import Ready, wait_ready
 from harness.remains import put_aside
 from harness.rundir import RunDirectory, Sealed
 from harness.session import carry_out, judge, write_report
+from harness.writing import no_room
 from reports import units
 from reports.coldstart.parts import RepeatPart
 
@@ -42,6 +43,7 @@ _CONNECT_NS = 1_000_000_000
 _FREE_S = 5.0
 #: Of what --between wrote, when it failed.
 _SAID_BYTES = 2000
+_REMEDY = "Make room there; --resume makes the repeats that it lacks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,14 @@ def measure(
             return Ran(repeats, interrupted=True)
         except HarnessFault as fault_before:
             return Ran(repeats, interrupted=False, fault=fault_before)
+        except OSError as error:
+            return Ran(repeats, interrupted=False, fault=no_room(error, out, _REMEDY))
         repeats = (*repeats, part)
-        keep(repeats)
+        try:
+            keep(repeats)
+        except OSError as error:
+            if number < wanted.repeats:  # or it is tried again, with everything else
+                fault = fault or no_room(error, out, _REMEDY)
         if fault is not None:
             stopped = fault.code == ExitCode.INTERRUPTED
             return Ran(repeats, stopped, None if stopped else fault)

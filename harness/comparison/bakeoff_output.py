@@ -13,7 +13,7 @@ from rich.text import Text
 
 from harness.comparison.bakeoff import Bakeoff
 from harness.comparison.bakeoff_session import AtLevel, Baked, bake, judge
-from harness.comparison.output import Output, formats_of, say, say_drawn, write, write_pair
+from harness.comparison.output import Output, as_written, formats_of, say, say_drawn, write, write_pair
 from harness.comparison.rounds import check, public_command
 from harness.comparison.session import default_out
 from harness.errors import HarnessFault
@@ -68,23 +68,31 @@ def _publish(baked: Baked, out: Path, outputs: Sequence[Output], as_json: bool) 
     reports = [_report(baked, level, command) for level in baked.levels]
     deciding = baked.deciding if baked.deciding is not None else 0
     whole = reports[deciding].model_copy(
-        update={"title": _title(baked), "fronts": list(baked.fronts), "exit_code": baked.exit_code}
+        update={
+            "title": _title(baked),
+            "fronts": list(baked.fronts),
+            "exit_code": baked.exit_code,
+            "warnings": [*_without_place(baked), *reports[deciding].warnings],
+        }
     )
-    written = [write(output.path, output.render(whole)) for output in outputs]
+    remedy = "make room and judge again: --again"
+    written = [write(output.path, output.render(whole), remedy) for output in outputs]
     if len(reports) > 1:
         for level, report in zip(baked.levels, reports, strict=True):
             written += write_pair(report, out, f"comparison-{level.label}")
     document = _document(baked, reports, whole)
     written.append(
-        write(out / "bakeoff.json", (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        write(out / "bakeoff.json", (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode(), remedy)
     )
-    written.append(write(out / "bakeoff.html", FORMATS["html"](whole)))
+    written.append(write(out / "bakeoff.html", FORMATS["html"](whole), remedy))
+    code = document["exit_code"] = as_written(whole, written).exit_code
     if as_json:
         say(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
     else:
         say_drawn(lambda width: Group(*_drawn(baked), render_terminal(whole, width)))
-        say(f"\nReport: {out / 'bakeoff.html'}\n")
-    return baked.exit_code if all(written) or baked.exit_code else int(ExitCode.USAGE)
+        if written[-1]:
+            say(f"\nReport: {out / 'bakeoff.html'}\n")
+    return code
 
 
 def _title(baked: Baked) -> str:
@@ -134,7 +142,7 @@ def _document(baked: Baked, reports: Sequence[ComparisonReport], whole: Comparis
 def _drawn(baked: Baked) -> list[RenderableType]:
     """Every load in a table; the rankings follow from the report's own renderer."""
     title = Text(f"{baked.bakeoff.name}: median of the runs at each load", style="bold")
-    return [title, _loads(baked), *(Text(text, style="dim") for text in _without_place(baked)), Text("")]
+    return [title, _loads(baked), Text("")]
 
 
 def _without_place(baked: Baked) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from harness.comparison import interleave
 from harness.comparison.bakeoff import Bakeoff
+from harness.comparison.interleave import Interleaving
 from harness.comparison.replications import of_interleaving, read, unlike
 from harness.comparison.rounds import carry_out_all
 from harness.errors import HarnessFault
@@ -72,20 +73,22 @@ class Baked:
 def bake(bakeoff: Bakeoff, out: Path, *, resume: bool) -> Baked | None:
     """Make the runs and judge them; None when the user stopped it. Raises HarnessFault."""
     ran = carry_out_all(bakeoff.contest(), out, resume=resume)
-    return None if ran.interrupted else judge(bakeoff, out)
+    if ran.fault is not None:
+        raise ran.fault
+    return None if ran.interrupted else judge(bakeoff, out, ran.plan)
 
 
-def judge(bakeoff: Bakeoff, out: Path) -> Baked:
-    """A bake-off whose runs are made, judged. Sends nothing. Raises HarnessFault."""
-    _same_runs(bakeoff, out)
-    levels = tuple(_at_level(bakeoff, out, level.label) for level in bakeoff.contest().levels)
+def judge(bakeoff: Bakeoff, out: Path, plan: Interleaving | None = None) -> Baked:
+    """A bake-off whose runs are made (``plan`` says what became of each; None: ``out`` does), judged. Sends nothing. Raises HarnessFault."""
+    plan = plan or interleave.read(out)
+    _same_runs(bakeoff, out, plan)
+    levels = tuple(_at_level(bakeoff, out, plan, level.label) for level in bakeoff.contest().levels)
     sound = [i for i, level in enumerate(levels) if level.sound]
     return Baked(bakeoff, levels, max(sound, default=None), _fronts(bakeoff, levels))
 
 
-def _same_runs(bakeoff: Bakeoff, out: Path) -> None:
+def _same_runs(bakeoff: Bakeoff, out: Path, plan: Interleaving) -> None:
     """Prices, metrics and limits may change after the runs, but not who ran at which loads. Raises HarnessFault."""
-    plan = interleave.read(out)
     there = {"arms": list(plan.names), "loads": [str(level["label"]) for level in plan.levels]}
     here = {
         "arms": [arm.name for arm in bakeoff.arms],
@@ -101,8 +104,8 @@ def _same_runs(bakeoff: Bakeoff, out: Path) -> None:
         raise HarnessFault(said)
 
 
-def _at_level(bakeoff: Bakeoff, out: Path, label: str) -> AtLevel:
-    sides = of_interleaving(out, label)
+def _at_level(bakeoff: Bakeoff, out: Path, plan: Interleaving, label: str) -> AtLevel:
+    sides = of_interleaving(out, label, plan)
     asked = parse_all(bakeoff.metrics) if bakeoff.metrics else None
     quantities = {str(q): q for q in (*every_usual(), *(asked or ()), *map(parse, _CHARTED))}
     found = read(sides, tuple(quantities.values()), None)
@@ -121,7 +124,6 @@ def _at_level(bakeoff: Bakeoff, out: Path, label: str) -> AtLevel:
         for per in _PER
         if (price := prices[arm.name]) is not None and (priced := cost(arm, price, per, confidence)) is not None
     ]
-    plan = interleave.read(out)
     passed = tuple(
         sum(slot.outcome == "PASS" for slot in plan.slots if slot.arm == arm.name and slot.level == label)
         for arm in arms
@@ -154,6 +156,8 @@ def _fronts(bakeoff: Bakeoff, levels: Sequence[AtLevel]) -> tuple[FrontPart, ...
     for level, load in zip(levels, bakeoff.contest().levels, strict=True):
         here: list[Point] = []
         for arm in level.arms:
+            if not all(run.valid for run in arm.runs):
+                continue  # the generator was at fault: no figure of it counts, here as in the ranking
             name = f"{arm.name} {level.label}".strip()
             share = (gpus[arm.name] or 1) if per_gpu else 1
             tokens = arm.values(parse("rate(output_tokens)")) / share

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from rich.console import RenderableType
 
 from harness import outlet, writing
 from harness.comparison.judging import Answer
 from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
 from harness.manifest import package_version
 from reports.comparison import document as documents
 from reports.comparison.formats import FORMATS
 from reports.comparison.parts import ComparisonReport
 from reports.comparison.text import render_terminal
 from slo.comparison.false_alarm import FalseAlarms
+
+Reported = TypeVar("Reported", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +87,38 @@ def publish(result: ComparisonReport, outputs: Sequence[Output], out: Path | Non
     whole = [write(output.path, output.render(result)) for output in outputs]
     if out is not None:
         whole += write_pair(result, out, "comparison")
+    result = as_written(result, whole)
     if as_json:
         say(FORMATS["json"](result).decode())
     elif not any(str(output.path) == "-" for output in outputs):
         say_drawn(lambda width: render_terminal(result, width))
         if out is not None and all(whole):
             say(f"\nReport: {out / 'comparison.html'}\n")
-    return result.exit_code if all(whole) or result.exit_code else 2
+    return result.exit_code
+
+
+def as_written(report: Reported, whole: Sequence[bool]) -> Reported:
+    """The result as it is said: its exit code is 2 where it would be 0 and a file is missing."""
+    missing = not all(whole) and not getattr(report, "exit_code", 0)
+    return report.model_copy(update={"exit_code": int(ExitCode.USAGE)}) if missing else report
+
+
+def tell_faults(fault: HarnessFault | None) -> None:
+    """What ended it early, to whoever watches: after the result, which it did not cost."""
+    for text in fault.errors if fault is not None else ():
+        print(f"error: {text}", file=sys.stderr)
 
 
 def write_pair(result: ComparisonReport, out: Path, stem: str) -> list[bool]:
     """``STEM.json`` and ``STEM.html`` in a folder: whether each was written."""
-    try:
+    with suppress(OSError):  # said of each file that is to lie in it
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HarnessFault(f"--out: cannot make {out} ({error.strerror}). Name a folder that you may write") from None
     return [write(out / f"{stem}.{name}", FORMATS[name](result)) for name in ("json", "html")]
 
 
-def write(path: Path, data: bytes) -> bool:
-    """Whole or not at all; False, and a warning, if it can't be."""
-    return writing.result(path, data, "make room and compare again")
+def write(path: Path, data: bytes, remedy: str = "make room and compare again") -> bool:
+    """Whole or not at all; False, and a warning that ends with ``remedy``, if it can't be."""
+    return writing.result(path, data, remedy)
 
 
 def say_drawn(draw: Callable[[int], RenderableType]) -> None:

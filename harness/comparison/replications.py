@@ -15,6 +15,7 @@ from pathlib import Path
 
 from documents import files
 from harness.comparison import baseline, interleave, likeness
+from harness.comparison.interleave import Interleaving
 from harness.comparison.likeness import Likeness
 from harness.errors import HarnessFault
 from harness.promises import kept
@@ -79,9 +80,9 @@ def find(texts: Sequence[str]) -> tuple[Side, ...]:
     return tuple(sides)
 
 
-def of_interleaving(out: Path, level: str = "") -> tuple[Side, ...]:
-    """The arms of an ``interleave.json``, at one of its loads. Raises HarnessFault where no round is whole."""
-    plan = interleave.read(out)
+def of_interleaving(out: Path, level: str = "", plan: Interleaving | None = None) -> tuple[Side, ...]:
+    """The arms of an ``interleave.json`` (or of ``plan``), at one of its loads. Raises HarnessFault where no round is whole."""
+    plan = plan or interleave.read(out)
     loads = [str(one.get("label", "")) for one in plan.levels]
     if not level and any(loads):
         raise HarnessFault(

@@ -33,6 +33,7 @@ from harness.remains import made_before
 from harness.rundir import Sealed
 from harness.secrets import IMPLICIT_KEY, option_headers
 from harness.session import carry_through, judge, write_report
+from harness.writing import no_room
 from reports.report import Report
 from scenarios.durations import format_duration
 from scenarios.flags import Flags
@@ -72,11 +73,12 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What was made of it, on disk in ``out``."""
+    """What was made of it, on disk in ``out``; ``fault``: what ended it early, once something was made."""
 
     out: Path
     plan: Interleaving
     interrupted: bool
+    fault: HarnessFault | None = None
 
 
 #: Why a run need not be made, by what was made before it; None: it is to be made.
@@ -98,7 +100,7 @@ def carry_out_all(
     )
     _reach(contest, {slot.arm for slot in plan.pending()})
     interleave.save(out, plan)
-    interrupted, sent = False, False
+    interrupted, sent, fault = False, False, None
     try:
         for slot in plan.pending():
             if skip is not None and (reason := skip(plan, slot)) is not None:
@@ -117,12 +119,18 @@ def carry_out_all(
             interleave.save(out, plan)
     except KeyboardInterrupt:  # between two runs; in a run the coordinator takes it
         interrupted = True
-    if interrupted:
-        made = len(plan.slots) - len(plan.pending())
-        _say(
-            f"interrupted: {made} of {len(plan.slots)} runs are in {out}; the same command with --resume makes the rest"
-        )
-    return Ran(out, plan, interrupted)
+    except (HarnessFault, OSError) as error:
+        fault = no_room(error, out, "Make room there") if isinstance(error, OSError) else error
+        if not any(slot.state == "done" for slot in plan.slots):
+            raise fault from None
+    left = len(plan.pending())
+    if fault is not None and not left:  # nothing is missing but the note of it
+        _say("\n".join(f"warning: {text}" for text in fault.errors))
+        fault = None
+    if interrupted or fault is not None:
+        made = f"{len(plan.slots) - left} of {len(plan.slots)} runs are in {out}"
+        _say(f"{'interrupted' if interrupted else 'stopped'}: {made}; the same command with --resume makes the rest")
+    return Ran(out, plan, interrupted, fault)
 
 
 def check(contest: Contest) -> Interleaving:
@@ -199,7 +207,8 @@ def _keys_to_strangers(arms: Sequence[Arm], target: TargetSection) -> list[str]:
 def public_command(arms: Sequence[Arm]) -> list[str]:
     """Our command line as each run's manifest may hold it: a credential of one arm is one in the runs of all."""
     literal = [pair for arm in arms for pair in (*arm.headers.items(), *option_headers(arm.options))]
-    return secrets.public_command(sys.argv, literal, [arm.url or "" for arm in arms])
+    models = [arm.model or "" for arm in arms]
+    return secrets.public_command(sys.argv, literal, [arm.url or "" for arm in arms], models)
 
 
 def _reach(contest: Contest, names: set[str]) -> None:
@@ -232,7 +241,12 @@ def _one(contest: Contest, slot: Slot, out: Path, total: int, live: Series) -> S
     prepared = _prepare(contest, arm, level, slot.seed, folder)
     try:
         done, report = carry_through(prepared, label=f"{label}: ", live=live)
-        return None if done.interrupted else _done(slot, report, done.sealed, label)
+        marked = None if done.interrupted else _done(slot, report, done.sealed, label)
+        if marked is not None and (done.sealed.directory != prepared.job.directory or not done.sealed.whole):
+            raise HarnessFault(
+                f"{label}: its records are not in {folder}, where those of the others are. Make room there: --resume makes it again"
+            )
+        return marked
     except HarnessFault as fault:
         if fault.code == ExitCode.INTERRUPTED:
             return None

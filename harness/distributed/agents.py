@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.coordinator import last_words
 from harness.distributed.clocks import WALL_LIMIT_NS, Echo, Offset, drift, estimate
 from harness.workforce import Member
 from slo.foreign import NAME, cleaned, one_line
@@ -75,13 +76,17 @@ class Agent:
             f"limit {seen.allowed_ns / 1e6:.3f} ms: its queries were not sent when the plan says"
         )
 
-    def hand_in(self, message: Mapping[str, Any], members: Sequence[Member], t0_ns: int) -> None:
-        """Its ``finished``: to each of its ``members`` what became of it. ``t0_ns``: on the master's clock."""
+    def hand_in(self, message: Mapping[str, Any], members: Sequence[Member], t0_ns: int, now_ns: int) -> None:
+        """Its ``finished``: to each of its ``members`` what became of it. ``t0_ns`` and ``now_ns``: on the master's clock."""
         self.over = message
         for shard in self.shards:
             member, key = members[shard], str(shard)
-            member.done = message["done"].get(key)
-            if member.done is None:
+            said = message["done"].get(key)
+            member.done = last_words(said)
+            if member.done is None and said is not None:
+                member.death = f"of agent {self} ended with a message that can't be read"
+                member.died_ns = now_ns
+            elif member.done is None:
                 member.death = f"of agent {self} {message['deaths'].get(key, 'did not end')}"
                 member.died_ns = t0_ns + int(message["died_ns"].get(key, 0))
 
@@ -194,9 +199,13 @@ class Roster:
 
 
 def _host(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What an agent says of its host, fit for the manifest; of too much only its name."""
+    """What an agent says of its host, fit for the manifest; of anything else only its name."""
     kept: dict[str, Any] = cleaned(facts)
-    return kept if len(json.dumps(kept)) <= LONGEST_FACTS else {"hostname": str(kept.get("hostname"))}
+    try:
+        short = len(json.dumps(kept, allow_nan=False)) <= LONGEST_FACTS
+    except ValueError:  # a number that no manifest can hold
+        short = False
+    return kept if short else {"hostname": str(kept.get("hostname"))}
 
 
 def _refusal(who: Sequence[str], reason: str) -> str:

@@ -116,8 +116,8 @@ class Bridge:
     async def _start(self) -> None:
         require_locust()
         web = [] if self._web is None else ["--web", str(self._web)]
-        self._process = await asyncio.create_subprocess_exec(
-            *child.command("harness.distributed.locust_", "master", "--bind", str(self._at), *web),
+        self._process = await child.begin(
+            child.command("harness.distributed.locust_", "master", "--bind", str(self._at), *web),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=LINE_LIMIT,

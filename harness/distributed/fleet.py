@@ -327,9 +327,9 @@ class Fleet:
                 self._member(agent, int(shard)).fingerprint = fingerprint
         elif kind == "fault":
             agent.faults += [f"agent {agent}: {text}" for text in message["errors"]]
-            agent.fault_code = int(message["code"])
+            agent.fault_code = int(message["code"]) if message["code"] in set(ExitCode) else ExitCode.USAGE
         elif kind == "finished":
-            agent.hand_in(message, self.members, self._t0_ns)
+            agent.hand_in(message, self.members, self._t0_ns, time.monotonic_ns())
         elif kind == "ended" and not agent.settled:
             code = int(message["code"])
             self._lose(agent, f"was lost: its process {'was killed' if code < 0 else 'ended'} ({code})")

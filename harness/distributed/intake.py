@@ -14,6 +14,9 @@ from harness.segments import load_segment
 from harness.writing import whole
 from slo.records import Records
 
+#: So many files that could not be taken are named.
+MOST_FAULTS = 100
+
 
 class Intake:
     """The receiving end of all agents. ``keep(shard, records)``: for rows that the disk did not take."""
@@ -21,7 +24,9 @@ class Intake:
     def __init__(self, folder: Path, keep: Callable[[int, Records], None]) -> None:
         self._folder = folder
         self._keep = keep
-        self._open: dict[str, Assembly] = {}
+        self._open: dict[
+            str, tuple[str, Assembly]
+        ] = {}  # of each agent the file that it began last: they come one after the other
         self._again: set[str] = set()
         self.faults: list[str] = []
         self.bytes = 0
@@ -33,27 +38,29 @@ class Intake:
         last = number == int(piece["pieces"]) - 1
         shard = shard_of(name)
         if shard is None or shard not in shards:
-            self.faults.append(f"agent {who} sent a file that is none of its segments ({name[:80]!r})")
+            self._fault(f"agent {who} sent a file that is none of its segments ({name[:80]!r})")
             return _taken(name, number, whole=last, good=False)
         try:
             if number == 0:
-                self._open[name] = Assembly(piece)
-            assembly = self._open.get(name)
+                self._open[who] = name, Assembly(piece)
+            begun, assembly = self._open.get(who, ("", None))
+            assembly = assembly if begun == name else None
             data = assembly.take(piece) if assembly is not None else None
         except Damaged as damage:
-            self._open.pop(name, None)
+            del self._open[who]
             data, problem = None, str(damage)
         else:
             problem = "its first pieces did not come" if assembly is None else ""
         if not last:
             return _taken(name, number, whole=False, good=not problem)
-        self._open.pop(name, None)
+        if assembly is not None:
+            self._open.pop(who, None)
         if data is not None:
             return _taken(name, number, whole=True, good=self._write(who, shard, name, data))
         if name not in self._again:
             self._again.add(name)
             return {"type": "again", "file": name}
-        self.faults.append(f"{name} of agent {who} came damaged twice ({problem}): its rows are missing")
+        self._fault(f"{name} of agent {who} came damaged twice ({problem}): its rows are missing")
         return _taken(name, number, whole=True, good=False)
 
     def _write(self, who: str, shard: int, name: str, data: bytes) -> bool:
@@ -64,14 +71,19 @@ class Intake:
             whole(path, data)  # no fsync: the agent has its own until the run is over
         except OSError as error:
             if not name.endswith(".seg"):
-                self.faults.append(f"{name} of agent {who} could not be written to {self._folder} ({error.strerror})")
+                self._fault(f"{name} of agent {who} could not be written to {self._folder} ({error.strerror})")
                 return False
             try:
                 self._keep(shard, load_segment(data))
             except (ValueError, KeyError) as damage:
-                self.faults.append(f"{name} of agent {who} is no segment ({damage}): its rows are missing")
+                self._fault(f"{name} of agent {who} is no segment ({damage}): its rows are missing")
                 return False
         return True
+
+    def _fault(self, text: str) -> None:
+        """What is missing is counted when the run is sealed; here the first faults say why."""
+        if len(self.faults) < MOST_FAULTS:
+            self.faults.append(text)
 
 
 def _taken(name: str, number: int, *, whole: bool, good: bool) -> dict[str, Any]:

@@ -40,9 +40,12 @@ A run, in order (> master to agent, < agent to master)::
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Any, Literal, Protocol, TypedDict
+
+from slo.records import MOST_WORKERS
 
 #: The longest line of either direction, in bytes. Segments and histograms are cut to fit (``PIECE``).
 LIMIT = 256 * 1024
@@ -55,6 +58,8 @@ ALIVE_S = 1.0
 SILENCE_S = 15.0
 #: To everybody.
 ALL = "*"
+#: Locust's name for messages with rows of streaming users (``streaming_session.py``).
+ROWS = "plimsoll-rows"
 
 
 class Bridge(Protocol):
@@ -242,7 +247,7 @@ def _whole(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, float) or _whole(value)
+    return math.isfinite(value) if isinstance(value, float) else _whole(value)
 
 
 def _text(value: Any) -> bool:
@@ -259,12 +264,16 @@ def _table(value: Any, of: Callable[[Any], bool]) -> bool:
 
 def _plain(value: Any) -> bool:
     """A value of a worker's status line: a scalar, or a histogram."""
-    return isinstance(value, str | int | float | NoneType) or _table(value, _number) or isinstance(value, list)
+    return isinstance(value, str | bool | NoneType) or _number(value) or _table(value, _number)
+
+
+def _status(line: Any) -> bool:
+    return _table(line, _plain) and all(_whole(line[name]) for name in COUNTS if name in line)
 
 
 def _status_lines(value: Any) -> bool:
     pairs = isinstance(value, list) and all(isinstance(one, list | tuple) and len(one) == 2 for one in value)
-    return pairs and all(_whole(shard) and _table(line, _plain) for shard, line in value)
+    return pairs and all(_whole(shard) and _status(line) for shard, line in value)
 
 
 def _increments(value: Any) -> bool:
@@ -275,6 +284,8 @@ def _increments(value: Any) -> bool:
     )
 
 
+#: What a worker's status line counts (``harness/worker.py``).
+COUNTS = ("sent", "done", "failed", "measured", "bad", "in_flight")
 #: A month, in seconds: no run's intervals are later.
 LONGEST_S = 31 * 86_400
 #: type -> its fields. Of ``hello`` the roster judges: one that can't be read may come from another version, and is told so.
@@ -299,6 +310,38 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "alive": {},
     "leaving": {"reason": _text},
 }
+
+
+#: What Locust's master takes from processes with streaming users (``streaming_rows.Kept``): in each message, in each piece, in the last.
+_OF_ROWS: Mapping[str, Callable[[Any], bool]] = {
+    "index": lambda one: _whole(one) and 0 <= one < MOST_WORKERS,
+    "t0_wall_ns": _whole,
+}
+_OF_PIECE: Mapping[str, Callable[[Any], bool]] = {
+    "number": lambda one: _whole(one) and one >= 0,
+    "piece": lambda one: isinstance(one, bytes),
+}
+_PARTS: Mapping[str, set[str]] = {
+    "stalls": {"p99_ns", "max_ns", "total_ns", "count"},
+    "gc": {"max_ns", "total_ns", "count"},
+}
+_OF_LAST: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("sent", "rows"), lambda one: _whole(one) and one >= 0),
+    "vitals": lambda one: (
+        isinstance(one, dict)
+        and all(_table(one.get(part), _whole) and one[part].keys() >= names for part, names in _PARTS.items())
+        and all(_number(one.get(name)) for name in ("cpu", "core_wanted", "watched_ns"))
+    ),
+}
+
+
+def rows_problem(message: Any) -> str | None:
+    """The same of a message with rows of streaming users."""
+    if not isinstance(message, dict):
+        return "not of ours"
+    fields = {**_OF_ROWS, **(_OF_PIECE if "piece" in message else {}), **(_OF_LAST if "vitals" in message else {})}
+    wrong = [name for name, fits in fields.items() if name not in message or not fits(message[name])]
+    return f"a wrong {wrong[0]}" if wrong else None
 
 
 def problem(message: Any) -> str | None:

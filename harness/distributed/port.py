@@ -93,7 +93,16 @@ class Guard:
         check = _CHECKS.get(kind)
         if check is None:
             custom = None if self.runner is None else self.runner.custom_messages
-            return None if custom is None or kind in custom else "a message of a type that nobody here knows"
+            if custom is not None and kind not in custom:
+                return "a message of a type that nobody here knows"
+            if kind != messages.ROWS:
+                return None
+            why = (
+                messages.rows_problem(data)
+                if sender in self._greeted
+                else "from somebody who has not said client_ready"
+            )
+            return why and f"{kind}: {why}"
         if not check(data):
             return f"{kind}: not as Locust has it"
         why = self._too_many(sender, kind, data)

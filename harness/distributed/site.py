@@ -42,7 +42,7 @@ from harness.manifest import build, host_facts, package_version
 from harness.plugins import protocols
 from harness.redaction import Guarded
 from harness.rundir import RunDirectory
-from harness.segments import dump_segment, load_segment
+from harness.segments import dump_segment, load_segment, spilled
 from harness.worker import Voice
 from harness.workforce import Member
 from scenarios.plan import Plan
@@ -70,6 +70,7 @@ class Site:
         self._statuses = Statuses()
         self._intervals = Merged()
         self._directory: RunDirectory | None = None
+        self._run_id = ""
         self._ahead: Ahead | None = None
         self._mine: list[int] = []
         self._status_ns = 0
@@ -172,6 +173,7 @@ class Site:
         self._chosen = marking(scenario, lambda: plan)
         self._mine = [int(shard) for shard in message["mine"]]
         run_id, shards, dealing = str(message["run_id"]), int(message["shards"]), message["dealing"]
+        self._run_id = run_id
         if protocol.needs_url:
             mine, host = len(self._mine), limits.read()
             errors, warnings = await asyncio.to_thread(foreseen, scenario, target, shards, mine, host)
@@ -260,9 +262,13 @@ class Site:
             self._say({"type": "intervals", "rows": rows})
 
     def _folders(self) -> list[Path]:
-        spilled = [Path(name) for m in self._crew.members for name in (m.done or {}).get("folders", ())]
-        own = [self._directory.segments] if self._directory is not None else []
-        return list(dict.fromkeys([*own, *spilled]))
+        """Where the workers write; one that was killed has not said that it wrote elsewhere."""
+        if self._directory is None:
+            return []
+        segments, members = self._directory.segments, self._crew.members
+        named = [Path(name) for member in members for name in (member.done or {}).get("folders", ())]
+        died = any(member.done is None and member.died_ns is not None for member in members)
+        return list(dict.fromkeys([segments, *named, *(spilled(segments, self._run_id) if died else ())]))
 
     async def _hand_over(self, last: bool) -> None:
         """Send every sealed segment that has not been sent; at the end the answers too, and what no disk of ours took."""

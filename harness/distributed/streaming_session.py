@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness import rundir
+from harness.distributed.messages import ROWS
 from harness.distributed.streaming_rows import About, Gathered, Kept, LaterClock
 from harness.distributed.streaming_user import Answer, entries
 from harness.errors import HarnessFault
@@ -35,8 +36,8 @@ from harness.session import judge, publish
 Role = Literal["local", "master", "worker"]
 Later = Callable[[float, Callable[[], None]], object]
 
-#: Locust's names for our messages: a worker's rows, and the master's wish that it stops its users.
-ROWS, STOP = "plimsoll-rows", "plimsoll-stop"
+#: Locust's name for the master's wish that a worker stops its users.
+STOP = "plimsoll-stop"
 #: The attribute of Locust's environment that holds our session.
 SESSION = "plimsoll"
 #: Locust kills users in the middle of a request unless told otherwise; those requests would count as failures of the endpoint.
@@ -163,7 +164,9 @@ class Session:
             return
         self._tests += 1
         if self._role != "worker":
-            self._gathered = Gathered(self._directory())
+            self._gathered = Gathered(
+                self._directory(), expected=self._workers() if self._role == "master" else frozenset()
+            )
             users = int(getattr(self._environment.runner, "target_user_count", 0) or 0)
             self._gathered.begin(self._about(users), self._promises)
         if self._role != "master":
@@ -194,10 +197,13 @@ class Session:
         runner.send_message(STOP)
         until = time.monotonic() + self._environment.stop_timeout + GRACE_S
         while time.monotonic() < until:
-            there = {node.id for node in runner.clients.all if node.state != "missing"}
-            if not gathered.awaited & there:
+            if not gathered.awaited & self._workers():
                 return
             time.sleep(0.05)  # Locust has patched it: other greenlets run
+
+    def _workers(self) -> frozenset[str]:
+        """Those that are not missing."""
+        return frozenset(node.id for node in self._environment.runner.clients.all if node.state != "missing")
 
     def on_stop(self, **_: Any) -> None:
         """All users have stopped: the last rows, and the verdict where the rows are gathered."""

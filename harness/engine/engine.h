@@ -182,7 +182,7 @@ typedef struct Engine {
     int preferred;
     i64 n_connections;
     i64 unweighed;                   /* bytes that came since the answers in flight were weighed */
-    Connection *all, *idle_top, *connecting_first, *connecting_last, *doomed, *graves;
+    Connection *all, *idle_top, *idle_bottom, *connecting_first, *connecting_last, *doomed, *graves;
     Exchange *first, *last, *free_exchanges, *wait_first, *wait_last;
     Exchange **heap;                 /* see cancel.c */
     size_t heap_len, heap_cap;

@@ -60,14 +60,16 @@ void connecting_remove(Engine *e, Connection *c)
     atomic_fetch_sub(&e->connecting, 1);
 }
 
+/* The last that answered is used first. One that has not answered yet, because it was opened ahead, comes after all that have, in
+ * the order of opening: a server of few threads has accepted the first of them, and would never read the last. */
 static void idle_push(Engine *e, Connection *c)
 {
+    Connection *below = c->reused ? e->idle_top : NULL;
     c->idle = true;
-    c->iprev = NULL;
-    c->inext = e->idle_top;
-    if (e->idle_top)
-        e->idle_top->iprev = c;
-    e->idle_top = c;
+    c->inext = below;
+    c->iprev = below ? NULL : e->idle_bottom;
+    *(c->iprev ? &c->iprev->inext : &e->idle_top) = c;
+    *(below ? &below->iprev : &e->idle_bottom) = c;
 }
 
 static void idle_remove(Engine *e, Connection *c)
@@ -76,8 +78,7 @@ static void idle_remove(Engine *e, Connection *c)
         return;
     c->idle = false;
     *(c->iprev ? &c->iprev->inext : &e->idle_top) = c->inext;
-    if (c->inext)
-        c->inext->iprev = c->iprev;
+    *(c->inext ? &c->inext->iprev : &e->idle_bottom) = c->iprev;
 }
 
 /* -- an exchange begins -- */

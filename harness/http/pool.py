@@ -8,7 +8,7 @@ their latency. What a response means is the dialect's business, after the exchan
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -166,7 +166,8 @@ class HttpClient:
         self._clock = clock
         self._dialect = dialect
         self._authority = origin_of(target.url).authority.encode()
-        self._idle: dict[Connection, None] = {}  # in order of becoming idle; the last one is used first
+        # The last one is used first: the last that answered; below it those that were opened ahead, and of these the first opened.
+        self._idle: OrderedDict[Connection, None] = OrderedDict()
         self._all: set[Connection] = set()
         self._waiting: deque[Exchange] = deque()
         self._flying: dict[Exchange, int] = {}
@@ -312,6 +313,10 @@ class HttpClient:
                 connection.begin(exchange)
                 return
         self._idle[connection] = None
+        if (
+            not connection.reused
+        ):  # a server of few threads has accepted the first of them, and would never read the last
+            self._idle.move_to_end(connection, last=False)
 
     def forget(self, connection: Connection) -> None:
         """A connection is over. A waiting request gets a new one."""

@@ -18,6 +18,8 @@ from harness.writing import write_json
 from reports.search.parts import ProbePart, SearchReport
 
 FILE = "search.json"
+#: What to do where it can't be written.
+REMEDY = "Make room, or name a folder that you may write; --resume then goes on"
 #: What says nothing of the endpoint is tried again, with all that followed from it: the reason may be gone.
 _AGAIN = ("UNREACHABLE", "INVALID")
 
@@ -77,6 +79,4 @@ def save(out: Path, report: SearchReport) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / FILE, report.document())
     except OSError as error:
-        raise HarnessFault(
-            f"--out: cannot write {out / FILE} ({error.strerror}). Make room, or name a folder that you may write; --resume then goes on"
-        ) from None
+        raise HarnessFault(f"--out: cannot write {out / FILE} ({error.strerror}). {REMEDY}") from None

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.comparison.output import formats_of, say, say_drawn, write
+from harness.comparison.output import as_written, formats_of, say, say_drawn, tell_faults, write
 from harness.comparison.session import default_out
 from harness.dashboard.place import where
 from harness.dashboard.series import Series
 from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
 from harness.job import one_on_stdout
 from harness.promises import Asked
 from harness.search.question import Texts, read
-from harness.search.session import search
+from harness.search.session import Stopped, search
 from reports.search.formats import FORMATS
 from reports.search.text import render_terminal
 
@@ -49,12 +48,20 @@ def search_and_say(
     if errors or question is None:
         raise HarnessFault(errors)
     folder = out or default_out(f"search-{question.name}")
-    report = search(question, folder, resume=resume, live=Series(place))
-    written = [write(output.path, output.render(report)) for output in outputs]
-    written.append(write(folder / "search.html", FORMATS["html"](report)))
+    stopped = None
+    try:
+        report = search(question, folder, resume=resume, live=Series(place))
+    except Stopped as early:
+        report, stopped = early.report, early
+    remedy = "make room; the same command with --resume writes it"
+    written = [stopped is None, *(write(output.path, output.render(report), remedy) for output in outputs)]
+    written.append(write(folder / "search.html", FORMATS["html"](report), remedy))
+    report = as_written(report, written)
     if as_json:
         say(FORMATS["json"](report).decode())
     elif not any(str(output.path) == "-" for output in outputs):
         say_drawn(lambda width: render_terminal(report))
-        say(f"\nReport: {folder / 'search.html'}\n")
-    return report.exit_code if all(written) or report.exit_code else int(ExitCode.USAGE)
+        if written[-1]:
+            say(f"\nReport: {folder / 'search.html'}\n")
+    tell_faults(stopped)
+    return report.exit_code

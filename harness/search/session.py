@@ -32,6 +32,7 @@ from harness.search.endpoint import answers as still_there
 from harness.search.hopeless import Hopeless
 from harness.search.question import Question
 from harness.session import carry_out
+from harness.writing import no_room
 from reports import units
 from reports.search import text
 from reports.search.parts import ProbePart, SearchReport
@@ -42,6 +43,14 @@ from slo.records import Records, Status
 #: An endpoint that accepts no connection after a probe is asked once more after so long, at least.
 _AGAIN_NS = 1_000_000_000
 _GIVEN_UP = (Status.TIMEOUT, Status.UNFINISHED, Status.CANCELLED)
+
+
+class Stopped(HarnessFault):
+    """Our side's fault, once something was measured; ``report`` is what there is."""
+
+    def __init__(self, fault: HarnessFault, report: SearchReport) -> None:
+        super().__init__(fault.errors, fault.code)
+        self.report = report
 
 
 @dataclass(slots=True)
@@ -81,19 +90,28 @@ class Log:
 def search(question: Question, out: Path, *, resume: bool, live: Series | None = None) -> SearchReport:
     """Search, and write ``search.json`` into ``out``, with ``live``'s page beside each probe.
 
-    Raises HarnessFault before the first request; afterwards only for what is our side's.
+    Raises HarnessFault before the first request; afterwards only for what is our side's, and then ``Stopped``.
     """
     before = folder.begin(out, question, resume)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     log = Log(question, out, list(before.probes), before.spent_ns, time.monotonic_ns(), before.started_at or began)
-    if isinstance(found := log.next(), Answer):  # it was over before: nothing is sent
-        report = log.report(Ended(found))
+    report: SearchReport | None = None
+    try:
+        if isinstance(found := log.next(), Answer):  # it was over before: nothing is sent
+            report = log.report(Ended(found))
+        elif not log.probes and (errors := budget.too_short(question)):
+            raise HarnessFault(errors)
+        else:
+            report = log.report(_with_endpoint(log, live or Series(None)))
         folder.save(out, report)
-        return report
-    if not log.probes and (errors := budget.too_short(question)):
-        raise HarnessFault(errors)
-    report = log.report(_with_endpoint(log, live or Series(None)))
-    folder.save(out, report)
+    except (HarnessFault, OSError) as error:
+        fault = no_room(error, out, folder.REMEDY) if isinstance(error, OSError) else error
+        if not log.probes:
+            raise fault from None
+        if isinstance(found := log.next(), Answer):  # only the last note of it is missing
+            raise Stopped(fault, report or log.report(Ended(found))) from None
+        cut = log.report(log.so_far())
+        raise Stopped(fault, cut.model_copy(update={"exit_code": int(fault.code)})) from None
     return report
 
 

@@ -40,12 +40,12 @@ def judged(out: Path, slot: Slot, asked: Asked) -> Figures:
     return figures(judge(sealed, promised))
 
 
-def read(places: Places, out: Path, asked: Asked | None) -> SweepReport:
+def read(places: Places, out: Path, asked: Asked | None, plan: Interleaving | None = None) -> SweepReport:
     """The document of what ``out`` holds; ``asked``: judge every run anew by it, None: as they were judged.
 
-    Raises HarnessFault.
+    ``plan``: what has become of each run, where ``out`` may not say it. Raises HarnessFault.
     """
-    plan = interleave.read(out)
+    plan = plan or interleave.read(out)
     seen: dict[tuple[str, str], list[Seen]] = {}
     for slot in plan.slots:
         found = None

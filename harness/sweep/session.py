@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.comparison.arms import Arm
 from harness.comparison.interleave import Interleaving, Slot
-from harness.comparison.output import Output, formats_of, say, say_drawn, write
+from harness.comparison.output import Output, as_written, formats_of, say, say_drawn, tell_faults, write
 from harness.comparison.rounds import Contest, carry_out_all, check
 from harness.comparison.session import default_out
 from harness.dashboard.place import where
@@ -212,12 +212,17 @@ def sweep(wanted: Wanted) -> int:
     print(f"{found.places.name}: {_size(found)}", file=sys.stderr, flush=True)
     skip = _watch(found.places, out, wanted.all_points)
     ran = carry_out_all(found.contest, out, resume=wanted.resume, skip=skip, live=Series(place))
-    grid_file.keep(found.places, out)  # it is this grid: what an earlier attempt left of it may be damaged
+    ended: HarnessFault | None = ran.fault
+    try:
+        grid_file.keep(found.places, out)  # it is this grid: what an earlier attempt left of it may be damaged
+    except HarnessFault as unkept:
+        ended = ended or unkept
     # Runs of an earlier attempt may have been judged by other objectives: one document, one set of them.
-    report = read(found.places, out, wanted.asked if wanted.resume else None)
-    if ran.interrupted:
-        report = report.model_copy(update={"exit_code": int(ExitCode.INTERRUPTED)})
-    return _publish(report, out, outputs, wanted.as_json)
+    report = read(found.places, out, wanted.asked if wanted.resume else None, ran.plan)
+    if ran.interrupted or ran.fault is not None:
+        stopped = ExitCode.INTERRUPTED if ran.fault is None else ran.fault.code
+        report = report.model_copy(update={"exit_code": int(stopped)})
+    return _publish(report, out, outputs, wanted.as_json, ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +243,22 @@ def _watch(places: Places, out: Path, all_points: bool) -> _Watch:
     return _Watch(places, out, None if all_points else Saturation(places, lambda slot: fresh(out, slot)))
 
 
-def _publish(report: SweepReport, out: Path, outputs: Sequence[Output], as_json: bool) -> int:
-    """Write every file, print the result. Returns the exit code, or 2 where it is 0 and a file could not be written."""
-    whole = [write(output.path, output.render(report)) for output in outputs]
-    whole += [write(out / f"sweep.{name}", FORMATS[name](report)) for name in ("json", "html")]
+def _publish(
+    report: SweepReport, out: Path, outputs: Sequence[Output], as_json: bool, fault: HarnessFault | None = None
+) -> int:
+    """Write every file, print the result. Returns the exit code, or 2 where it is 0 and a file could not be written.
+
+    ``fault``: what ended it early, or kept a file from being written.
+    """
+    remedy = f"make room; `plimsoll sweep --again --out {out}` writes it"
+    whole = [fault is None, *(write(output.path, output.render(report), remedy) for output in outputs)]
+    whole += [write(out / f"sweep.{name}", FORMATS[name](report), remedy) for name in ("json", "html")]
+    report = as_written(report, whole)
     if as_json:
         say(FORMATS["json"](report).decode())
     elif not any(str(output.path) == "-" for output in outputs):
         say_drawn(lambda width: render_terminal(report, width))
-        say(f"\nReport: {out / 'sweep.html'}\n")
-    return report.exit_code if all(whole) or report.exit_code else int(ExitCode.USAGE)
+        if whole[-1]:
+            say(f"\nReport: {out / 'sweep.html'}\n")
+    tell_faults(fault)
+    return report.exit_code

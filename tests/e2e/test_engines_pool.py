@@ -56,6 +56,27 @@ def test_a_refused_connection_is_the_same_row_and_a_closed_loop_rests_between_th
     both(saying(answer()), Way(opened([0, 1, 1, 5]), addresses=dead, connections=3))
 
 
+def test_a_server_that_serves_few_connections_at_a_time_does_not_notice_those_opened_ahead() -> None:
+    """A thread for each connection, and three of them: others are accepted by the kernel, and never read."""
+
+    def few() -> Script:
+        threads = asyncio.Semaphore(3)
+
+        async def script(request: bytes, reader: Any, writer: asyncio.StreamWriter, number: int) -> None:
+            if not request:
+                await threads.acquire()  # for as long as the connection is there
+                return
+            await asyncio.sleep(0.01)
+            writer.write(answer())
+
+        return script
+
+    way = Way(opened([0, 1, 40, 41, 42, 80, 120]), connections=8, target={"timeout_ns": 400 * MS})
+    for ran in both(few, way, eager=True):
+        assert {row["status"] for row in ran.rows} == {Status.OK}
+        assert ran.stats["connections_opened"] == 8
+
+
 @pytest.fixture
 def deaf() -> Iterator[tuple[int, tuple[str, int]]]:
     """An address that answers nothing, as one without a route: a listener whose queue is full."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+import pytest
 
-from harness import rundir
+from harness import rundir, writing
 from harness.rundir import RunDirectory, Sealed
 from scenarios.flags import with_flags
 from slo.generator import GeneratorFacts
@@ -48,3 +50,18 @@ def sealed_run(path: Path, ttft_ms: float = 50.0, *, failed: int = 0, seed: int 
     path.mkdir(parents=True)
     rundir._write(Sealed(RunDirectory(path), manifest, scenario.to_mapping(), made, facts), plan, [])
     return path
+
+
+class Full:
+    """A disk that takes no file in ``folder`` itself any more, once it is full."""
+
+    def __init__(self, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._whole = writing.whole
+        self.full = False
+        monkeypatch.setattr(writing, "whole", self)
+
+    def __call__(self, path: Path, content: Any, *, sync: bool = False) -> None:
+        if self.full and path.parent == Path(self._folder):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        self._whole(path, content, sync=sync)

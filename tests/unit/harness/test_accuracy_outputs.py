@@ -26,6 +26,9 @@ from slo.records import Status
 JSON, SSE, NDJSON = b"application/json", b"text/event-stream", b"application/x-ndjson"
 
 
+ONE = parse({"kind": "offline", "mode": "accuracy", "source": {"kind": "tensors", "count": 1}}, "f").build(1)
+
+
 def over(body: bytes, media: bytes = JSON, query_id: int = 0) -> Exchange:
     exchange = Exchange(query_id, 0, 0, 0, None)
     exchange.status, exchange.code, exchange.phase = int(Status.OK), 200, 0
@@ -112,6 +115,40 @@ def test_no_bytes_of_a_server_stop_the_run(tmp_path_factory: pytest.TempPathFact
     log.close()
 
 
+@pytest.mark.parametrize("shape", [[0, 1 << 63], [0, 1e30], [3], [-1], [0, -1], ["0"], 0, None, [[0]]])
+def test_a_shape_that_is_not_that_of_its_data_is_no_answer_and_stops_no_run(shape: Any, tmp_path: Path) -> None:
+    """[0, 2^63] holds as many elements as []: gathering it ended the coordinator."""
+    segments = tmp_path / "segments"
+    segments.mkdir()
+    log = OutputLog(segments, 0, {"outputs": ["y"]})
+    body = {"outputs": [{"name": "y", "datatype": "FP64", "shape": shape, "data": []}]}
+    log.after(lambda exchange: None)(over(json.dumps(body).encode()))
+    log.close()
+    gather(segments, ONE, "run", None, True)(tmp_path)
+    (row,) = pq.read_table(tmp_path / outputs.FILE).to_pylist()
+    assert (row["text"], row["data"], row["shape"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *({}, {"query_id": 0}, {"query_id": [], "sample_ix": 0}, {"query_id": 0, "sample_ix": 0, "text": 5}),
+        {"query_id": 0, "sample_ix": 0, "data": "not base64!"},
+        {"query_id": 0, "sample_ix": 0, "data": 7},
+        {"query_id": 0, "sample_ix": 0, "data": "", "datatype": [], "shape": []},
+        {"query_id": 0, "sample_ix": 0, "data": "", "datatype": "<f8", "shape": [1 << 63]},
+        {"query_id": 0, "sample_ix": 0, "data": "", "datatype": "<f8", "shape": ["x"]},
+    ],
+    ids=str,
+)
+def test_a_line_that_no_worker_wrote_is_left_out(entry: dict[str, Any], tmp_path: Path) -> None:
+    """An agent hands these files in."""
+    (tmp_path / "outputs-w000.jsonl").write_text(json.dumps(entry) + "\n[]\n7\n")
+    gather(tmp_path, ONE, "run", None, True)(tmp_path)
+    (row,) = pq.read_table(tmp_path / outputs.FILE).to_pylist()
+    assert (row["text"], row["data"]) == (None, None)
+
+
 def test_answers_are_kept_up_to_a_number_of_bytes_of_the_whole_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +183,7 @@ def accuracy_run(folder: Path, kept: list[str | None], expected: list[Any] | Non
     log.close()
     with (segments / "outputs-w001.jsonl").open("wb") as file:
         file.write(b'{"query_id": 0, "sam')  # a worker died in the middle of a line
-    gather(segments, folder, plan, "run", expected, True)
+    gather(segments, plan, "run", expected, True)(folder)
     return RunDirectory(folder)
 
 
@@ -196,7 +233,7 @@ def test_tensors_survive_the_file(tmp_path: Path) -> None:
     log.after(lambda exchange: None)(over(json.dumps(body).encode()))
     log.close()
     plan = parse({"kind": "offline", "mode": "accuracy", "source": {"kind": "tensors", "count": 1}}, "f").build(1)
-    gather(segments, tmp_path, plan, "run", [1], True)
+    gather(segments, plan, "run", [1], True)(tmp_path)
     scores = scores_of(RunDirectory(tmp_path))
     assert scores is not None
     assert scores.observed("top1") == 1

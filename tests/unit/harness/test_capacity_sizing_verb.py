@@ -20,6 +20,7 @@ from harness.rundir import open_sealed
 from harness.session import judge, write_report
 from slo.records import Status, from_columns
 from tests.unit.harness.capacity_folders import md1, rows, sealed, search, sweep
+from tests.unit.harness.sealed_runs import Full
 
 RUN = CliRunner()
 
@@ -55,6 +56,16 @@ def test_the_lower_end_of_a_search_is_the_capacity_and_the_upper_one_says_what_i
     page = (tmp_path / "s" / "capacity.html").read_text()
     assert "batch violate all of these" in page
     assert not (tmp_path / "s" / "capacity.json").exists()
+
+
+def test_a_page_that_can_t_be_written_costs_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = search(tmp_path / "s")
+    Full(str(folder), monkeypatch).full = True
+    done = RUN.invoke(app, ["capacity", str(folder), "--target-rate", "1000", "--json"])
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["sized"]["replicas"] == 13
+    assert json.loads(done.stdout)["exit_code"] == 2, "the document says what the process does"
+    assert "capacity.html could not be written (No space left on device); make room and ask again" in done.stderr
 
 
 def test_the_overlay_and_littles_law_are_of_the_probes_and_gate_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from harness import child, writing
 from harness.crew import Crew
 from harness.errors import HarnessFault
+from harness.exit_codes import ExitCode
 
 ROOT = Path(child.__file__).parent.parent
 #: Names of ours and of the standard library, one of each kind that was executed or broke a start.
@@ -84,6 +88,32 @@ def test_workers_that_can_t_begin_say_why(tmp_path: Path, monkeypatch: pytest.Mo
         "nothing was sent: workers 0, 1 ended with exit code 1",
         "worker.log ends: no module named this no module named this",
     ]
+
+
+def test_a_host_that_has_no_room_for_a_worker_is_one_clear_error_and_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, begun = asyncio.create_subprocess_exec, list[asyncio.subprocess.Process]()
+
+    async def one_only(*words: str, **how: Any) -> asyncio.subprocess.Process:
+        if begun:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        begun.append(await real(*words, **how))
+        return begun[0]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", one_only)
+    monkeypatch.setattr(child, "command", lambda *words: ["sleep", "60"])
+
+    async def start() -> None:
+        with writing.log(tmp_path / "worker.log") as log:
+            await Crew().start([{"shard": 0}, {"shard": 1}], log, _nothing)
+
+    with pytest.raises(
+        HarnessFault, match=r"could not be started \(Resource temporarily unavailable\): nothing was sent. Free"
+    ) as caught:
+        asyncio.run(start())
+    assert caught.value.code == ExitCode.USAGE
+    assert begun[0].returncode == -signal.SIGKILL
 
 
 def _nothing(member: Any, message: Any) -> None:

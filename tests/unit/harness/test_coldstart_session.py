@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from harness.coldstart import asked, output
+from harness.coldstart import asked, output, session
 from harness.coldstart.answers import thinned
 from harness.coldstart.asked import Wanted
 from harness.coldstart.session import Ran
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
+from harness.redaction import learn
 from reports.coldstart.parts import RepeatPart
+from tests.unit.harness.sealed_runs import Full
 
 S = 1_000_000_000
 URL = "http://127.0.0.1:9"
@@ -120,6 +122,38 @@ def test_going_on_takes_the_whole_repeats_and_refuses_another_measurement(tmp_pa
     assert output._before(wanted(), tmp_path / "new", resume=False) == ()
 
 
+@pytest.mark.parametrize(("full_in", "outcome"), [(2, "STOPPED"), (3, "MEASURED")])
+def test_a_full_disk_costs_no_repeat(
+    full_in: int, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "c"
+    disk = Full(str(out), monkeypatch)
+
+    def one(_wanted: Wanted, number: int, _out: Path) -> tuple[RepeatPart, None]:
+        disk.full = number >= full_in
+        return repeat(number), None
+
+    monkeypatch.setattr(session, "_one", one)
+    monkeypatch.setattr(session, "raise_if_answered", lambda *_: None)
+    assert output.coldstart(wanted(), out, (), resume=False, as_json=True) == ExitCode.USAGE
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert (found["outcome"], len(found["repeats"]), found["exit_code"]) == (outcome, full_in, ExitCode.USAGE)
+    assert f"{out}/coldstart.json could not be written (No space left on device); make room; the same" in said.err
+    assert len(json.loads((out / "coldstart.json").read_text())["repeats"]) == full_in - 1
+
+    def no_room(*_: object) -> tuple[RepeatPart, None]:
+        raise OSError(28, "No space left on device", str(out / "repeats" / "003"))
+
+    disk.full = False
+    monkeypatch.setattr(session, "_one", no_room)
+    assert output.coldstart(wanted(), out, (), resume=True, as_json=True) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)["repeats"]) == full_in - 1
+    assert "error: --out: " in said.err
+    assert "repeats/003 cannot be written (No space left on device). Make room" in said.err
+
+
 def test_only_the_missing_repeats_are_made_and_each_is_written_down_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +214,11 @@ def test_a_credential_is_masked_however_a_shell_is_given_it(command: str) -> Non
     assert "sekrit-42" not in shown
     assert "[redacted]" in shown
     assert "sekrit-42" not in json.dumps(document(Ran((), interrupted=True), start=command, between=command))
+
+
+def test_what_a_reference_stands_for_is_masked_in_the_command() -> None:
+    learn(["quiet-value-7"])
+    assert asked.public_command("serve --accept quiet-value-7") == "serve --accept [redacted]"
 
 
 def test_the_name_of_a_variable_is_no_secret() -> None:

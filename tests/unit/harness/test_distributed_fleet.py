@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.coordinator import ended, planned
 from harness.distributed import identity
 from harness.distributed.clocks import pong
 from harness.distributed.fleet import Fleet
@@ -18,6 +19,7 @@ from harness.distributed.pieces import cut
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.manifest import package_version
+from harness.rundir import RunDirectory, seal
 from harness.segments import dump_segment, read_segments
 from harness.workforce import Member
 from scenarios.plan import Plan
@@ -28,6 +30,20 @@ from slo.records import from_columns
 SCENARIO = with_flags(None, protocol="null", rate=50.0, duration=1.0, seed=1)
 PLAN: Plan = SCENARIO.build(len(SCENARIO.source_object()))
 PAYLOADS = identity.payload_digest(SCENARIO.source_object())
+
+#: A worker's last message, in which nothing happened.
+DONE: Mapping[str, Any] = {
+    "type": "done",
+    "aborted": None,
+    "max_duration_hit": False,
+    "faults": [],
+    "disk_notes": [],
+    "folders": [],
+    "account": {"sent": 0, "rows": 0, "digest": 0, "segments": 0, "unwritten": []},
+    "max_rss_kb": 1,
+    "cpu": 0.1,
+    "client": {},
+}
 
 #: What an agent does otherwise than it should: message type -> answers (None: as usual).
 Odd = Mapping[str, Callable[["Agents", str, Mapping[str, Any]], list[dict[str, Any]] | None]]
@@ -86,7 +102,7 @@ class Agents:
         return []
 
     def finished(self, name: str) -> dict[str, Any]:
-        done = {str(shard): {"type": "done", "folders": []} for shard in self._mine[name]}
+        done = {str(shard): dict(DONE) for shard in self._mine[name]}
         return {"type": "finished", "done": done, "deaths": {}, "died_ns": {}, "cpu_s": 0.5}
 
     def said(self, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -363,3 +379,73 @@ def test_a_user_who_will_not_wait_gives_up_whoever_has_not_ended(led: Led) -> No
 
     fleet = asyncio.run(go())
     assert "did not end when asked to and was given up" in str(fleet.members[1].death)
+
+
+def test_a_folder_that_an_agent_names_is_nothing_to_the_master(led: Led, tmp_path: Path) -> None:
+    """Whoever joins could have any folder read, and removed once the run is sealed."""
+    theirs = tmp_path / "precious"
+    theirs.mkdir()
+
+    def names_it(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{**agents.finished(name), "done": {"0": {**DONE, "folders": [str(theirs)]}}}]
+
+    fleet = asyncio.run(led.lead(Agents("a", odd={"a": {"go": names_it}}), 1))
+    (member,) = fleet.members
+    facts = ended(planned(SCENARIO, PLAN, 1), fleet.members)
+    manifest = {"run_id": "r", "t0_monotonic_ns": 0}
+    seal(RunDirectory(led.folder.parent), manifest, SCENARIO.to_mapping(), PLAN, [member], facts)
+    assert member.done is not None
+    assert theirs.is_dir()
+    assert not led.folder.exists()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"faults": 5},
+        {"aborted": 5},
+        {"cpu": float("nan")},
+        {"cpu": "much"},
+        {"client": 5},
+        {"client": {"exhausted": 7}},
+        {"client": {"exhausted": {"text": "many"}}},
+        {"client": {"pool_waits": float("inf")}},
+        {"stalls": 3},
+        {"stalls": {"p99_ns": "late"}},
+        {"account": 5},
+        {"account": {"sent": 1}},
+        {"account": {"sent": "x", "rows": 0, "digest": 0}},
+        {"account": {"sent": 0, "rows": 0, "digest": 0, "segments": 10**12}},
+        {"account": {"sent": 0, "rows": 0, "digest": 0, "unwritten": [[]]}},
+    ],
+    ids=str,
+)
+def test_last_words_that_cannot_be_read_cost_their_worker_not_the_run(led: Led, odd: Mapping[str, Any]) -> None:
+    def says(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{**agents.finished(name), "done": {"0": {**DONE, **odd}}}]
+
+    fleet = asyncio.run(led.lead(Agents("a", odd={"a": {"go": says}}), 1))
+    (member,) = fleet.members
+    assert member.done is None
+    assert member.death == "of agent a (host-a) ended with a message that can't be read"
+    assert member.died_ns is not None
+    assert member.died_ns > fleet._t0_ns
+
+
+def test_an_exit_code_that_is_none_is_a_usage_error(led: Led) -> None:
+    def faulty(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{"type": "fault", "errors": ["no"], "code": 99}]
+
+    with pytest.raises(HarnessFault) as fault:
+        asyncio.run(led.lead(Agents("a", odd={"a": {"plan": faulty}}), 1))
+    assert fault.value.code == ExitCode.USAGE
+
+
+def test_facts_of_a_host_that_no_manifest_can_hold_are_its_name(led: Led) -> None:
+    async def go() -> Fleet:
+        agents = Agents()
+        agents.joins("a", host={"hostname": "h", "load": float("nan")})
+        return await led.lead(agents, 1)
+
+    (agent,) = asyncio.run(go()).facts()["agents"]
+    assert agent["host"] == {"hostname": "h"}

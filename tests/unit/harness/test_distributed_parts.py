@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from harness.distributed import identity
 from harness.distributed.agents import Agent, Roster, deal
 from harness.distributed.clocks import Offset
 from harness.distributed.courier import Courier
-from harness.distributed.intake import Intake
+from harness.distributed.intake import MOST_FAULTS, Intake
 from harness.distributed.invitation import differences, invitations, literals
 from harness.distributed.messages import LIMIT, PIECE, WINDOW, line
 from harness.distributed.pieces import cut, shard_of
@@ -337,6 +338,23 @@ def test_an_agent_writes_nothing_but_its_own_segments(tmp_path: Path) -> None:
         assert not intake.take("a", [0], piece)["good"]
     assert len(intake.faults) == 2
     assert not [*tmp_path.iterdir()]
+
+
+def test_files_that_are_begun_and_never_ended_fill_no_memory(tmp_path: Path) -> None:
+    intake = Intake(tmp_path, lambda shard, records: None)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for number in range(300):
+        first, _ = cut(f"w000-{number:06d}.seg", bytes(PIECE + 1))
+        assert intake.take("a", [0], first)["good"]
+        intake.take("a", [0], {**first, "file": "/etc/passwd"})
+    assert tracemalloc.get_traced_memory()[0] - before < 3 * PIECE
+    tracemalloc.stop()
+    assert len(intake.faults) == MOST_FAULTS
+    first, second = cut("w000-000299.seg", bytes(PIECE + 1))
+    assert intake.take("a", [0], {**second, "file": "w000-000007.seg"})["type"] == "again"
+    assert intake.take("a", [0], second)["good"], "the file that it began last goes on"
+    assert (tmp_path / "w000-000299.seg").stat().st_size == PIECE + 1
 
 
 def test_rows_that_the_masters_disk_does_not_take_are_kept_in_memory(tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ def test_every_slot_of_a_closed_loop_has_a_connection_before_its_first_request()
     assert ahead(kind="multi_stream") == 8, "the samples of a query go out together"
     assert ahead(kind="single_stream") == 1
     assert ahead(kind="server", rate=5.0) == 8
+    assert ahead(kind="server", rate=0.1, arrival="constant", queries=20) == 1, "each is used within ten seconds"
     assert ahead(kind="server", rate=1_000.0, duration="20s") == 256
 
 

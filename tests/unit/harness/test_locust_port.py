@@ -22,6 +22,10 @@ ENTRY = {
 }  # fmt: skip
 ERROR = {"method": "POST", "name": "/v1", "error": "x", "occurrences": 2, "first_seen": 1.0, "last_seen": None}
 USERS = {"user_classes_count": {"A": 1}, "user_count": 1}
+ROWS = {"index": 0, "t0_wall_ns": 1}
+TIMES = {"p99_ns": 1, "max_ns": 1, "total_ns": 1, "count": 1}
+VITALS = {"stalls": TIMES, "gc": {**TIMES, "p99_ns": 0}, "cpu": 0.5, "core_wanted": 0.0, "watched_ns": 9}
+LAST = {"sent": 3, "rows": 3, "vitals": VITALS, "host": "h"}
 GOOD: list[tuple[str, Any]] = [
     ("client_ready", "2.47.0"),
     ("client_ready", -1),
@@ -34,7 +38,9 @@ GOOD: list[tuple[str, Any]] = [
     ("client_stopped", None),
     ("quit", None),
     ("plimsoll", {"type": "alive"}),
-    ("plimsoll-rows", {"rows": b"\x00"}),
+    ("plimsoll-rows", ROWS),
+    ("plimsoll-rows", {**ROWS, "number": 3, "piece": b"\x00"}),
+    ("plimsoll-rows", {**ROWS, **LAST}),
 ]
 DEEP: Any = 1
 for _ in range(50):
@@ -71,6 +77,20 @@ BAD: list[Any] = [
     ("plimsoll", {"type": "alive", "more": b"no JSON"}, "w_1"),
     ("plimsoll", {"type": "alive", "more": "x" * OURS}, "w_1"),
     ("plimsoll", None, "w_1"),
+    ("plimsoll-rows", None, "w_1"),
+    ("plimsoll-rows", [], "w_1"),
+    ("plimsoll-rows", {"t0_wall_ns": 1}, "w_1"),
+    ("plimsoll-rows", {**ROWS, "index": "../../x"}, "w_1"),
+    ("plimsoll-rows", {**ROWS, "index": 1 << 40}, "w_1"),
+    ("plimsoll-rows", {**ROWS, "piece": b""}, "w_1"),
+    ("plimsoll-rows", {**ROWS, "number": 0, "piece": "text"}, "w_1"),
+    ("plimsoll-rows", {**ROWS, **LAST, "rows": None}, "w_1"),
+    ("plimsoll-rows", {**ROWS, **LAST, "vitals": {}}, "w_1"),
+    ("plimsoll-rows", {**ROWS, **LAST, "vitals": {**VITALS, "stalls": {"count": 1}}}, "w_1"),
+    ("plimsoll-rows", {**ROWS, **LAST, "vitals": {**VITALS, "cpu": float("nan")}}, "w_1"),
+    ("plimsoll", {"type": "workers", "lines": [[0, {"sent": "many"}]]}, "w_1"),
+    ("plimsoll", {"type": "workers", "lines": [[0, {"rate": float("inf")}]]}, "w_1"),
+    ("plimsoll", {"type": "finished", "done": {}, "deaths": {}, "died_ns": {}, "cpu_s": float("nan")}, "w_1"),
     {"no": "tuple"},
     "abc",
     [],
@@ -137,6 +157,7 @@ def test_texts_that_locust_shows_are_printable() -> None:
 
 def test_a_stranger_is_no_worker_and_fills_no_table() -> None:
     door = guard()
+    assert sent(door, ("plimsoll-rows", ROWS, "w_1")) is None
     report = {"stats": [ENTRY], "stats_total": ENTRY, "errors": {}, **USERS}
     assert sent(door, ("stats", report, "w_1")) is None
     door.runner.clients = dict.fromkeys(range(MOST_AGENTS))

@@ -11,6 +11,7 @@ import pytest
 
 from harness.comparison import rounds
 from harness.comparison.arms import read_arms
+from harness.comparison.replications import of_interleaving
 from harness.comparison.rounds import Contest, carry_out_all
 from harness.coordinator import Outcome
 from harness.errors import HarnessFault
@@ -18,7 +19,7 @@ from harness.exit_codes import ExitCode
 from harness.job import Prepared
 from harness.promises import Asked
 from harness.rundir import open_sealed
-from tests.unit.harness.sealed_runs import sealed_run
+from tests.unit.harness.sealed_runs import Full, sealed_run
 
 Deed = Callable[[Prepared], Outcome]
 
@@ -143,9 +144,41 @@ def test_what_is_wrong_on_our_side_stops_everything_and_what_is_made_stays(runs:
         raise HarnessFault("payload 3: too long")
 
     runs.deeds[2] = broken
-    with pytest.raises(HarnessFault, match="payload 3"):
-        carry_out_all(contest(), Path("o"), resume=False)
-    assert states(Path("o"))[0] == "done"
+    assert "payload 3" in str(carry_out_all(contest(), Path("o"), resume=False).fault)
+    assert states(Path("o")) == ["done", "pending", "pending", "pending"]
+    runs.deeds[3] = broken
+    with pytest.raises(HarnessFault, match="payload 3"):  # nothing is made that could be lost
+        carry_out_all(contest(), Path("p"), resume=False)
+
+
+def test_a_run_that_is_kept_elsewhere_ends_it_and_is_made_again(runs: Runs) -> None:
+    def moved(prepared: Prepared) -> Outcome:
+        return Outcome(open_sealed(sealed_run(Path("elsewhere"), seed=prepared.job.scenario.seed)), interrupted=False)
+
+    runs.deeds[2] = moved
+    assert "its records are not in o/runs/002-b" in str(carry_out_all(contest(), Path("o"), resume=False).fault)
+    assert Path("elsewhere/report.html").is_file()
+    assert states(Path("o")) == ["done", "pending", "pending", "pending"]
+    assert carry_out_all(contest(), Path("o"), resume=True).fault is None
+    assert [name for name, _, _ in runs.made] == ["001-a", "002-b", "002-b", "003-b", "004-a"]
+
+
+@pytest.mark.parametrize("full_in", [2, 4])
+def test_a_disk_that_is_full_costs_no_run_that_was_made(
+    full_in: int, runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = Full("o", monkeypatch)
+
+    def fills(prepared: Prepared) -> Outcome:
+        disk.full = True
+        return sealed(prepared)
+
+    runs.deeds[full_in] = fills
+    ran = carry_out_all(contest(), Path("o"), resume=False)
+    assert [slot.state for slot in ran.plan.slots].count("done") == full_in
+    assert (ran.fault is None) == (full_in == 4), "with all runs made only the note of it is missing"
+    assert "interleave.json (No space left on device)" in capsys.readouterr().err + str(ran.fault)
+    assert len(of_interleaving(Path("o"), plan=ran.plan)[0].runs) == full_in // 2
 
 
 def test_an_arm_that_can_not_be_reached_is_exit_5_before_anything_is_made(

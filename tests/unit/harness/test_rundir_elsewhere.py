@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from harness import rundir
+from harness.accuracy import scores_of
 from harness.errors import HarnessFault
+from harness.outputs import gather
 from harness.rundir import RunDirectory, Sealed, open_sealed, seal
 from harness.session import _tidy
 from harness.workforce import Member
@@ -35,8 +37,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Full], Sea
     written = rundir._write
 
     def made_with(full: Full) -> Sealed:
-        def write(sealed: Sealed, *rest: Any) -> None:
-            written(sealed, *rest)
+        def write(sealed: Sealed, **rest: Any) -> None:
+            written(sealed, **rest)
             if full(sealed.directory.path):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -45,7 +47,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Full], Sea
         (directory.segments / "w000-000000.note").write_text("a segment's neighbour")
         member = Member(0, done={"folders": [str(directory.segments)]}, segments=[made])
         facts = GeneratorFacts(open_loop=False, planned=40, planned_queries=40, min_queries=40)
-        return seal(directory, manifest, scenario.to_mapping(), plan, [member], facts)
+        (directory.segments / "outputs-w000.jsonl").write_text('{"query_id": 0, "sample_ix": 0, "text": "Paris"}\n')
+        answers = gather(directory.segments, plan, "r", ["Paris"], mlperf=True)
+        return seal(directory, manifest, scenario.to_mapping(), plan, [member], facts, answers=answers)
 
     return made_with
 
@@ -64,6 +68,9 @@ def test_the_first_folder_that_takes_the_run_has_it_and_the_others_nothing(
     assert sealed.whole
     assert str(found[0]) in sealed.notes[0]
     assert len(open_sealed(found[0]).records) == 40
+    scores = scores_of(sealed.directory)
+    assert scores is not None, "the answers went with it: their lines are gone with the segments"
+    assert (found[0] / "mlperf_log_accuracy.json").is_file()
 
 
 def test_a_log_that_can_not_be_removed_costs_nothing(
@@ -93,7 +100,7 @@ def test_where_no_folder_takes_it_the_rows_are_there_and_the_segments_stay(
     assert len(sealed.records) == 40
     assert sealed.facts.disk_faults == sealed.notes
     assert f"left in {tmp_path / 'out' / 'r' / 'segments'}" in sealed.notes[0]
-    assert (tmp_path / "out" / "r" / "segments").is_dir()
+    assert (tmp_path / "out" / "r" / "segments" / "outputs-w000.jsonl").is_file()
     assert not [*tmp_path.rglob("plimsoll-run-*"), *Path("/dev/shm").glob("plimsoll-run-*")]
 
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import rundir, salvage
+from harness import rundir, salvage, segments
 from harness.ahead import Ahead, read
 from harness.errors import HarnessFault
 from harness.rundir import RunDirectory, open_sealed
 from harness.salvage import agents_among, gathered, open_run
 from harness.segments import claim, hold, keep_done, read_segments, write_segment
+from harness.verbs.gate import _the_run
 from scenarios.flags import with_flags
+from slo.accounts import check, digests
 from slo.generator import GeneratorFacts
-from slo.records import Status, from_columns
+from slo.records import Records, Status, from_columns
 from slo.validity import assess
 
 MS = 1_000_000
@@ -51,7 +54,7 @@ def cut_off(
     ahead.close()
     document = json.loads((path / "begun.json").read_text())
     document["process"]["started"] = "another boot"
-    document["seen"] = str(10**18 + 1_200 * MS)
+    document["seen"] = f"{10**18 + 1_200 * MS:020d}"
     (path / "begun.json").write_text(json.dumps(document))
     for worker in range(workers if announced else 0):
         rows = [n for n in range(10) if n % workers == worker]
@@ -63,6 +66,7 @@ def cut_off(
                 len(rows), query_id=plan.query_id[rows], payload_ix=plan.payload_ix[rows], worker=worker, **stamps
             ),
         )
+        os.utime(directory.segments / f"w{worker:03d}-000000.seg", ns=(10**18, 10**18))
     for worker in done:
         keep_done(directory.segments, worker, DONE)
     return directory
@@ -99,6 +103,106 @@ def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
     assert before == {path.name: path.read_bytes() for path in directory.path.iterdir()}
 
 
+def test_a_copy_of_a_cut_off_run_ended_when_the_run_did(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    copy = RunDirectory(shutil.copytree(directory.path, tmp_path / "copy", copy_function=shutil.copyfile))
+    sealed = open_run(copy.path)
+    assert "was killed or died 1.2 s after t0, of 1.9 s planned" in str(sealed.facts.cut_off)
+    unsent = (sealed.records["status"] == Status.UNSENT).sum()
+    assert unsent == (open_run(directory.path).records["status"] == Status.UNSENT).sum() > 0, "its workers outlived it"
+    alone = gathered(None, [cut_off(tmp_path / "a", agent="a").path], tmp_path / "new")
+    assert "agent a (pid " in (cut := str(open_run(alone).facts.cut_off))
+    assert "1.2 s after t0" in cut
+
+
+def test_a_sign_of_life_stands_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.ahead._now", lambda: f"{10**18:020d}")
+    directory = rundir.create(tmp_path / "r")
+    plan = with_flags(None, queries=3).build(1)
+    manifest = {
+        "run_id": "r",
+        "t0_wall_ns": 0,
+        "t0_monotonic_ns": 0,
+        "workers": 1,
+        "plan_fingerprint": plan.fingerprint(),
+    }
+    ahead = Ahead(directory, "the coordinator", pytest.fail)
+    ahead.prepare(manifest, {}, plan, GeneratorFacts(True, 3), "turns")
+    ahead.announce({"t0_wall_ns": 10**18})
+    monkeypatch.setattr("harness.ahead._now", lambda: f"{10**18 + 5 * MS:020d}")
+    ahead.alive()
+    begun = read(directory.path)
+    assert begun is not None
+    assert (begun.seen_ns, begun.manifest["t0_wall_ns"], begun.announced) == (10**18 + 5 * MS, 10**18, True)
+
+
+def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(HarnessFault, match=r"report\.json: not a run directory"):
+        open_run(tmp_path / "report.json")
+
+
+def test_what_a_run_begins_with_is_on_the_disk_itself_before_t0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut takes what was only written."""
+    synced: list[tuple[Path, str]] = []
+    threads: list[threading.Thread] = []
+
+    def fsync(held: int) -> None:
+        path = Path(f"/proc/self/fd/{held}").readlink()
+        if tmp_path in (path, *path.parents):  # threads of other tests may still be at it
+            synced.append((path, path.read_text() if path.name == "begun.json" else ""))
+
+    class Kept(threading.Thread):
+        def start(self) -> None:
+            threads.append(self)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(threading, "Thread", Kept)
+    out = tmp_path / "r"
+    cut_off(out, announced=False)
+    needed = {tmp_path, out, *(out / name for name in ("begun.json", "plan.npz", "scenario.yaml"))}
+    assert needed <= {path for path, _ in synced}
+    assert not threads
+    synced.clear()
+    cut_off(tmp_path / "s")
+    assert not any('"announced": true' in text for _, text in synced), "t0 does not wait for the disk"
+    (thread,) = threads
+    thread.run()
+    assert any('"announced": true' in text for _, text in synced)
+
+
+@pytest.mark.parametrize("agent", ["", "a1"])
+def test_rows_that_a_killed_worker_wrote_elsewhere_are_found_without_a_word_of_it(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    directory = cut_off(tmp_path / "r", workers=2, agent=agent)
+    segment = directory.segments / "w001-000000.seg"
+    rows = read_segments([directory.segments])[0][1]
+    segment.unlink()
+    write = segments.write_segment
+
+    def full(path: Path, records: Records) -> None:
+        if path.parent == directory.segments:
+            raise OSError(28, "No space left on device")
+        write(path, records)
+
+    monkeypatch.setattr(segments, "write_segment", full)
+    for run_id in ("r1", "r0"):  # and the one of an earlier run in the same place
+        writer = segments.SegmentWriter(directory.segments, 1, run_id)
+        writer.put(rows)
+        writer.close()
+    (own,), (other,) = (segments.spilled(directory.segments, run_id) for run_id in ("r1", "r0"))
+    (tmp_path / f"{own.name[:-8]}zzzzzzzz").symlink_to(other)  # nor what somebody else laid there
+    path = gathered(None, [directory.path], tmp_path / "home") if agent else directory.path
+    sealed = open_run(path)
+    assert sealed.records.ok.sum() == 10
+    assert other.is_dir()
+    assert agent or not own.exists(), "sealed, it is not needed any more"
+
+
 def test_before_t0_nothing_was_sent(tmp_path: Path) -> None:
     sealed = open_run(cut_off(tmp_path / "r", announced=False).path)
     assert str(sealed.facts.cut_off).endswith(") was killed or died before the first query")
@@ -132,44 +236,12 @@ def test_a_worker_that_outlived_a_frozen_coordinator_may_have_sent_for_a_second_
     tmp_path: Path,
 ) -> None:
     directory = cut_off(tmp_path / "r")
-    document = json.loads((directory.path / "begun.json").read_text())
-    (directory.path / "begun.json").write_text(json.dumps(document | {"seen": str(10**18 + 100 * MS)}))
+    begun = directory.file("begun.json")
+    begun.write_text(json.dumps({**json.loads(begun.read_text()), "seen": f"{10**18 + 100 * MS:020d}"}))
+    os.utime(directory.segments / "w000-000000.seg", ns=(10**18, 10**18 + 450 * MS))
     sealed = open_run(directory.path)
     unsent = sealed.records["due_ns"][sealed.records["status"] == Status.UNSENT]
-    assert unsent.tolist() == [], "the last answer came 901 ms after t0"
-
-
-def test_when_a_run_was_killed_is_told_by_its_files_not_by_their_times(tmp_path: Path) -> None:
-    """A copy, or an artefact of CI, has others."""
-    directory = cut_off(tmp_path / "r")
-    for file in (directory.file("begun.json"), *directory.segments.iterdir()):
-        os.utime(file, (0, 4e9))
-    assert " was killed or died 1.2 s after t0, of 1.9 s planned" in str(open_run(directory.path).facts.cut_off)
-
-
-def test_signs_of_life_are_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = rundir.create(tmp_path / "r")
-    ahead = Ahead(directory, "the coordinator", pytest.fail)
-    scenario = with_flags(None, kind="server", rate=10, queries=20)
-    plan = scenario.build(1)
-    manifest = {
-        "run_id": "r",
-        "t0_wall_ns": 0,
-        "t0_monotonic_ns": 0,
-        "workers": 1,
-        "plan_fingerprint": plan.fingerprint(),
-    }
-    ahead.prepare(manifest, scenario.to_mapping(), plan, GeneratorFacts(True, 20), "turns")
-    ahead.announce({})
-    before = read(directory.path)
-    monkeypatch.setattr("harness.ahead.time.time_ns", lambda: 10**18 + 7)
-    ahead.alive()
-    ahead.close()
-    after = read(directory.path)
-    assert before is not None
-    assert after is not None
-    assert after.seen_ns == 10**18 + 7 != before.seen_ns
-    assert replace(after, seen_ns=0) == replace(before, seen_ns=0)
+    assert unsent.tolist() == [1500 * MS, 1600 * MS, 1700 * MS, 1800 * MS, 1900 * MS]
 
 
 def test_who_comes_too_late_to_seal_reads_what_the_other_sealed(
@@ -205,7 +277,7 @@ def test_a_folder_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
     directory = cut_off(tmp_path / "r")
     directory.segments.rename(tmp_path / "away")
     directory.segments.write_text("a file")
-    with pytest.raises(HarnessFault, match="segments can't be read"):
+    with pytest.raises(HarnessFault, match="segments: this folder of a run that was cut off can't be opened"):
         open_run(directory.path)
 
 
@@ -264,6 +336,17 @@ def test_a_torn_segment_costs_itself_and_a_whole_one_that_was_not_renamed_counts
     [
         *({"schema": "x"}, {"manifest": []}, {"manifest": {}}, {"facts": {}}, {"facts": None}, {"process": {}}),
         *({"dealing": "x"}, {"announced": 1}, {"mine": ["a"]}, {"mine": None}, {"agent": 3}),
+        *({"seen": "yesterday"}, {"seen": None}, {"seen": "9" * 20}),
+        {"process": {"who": "x", "pid": float("inf"), "host": "h", "started": "s"}},
+        {
+            "manifest": {
+                "run_id": "r",
+                "t0_wall_ns": 0,
+                "t0_monotonic_ns": 0,
+                "plan_fingerprint": "",
+                "workers": 1 << 16,
+            }
+        },
     ],
 )
 def test_a_damaged_begun_json_is_one_clear_error(change: dict[str, Any], tmp_path: Path) -> None:
@@ -286,11 +369,72 @@ def test_what_can_not_be_sealed_says_so_and_keeps_everything(name: str, content:
     assert read_segments([directory.segments])[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("begun.json", "damaged or from another version"),
+        ("scenario.yaml", "what it left can't be sealed"),
+        ("plan.npz", "plan.npz"),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, says: str, tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    directory.file(name).unlink()
+    os.mkfifo(directory.file(name))
+    with pytest.raises(HarnessFault, match=says):
+        open_run(directory.path)
+
+
+def test_a_last_message_that_is_a_pipe_counts_as_none(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    os.mkfifo(directory.segments / "w000.done")
+    assert "is missing of worker 0" in str(open_run(directory.path).facts.cut_off)
+
+
+def test_what_multiplies_in_a_scenario_is_not_sealed_as_something_that_no_one_can_open_again(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    with directory.file("scenario.yaml").open("a") as file:
+        file.write("\n".join(lines) + "\n")
+    with pytest.raises(HarnessFault, match="its aliases"):
+        open_run(directory.path)
+    assert read_segments([directory.segments])[0]
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_segments_that_are_no_folder_are_one_clear_error(link: bool, tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    shutil.rmtree(directory.segments)
+    directory.segments.symlink_to("nowhere") if link else directory.segments.write_text("x")
+    with pytest.raises(HarnessFault, match="can't be opened"):
+        open_run(directory.path)
+
+
+def test_nothing_is_brought_into_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its coordinator would find rows of a worker that it never had."""
+    monkeypatch.setattr(salvage, "PATIENCE_S", 0.0)
+    master = cut_off(tmp_path / "r", workers=2)
+    (master.segments / "w001-000000.seg").unlink()
+    agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
+    held = hold(master.segments)
+    assert held is not None
+    before = {*master.segments.iterdir()}
+    with pytest.raises(HarnessFault, match="still going on"):
+        gathered(master.path, [agent.path], None)
+    assert {*master.segments.iterdir()} == before
+    os.close(held)
+    gathered(master.path, [agent.path], None)
+    assert {*master.segments.iterdir()} > before
+
+
 def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Path) -> None:
     master = cut_off(tmp_path / "r", workers=2)
     (master.segments / "w001-000000.seg").unlink()
     agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
     assert agents_among([agent.path, master.path]) == ([agent.path], [master.path])
+    with pytest.raises(HarnessFault, match="was cut off, and is sealed where it is"):
+        gathered(master.path, [agent.path], tmp_path / "elsewhere")
     assert gathered(master.path, [agent.path], None) == master.path
     assert open_run(master.path).records.ok.sum() == 10
     alone = gathered(None, [agent.path], tmp_path / "new")
@@ -303,6 +447,44 @@ def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Pat
         True
     ] * 2
     assert not (tmp_path / "none").exists()
+
+
+def test_rows_brought_into_a_sealed_run_close_its_account(tmp_path: Path) -> None:
+    agent = cut_off(tmp_path / "a", workers=2, agent="a")
+    parts, _ = read_segments([agent.segments])
+    (rows,) = (part for part in parts if part["worker"][0] == 1)
+    account = {"sent": len(rows), "rows": len(rows), "digest": digests(rows)[1], "segments": 1, "unwritten": []}
+    keep_done(agent.segments, 1, {**DONE, "account": account})
+    master = cut_off(tmp_path / "r", workers=2, done=(0,))
+    (master.segments / "w001-000000.seg").unlink()
+    before = open_run(master.path)
+    assert before.facts.sent > before.facts.recorded == 5
+    again = open_sealed(_the_run([master.path], [agent.path], tmp_path / "both"))
+    assert again.directory.path == tmp_path / "both", "the documents say that --out names it"
+    assert [again.facts.sent, again.facts.recorded, again.facts.lost] == [10, 10, 0], (
+        "rows that nobody sent count as sent"
+    )
+    assert again.facts.account_faults == (), "the worker's account is in the agent's folder"
+    said = check(again.records, again.facts).detail
+    assert (
+        said
+        == "sent 10 = answered 10 + failed 0 + cancelled 0 + lost 0; recorded 10; warm-up 0; retried 0; planned 20, unsent 10"
+    )
+
+
+def test_rows_of_a_worker_that_gave_no_account_stay_lost_where_an_agent_brings_others(tmp_path: Path) -> None:
+    agent = cut_off(tmp_path / "a", workers=2, agent="a")
+    master = cut_off(tmp_path / "r", workers=2, done=(1,))
+    (master.segments / "w000-000000.seg").unlink()
+    (agent.segments / "w000-000000.seg").unlink()
+    before = open_run(master.path)
+    again = open_sealed(gathered(master.path, [agent.path], None))
+    assert [again.facts.sent, again.facts.recorded] == [before.facts.sent, 5]
+    assert again.facts.account_faults == before.facts.account_faults != ()
+    assert (
+        f"sent {before.facts.sent} = answered 5 + failed 0 + cancelled 0 + lost {before.facts.sent - 5}; recorded 5"
+        in check(again.records, again.facts).detail
+    )
 
 
 def test_a_master_that_was_killed_as_it_tidied_up_is_whole_and_gets_its_agents_rows_all_the_same(
@@ -330,10 +512,10 @@ def test_a_cut_off_run_that_is_sealed_elsewhere_keeps_its_promises(
     directory.file("promises.json").write_text("{}")
     written = rundir._write
 
-    def full(sealed: rundir.Sealed, *rest: Any) -> None:
+    def full(sealed: rundir.Sealed, *rest: Any, **more: Any) -> None:
         if sealed.directory == directory:
             raise OSError(30, "Read-only file system")
-        written(sealed, *rest)
+        written(sealed, *rest, **more)
 
     monkeypatch.setattr(rundir, "_write", full)
     monkeypatch.setattr(rundir, "_other_places", lambda path: (tmp_path,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from harness.job import Prepared
 from harness.promises import Asked
 from harness.rundir import RunDirectory, open_sealed
 from harness.search import endpoint, probe, session
+from harness.search.output import search_and_say
 from harness.search.question import Question, Texts, read
 from harness.search.session import search
 from harness.session import write_report
@@ -26,7 +28,7 @@ from reports.search import words as say
 from reports.search.formats import FORMATS
 from reports.search.parts import SearchReport
 from slo.records import Status, from_columns
-from tests.unit.harness.sealed_runs import sealed_run
+from tests.unit.harness.sealed_runs import Full, sealed_run
 
 Deed = Callable[[Prepared], Outcome]
 
@@ -363,6 +365,38 @@ def test_what_is_wrong_on_our_side_stops_everything_and_what_is_made_stays(runs:
     with pytest.raises(HarnessFault, match="payload 3"):
         search(question(), Path("o"), resume=False)
     assert len(on_disk()["probes"]) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_full_disk_costs_no_result_of_a_search(
+    last: bool, runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said_of = partial(search_and_say, None, {"url": "http://127.0.0.1:9", "seed": 42}, Asked(slo=["max(ttft) <= 50ms"]))
+    texts = Texts(start=10.0, lowest=5.0, cooldown="0s", resolution="20%")
+    whole = search(question(), Path("whole"), resume=False)
+    probes = len(whole.probes) if last else 3
+    runs.made.clear()
+    disk = Full("o", monkeypatch)
+
+    def fills(prepared: Prepared) -> Outcome:
+        disk.full = len(runs.made) >= probes
+        return sealed(prepared)
+
+    runs.usual = fills
+    assert said_of(texts, Path("o"), [], resume=False, as_json=True) == ExitCode.USAGE
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert len(found["probes"]) == probes
+    assert (found["outcome"], found["exit_code"]) == ("FOUND" if last else "INTERRUPTED", ExitCode.USAGE)
+    assert "error: --out: cannot write o/search.json (No space left on device). Make room" in said.err
+    assert (
+        "search.html could not be written (No space left on device); make room; the same command with --resume"
+        in said.err
+    )
+    disk.full, runs.usual = False, sealed
+    assert said_of(texts, Path("o"), [], resume=True, as_json=True) == ExitCode.PASS
+    assert json.loads(capsys.readouterr().out)["rate_per_s"]["best"] == whole.found.best
+    assert len(runs.made) == len(whole.probes), "no probe is made twice"
 
 
 def test_requests_that_were_given_up_are_told() -> None:

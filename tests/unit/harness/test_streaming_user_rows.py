@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 
 from harness import rundir
 from harness.distributed import streaming_rows, streaming_session
+from harness.distributed.messages import rows_problem
 from harness.distributed.streaming_rows import About, Gathered, Kept, LaterClock
 from harness.distributed.streaming_session import ROWS, STOP, Session, prepare
 from harness.errors import HarnessFault
@@ -77,6 +79,10 @@ def test_every_row_of_every_worker_is_in_the_sealed_run(tmp_path: Path) -> None:
     assert len(np.unique(again.records["query_id"])) == 4_503
     assert (again.records["first_token_ns"] - again.records["sent_ns"] == 50 * MS).all()
     assert (again.facts.open_loop, again.facts.n_workers, again.facts.worker_faults) == (False, 2, ())
+
+
+def test_what_a_worker_sends_is_what_the_masters_port_lets_in() -> None:
+    assert [rows_problem(one) for one in kept(3, 5_000)] == [None] * 5
 
 
 def test_pieces_are_bounded_by_rows_and_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,6 +319,34 @@ def test_a_worker_sends_its_rows_and_the_master_judges_them(capsys: pytest.Captu
     assert near.runner.sent == [(STOP, None)]
     assert near.process_exit_code == 0
     assert "p50(ttft) ≤ 200ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_worker_that_has_said_nothing_yet_is_waited_for_and_missed(
+    late: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a host without time a worker's first message came after the test: its requests were in no row, and nobody said so."""
+    monkeypatch.setattr(streaming_session, "GRACE_S", 0.3)
+    near = environment(plimsoll_out=str(tmp_path / "r"))
+    near.runner.clients.all.append(SimpleNamespace(id="w1", state="ready"))
+    master = session(near, "master", "p50(ttft) <= 1s")
+    near.stop_timeout = 0.0
+    master.on_start()
+    rows = near.runner.listening[ROWS]
+
+    def says(sender: str, index: int) -> None:
+        for data in kept(index, 30):
+            rows(msg=SimpleNamespace(node_id=sender, data=data))
+
+    says("w0", 0)
+    if late:
+        monkeypatch.setattr(time, "sleep", lambda seconds: says("w1", 1))
+    master.on_stopping()
+    master.on_stop()
+    sealed = rundir.open_sealed(tmp_path / "r")
+    assert len(sealed.records) == (60 if late else 30)
+    missed = () if late else ("Locust worker w1 sent nothing: its rows are missing",)
+    assert sealed.facts.worker_faults == missed
 
 
 def test_a_message_that_cannot_be_sent_costs_no_user_its_task(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from harness.job import Prepared
 from harness.promises import Asked, keep
 from harness.rundir import open_sealed
 from harness.sweep.session import Wanted, plan, say_grid, sweep
-from tests.unit.harness.sealed_runs import sealed_run
+from tests.unit.harness.sealed_runs import Full, sealed_run
 
 SLO = ("p50(ttft) <= 100ms",)
 
@@ -101,6 +101,36 @@ def test_a_stopped_sweep_is_published_as_far_as_it_came_and_gone_on_with(endpoin
     endpoint.stop_at = 10**9
     assert sweep(wanted(resume=True)) == 0
     assert endpoint.made == [f"00{n}-endpoint-concurrency-{x}" for n, x in ((1, 20), (2, 50), (3, 200))]
+
+
+@pytest.mark.parametrize(("full_in", "outcomes"), [(2, ["PASS", "PASS", "PENDING"]), (3, ["PASS", "PASS", "FAIL"])])
+def test_a_full_disk_costs_no_result_of_a_sweep(
+    full_in: int,
+    outcomes: list[str],
+    endpoint: Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = Full("o", monkeypatch)
+
+    def run(*args: Any, **more: Any) -> Outcome:
+        disk.full = len(endpoint.made) + 1 >= full_in
+        return endpoint(*args, **more)
+
+    monkeypatch.setattr("harness.session.carry_out", run)
+    assert sweep(wanted(as_json=True)) == ExitCode.USAGE
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert [point["outcome"] for point in found["series"][0]["points"]] == outcomes
+    assert found["exit_code"] == ExitCode.USAGE
+    assert "sweep.json could not be written (No space left on device); make room; `plimsoll sweep --again" in said.err
+    assert "error: --out: cannot write o/" in said.err
+    disk.full = False
+    assert sweep(wanted((), asked=Asked(), again=True)) == 0
+    assert [point["outcome"] for point in document()["series"][0]["points"]] == [
+        *outcomes[: full_in - 1],
+        *["PENDING"] * (4 - full_in),
+    ]
 
 
 def test_again_judges_by_other_objectives_and_sends_nothing(endpoint: Endpoint) -> None:

@@ -54,7 +54,7 @@ def test_a_dangling_link_is_not_made_a_file(tmp_path: Path) -> None:
 def test_what_can_t_be_written_whole_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     writing.whole(path, b"old")
-    with files_of_at_most(1000), pytest.raises(OSError, match="File too large"):
+    with files_of_at_most(1000), pytest.raises(OSError, match=f"File too large: '{path}'"):
         writing.whole(path, b"x" * 5000)
 
     def breaks_off(file: IO[bytes]) -> None:
@@ -109,3 +109,10 @@ def test_checking_a_place_leaves_nothing_there(tmp_path: Path) -> None:
     for path, said in ((tmp_path, "directory"), (tmp_path / "no" / "a.json", "No such file")):
         with pytest.raises(OSError, match=said):
             writing.check(path)
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "日" * 85, "é" * 127], ids=("latin", "han", "accents"))
+def test_a_name_as_long_as_any_may_be_is_written(name: str, tmp_path: Path) -> None:
+    writing.whole(tmp_path / name, b"y")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes() == b"y"

@@ -198,6 +198,11 @@ def test_a_public_url_has_no_user_query_or_fragment(given: str, public: str) -> 
     assert public_url(given) == public
 
 
+def test_what_only_looks_like_a_url_is_shown_and_breaks_nothing() -> None:
+    said = "see http://[SERVER_IP]/docs, http://[::1, http://[redacted]:80/a?b and //x"
+    assert public_text(said) == "see http://[SERVER_IP]/docs, http://[::1, http://[redacted]:80/a and //x"
+
+
 def test_a_public_command_hides_values_of_secret_options() -> None:
     words = ["plimsoll", "run", "--api-key", "A", "--header=authorization: B", "-H", "C", "--output-tokens", "5"]
     assert public_command(words) == "plimsoll run --api-key *** --header=*** -H *** --output-tokens 5"

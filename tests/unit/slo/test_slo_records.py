@@ -11,7 +11,7 @@ import pytest
 
 from slo import tables
 from slo.contradictions import find
-from slo.records import Records, RecordsError, Stamp, Status, concat, empty, from_columns
+from slo.records import COLUMNS, Records, RecordsError, Stamp, Status, concat, contradiction, empty, from_columns
 from slo.tables import load, to_tables
 
 
@@ -188,3 +188,13 @@ def test_kernel_stamps_may_differ_from_user_stamps_by_the_clock_tolerance() -> N
 
 def test_warm_up_rows_may_be_before_t0() -> None:
     assert find(one(phase=1, due_ns=-500, ready_ns=-499, sent_ns=-498)) == []
+
+
+@pytest.mark.parametrize("name", sorted(tables._ENUMS))
+@pytest.mark.parametrize("code", [-1, 100])
+def test_every_column_that_is_written_as_a_word_has_only_codes_that_have_one(name: str, code: int) -> None:
+    """Else the run that such a segment came into could not be sealed."""
+    records = from_columns(2)
+    columns = {**records.columns, name: np.array([0, code], COLUMNS[name])}
+    assert contradiction(dataclasses.replace(records, columns=columns)) == f"{name} has a value that means nothing"
+    assert contradiction(records) is None
