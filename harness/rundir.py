@@ -148,8 +148,9 @@ def seal(
     for folder in folders if not unreadable and sealed.whole else []:
         shutil.rmtree(folder, ignore_errors=True)
     for log in (directory.worker_log, directory.server_log):
-        if log.is_file() and not log.stat().st_size:
-            log.unlink()
+        with contextlib.suppress(OSError):  # read-only by now
+            if log.is_file() and not log.stat().st_size:
+                log.unlink()
     return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
 
 

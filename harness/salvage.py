@@ -138,6 +138,8 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     if scenario.get("mode") == "accuracy":
         answers, notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
     sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing, answers)
+    if sealed.directory != directory:
+        _keep_promises(directory, sealed.directory)
     return replace(sealed, notes=(*sealed.notes, *notes))
 
 
@@ -255,7 +257,8 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         if begun is None
     ]
     agents = {folder: begun for folder, begun in found.items() if begun is not None}
-    own = ahead.read(run) if run is not None else None
+    whole_already = run is not None and (run / "manifest.json").is_file()  # killed as it tidied up, it has both
+    own = ahead.read(run) if run is not None and not whole_already else None
     sealed = open_sealed(run) if run is not None and own is None else None  # its coordinator outlived the agents
     runs = {str(begun.manifest["run_id"]) for begun in (*agents.values(), *([own] if own is not None else []))}
     if sealed is not None:
@@ -315,9 +318,13 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     ]
     scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
     made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan))
-    if (promises := sealed.directory.file("promises.json")).is_file():
-        _copy(promises, made.directory.file("promises.json"))
+    _keep_promises(sealed.directory, made.directory)
     return made.directory.path
+
+
+def _keep_promises(source: RunDirectory, target: RunDirectory) -> None:
+    if (promises := source.file("promises.json")).is_file():
+        _copy(promises, target.file("promises.json"))
 
 
 def _told(folders: Sequence[Path]) -> dict[int, dict[str, Any]]:

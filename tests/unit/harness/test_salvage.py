@@ -485,3 +485,40 @@ def test_rows_of_a_worker_that_gave_no_account_stay_lost_where_an_agent_brings_o
         f"sent {before.facts.sent} = answered 5 + failed 0 + cancelled 0 + lost {before.facts.sent - 5}; recorded 5"
         in check(again.records, again.facts).detail
     )
+
+
+def test_a_master_that_was_killed_as_it_tidied_up_is_whole_and_gets_its_agents_rows_all_the_same(
+    tmp_path: Path,
+) -> None:
+    master = cut_off(tmp_path / "r", workers=2)
+    (master.segments / "w001-000000.seg").unlink()
+    begun = (master.path / "begun.json").read_bytes()
+    open_run(master.path)
+    (master.path / "begun.json").write_bytes(begun)
+    agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
+    more = gathered(master.path, [agent.path], None)
+    assert more == tmp_path / "r-with-agents"
+    made = open_run(more)
+    assert made.records.ok.sum() == 10
+    unsent = int((made.records["status"] == Status.UNSENT).sum())
+    assert unsent > 0
+    assert made.facts.sent == 20 - unsent, "what stands for what was not sent was not sent"
+
+
+def test_a_cut_off_run_that_is_sealed_elsewhere_keeps_its_promises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = cut_off(tmp_path / "r")
+    directory.file("promises.json").write_text("{}")
+    written = rundir._write
+
+    def full(sealed: rundir.Sealed, *rest: Any, **more: Any) -> None:
+        if sealed.directory == directory:
+            raise OSError(30, "Read-only file system")
+        written(sealed, *rest, **more)
+
+    monkeypatch.setattr(rundir, "_write", full)
+    monkeypatch.setattr(rundir, "_other_places", lambda path: (tmp_path,))
+    found = open_run(directory.path).directory
+    assert found != directory
+    assert found.file("promises.json").read_text() == "{}"
