@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -135,9 +136,7 @@ def _differences(
         found.append(f"worker {index} sent {sent:,} requests and recorded {rows:,}")
     if here.rows < rows:
         absent = _absent(index, told, names)
-        where = (
-            f"{', '.join(absent[:_SHOWN])} of its segments {'is' if len(absent) == 1 else 'are'} gone" if absent else ""
-        )
+        where = f"{', '.join(absent)} of its segments {'is' if len(absent) == 1 else 'are'} gone" if absent else ""
         count, first = gaps
         ids = f"{count:,} query ids have no row, the first is {first}" if count else ""
         why = "; ".join(text for text in (where, ids) if text)
@@ -153,10 +152,10 @@ def _differences(
 
 
 def _absent(index: int, told: Mapping[str, Any], names: Collection[str]) -> list[str]:
-    """Names of segments that a worker wrote and that were not there."""
+    """Names of segments that a worker wrote and that were not there: the first ones, however many it says."""
     unwritten = set(told.get("unwritten", ()))
-    wrote = [segment_name(index, number) for number in range(int(told.get("segments", 0))) if number not in unwritten]
-    return [name for name in wrote if name not in names]
+    wrote = (segment_name(index, number) for number in range(int(told.get("segments", 0))) if number not in unwritten)
+    return list(islice((name for name in wrote if name not in names), _SHOWN))
 
 
 def _gaps(plan: Plan, member: Member, shards: int, measured: Records) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """begun.json: what a run has on disk before its first query, so that whoever comes after a kill can seal and judge it.
 
 Beside it lie ``plan.npz``, ``scenario.yaml`` and ``promises.json``, and it is gone when the run is sealed. It holds no secret: what it
-says is what ``manifest.json`` and ``generator.json`` would say. Its time of change is the last sign of life of who wrote it.
+says is what ``manifest.json`` and ``generator.json`` would say. ``seen`` in it is the last sign of life of who wrote it: the file's own time
+would be that of the last copy.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from harness import plan_file
 from harness.errors import HarnessFault
 from harness.rundir import BEGUN, RunDirectory, write_scenario
 from harness.segments import hold
-from harness.writing import settle, write_json
+from harness.writing import over, settle, write_json
 from scenarios.plan import Dealing, Plan
 from slo.generator import GeneratorFacts
 from slo.records import MOST_WORKERS
@@ -29,6 +30,8 @@ from slo.records import MOST_WORKERS
 SCHEMA = "plimsoll.begun/1"
 #: Between two signs of life.
 _SIGN_S = 0.2
+#: How ``seen`` stands in the file, always as wide.
+_SEEN = b'"seen": "'
 #: A manifest without these can't be sealed.
 _NEEDED = {"run_id": str, "t0_wall_ns": int, "t0_monotonic_ns": int, "workers": int, "plan_fingerprint": str}
 
@@ -91,6 +94,7 @@ class Ahead:
     _document: dict[str, Any] = field(default_factory=dict)
     _held: int | None = None
     _said_s: float = 0.0
+    _at: int = 0
 
     def prepare(
         self,
@@ -119,7 +123,7 @@ class Ahead:
                 self._held = hold(self.directory.segments)
             plan_file.save(self.directory.path, plan)
             write_scenario(self.directory, scenario)
-            write_json(self.directory.file(BEGUN), self._document)
+            self._write()
             settle(self.directory.path)
         except OSError as error:
             self._warn(error)
@@ -133,7 +137,7 @@ class Ahead:
         if facts is not None:
             self._document["facts"] = facts.to_json()
         try:
-            write_json(self.directory.file(BEGUN), self._document)
+            self._write()
         except OSError as error:
             self._warn(error)
         threading.Thread(target=self._settle, name="begun", daemon=True).start()
@@ -148,13 +152,18 @@ class Ahead:
         if now_s - self._said_s > _SIGN_S:
             self._said_s = now_s
             with contextlib.suppress(OSError):
-                os.utime(self.directory.file(BEGUN))
+                over(self.directory.file(BEGUN), self._at, _now().encode())
 
     def close(self) -> None:
         """The run is sealed, or nothing of it was sent."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
+
+    def _write(self) -> None:
+        self._document["seen"] = _now()
+        write_json(self.directory.file(BEGUN), self._document)
+        self._at = self.directory.file(BEGUN).read_bytes().rindex(_SEEN) + len(_SEEN)
 
     def _warn(self, error: OSError) -> None:
         self.notice(
@@ -163,19 +172,21 @@ class Ahead:
         )
 
 
+def _now() -> str:
+    return f"{time.time_ns():020d}"
+
+
 def read(path: Path) -> Begun | None:
     """begun.json of a run directory; None where there is none. Raises HarnessFault for one that can't be read."""
     file = path / BEGUN
     try:
-        with files.opened(file) as opened:
-            seen_ns = os.fstat(opened.fileno()).st_mtime_ns
         document = json.loads(files.read_bytes(file))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(file, error) from None
     try:
-        return _checked(document, seen_ns)
+        return _checked(document)
     except (ArithmeticError, ValueError, KeyError, TypeError) as error:
         raise _damaged(file, error) from None
 
@@ -184,7 +195,7 @@ def _damaged(file: Path, error: Exception) -> HarnessFault:
     return HarnessFault(f"{file}: damaged or from another version ({' '.join(str(error).split())[:200]})")
 
 
-def _checked(document: Any, seen_ns: int) -> Begun:
+def _checked(document: Any) -> Begun:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"it is no {SCHEMA}")
     manifest, process = document["manifest"], document["process"]
@@ -203,6 +214,9 @@ def _checked(document: Any, seen_ns: int) -> Begun:
     if not isinstance(document["agent"], str) or any(not isinstance(shard, int) for shard in mine):
         raise ValueError("agent or mine is of another type")
     who = Process(str(process["who"]), int(process["pid"]), str(process["host"]), str(process["started"]))
+    seen_ns = int(document["seen"])
+    if not 0 <= seen_ns < 1 << 63:
+        raise ValueError("seen is out of range")
     facts = GeneratorFacts.from_json(document["facts"])
     return Begun(
         manifest, facts, document["dealing"], who, document["announced"], document["agent"], tuple(mine), seen_ns

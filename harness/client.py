@@ -53,7 +53,7 @@ class Target:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        learn_target(self.headers, self.options, self.url, self.secrets)
+        learn_target(self.headers, self.options, self.url, self.secrets, (self.model, self.protocol))
 
 
 #: Connections that one worker opens at once, ahead of t0: fewer than any accept queue holds, so that none is lost and asked for again.

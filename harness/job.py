@@ -44,9 +44,22 @@ _COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id",
 #: Names of servers and of services, which are often given for what is sent to them.
 _SPOKEN_BY = {
     **dict.fromkeys(
-        ("vllm", "sglang", "openai", "tensorrt-llm", "lmdeploy", "litellm"),
+        (
+            "vllm",
+            "sglang",
+            "openai",
+            "tensorrt-llm",
+            "trtllm",
+            "tensorrt",
+            "nim",
+            "lmdeploy",
+            "litellm",
+            "localai",
+            "mistral",
+        ),
         ("openai-chat", "openai-completions", "openai-embeddings", "openai-responses"),
     ),
+    **dict.fromkeys(("openvino", "ovms"), ("kserve-v2", "kserve-v2-grpc", "openai-chat")),
     "triton": ("triton-stream", "triton-generate", "kserve-v2", "kserve-v2-grpc"),
     "kserve": ("kserve-v2", "kserve-v2-grpc", "openai-chat"),
     "mlserver": ("kserve-v2", "kserve-v2-grpc"),
@@ -56,7 +69,15 @@ _SPOKEN_BY = {
     "llama.cpp": ("llamacpp-completion", "openai-chat"),
     "anthropic": ("anthropic-messages",),
     "riva": ("riva-asr", "riva-tts"),
-    "tensorflow": ("tfserving", "tfserving-grpc"),
+    **dict.fromkeys(("tensorflow", "tensorflow-serving", "tf-serving"), ("tfserving", "tfserving-grpc")),
+    **dict.fromkeys(("bentoml", "ray", "ray-serve", "fastapi"), ("http", "openai-chat")),
+    **dict.fromkeys(("azure", "azure-openai"), ("openai-chat", "azure-stt", "azure-tts")),
+    "google": ("google-speech", "google-tts"),
+    "deepgram": ("deepgram-listen", "deepgram-flux", "deepgram-speak"),
+    "elevenlabs": ("elevenlabs-scribe", "elevenlabs-tts"),
+    "cartesia": ("cartesia-stt", "cartesia-turns", "cartesia-tts"),
+    "kyutai": ("kyutai-stt", "kyutai-tts"),
+    "whisper": ("openai-transcriptions", "whisperlive", "whisperlivekit"),
 }
 #: Protocols without a route of their own.
 _ANY_ROUTE = ("http", "websocket")
@@ -180,25 +201,32 @@ def prepare(
             errors += [text.replace("--slo", f"{scenario.name}:objectives:", 1) for text in problems]
         errors += accuracy.check(scenario, promises.objectives)
         target, headers, problems = _target(scenario)
-        errors += problems if scenario_name is None else _lined(problems, scenario, scenario_name, flags)
+        errors += _lined(problems, scenario, scenario_name, flags)
     if errors or scenario is None or target is None or headers is None:
         raise HarnessFault(errors)
     directory = rundir.create(out or _default_out(scenario.name))
     section = scenario.target
     literal = [*section.headers.items(), *option_headers(section.options)]
-    shown = public_command(command or sys.argv, literal, [section.url or ""])
+    shown = public_command(command or sys.argv, literal, [section.url or ""], (section.model, section.protocol))
     server = _bundled(scenario, protocols()[target.protocol])
     public = _public(scenario, Redactor(_hidden(scenario, headers)))
     return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
 
 
-def _lined(errors: list[str], scenario: Scenario, name: str, flags: Flags) -> list[str]:
-    """Errors of the target with the file and the line of each, where no flag gave what is wrong."""
+def _lined(errors: list[str], scenario: Scenario, name: str | None, flags: Flags) -> list[str]:
+    """Errors of the target with the flag that gave what is wrong, or with the file and the line."""
     found: list[str] = []
+    options = flags.get("options") or {}
     for text in errors:
-        begin = re.match(rf"{re.escape(scenario.name)}: ?target\.(\w+)", text)
-        from_file = begin is not None and flags.get(begin[1]) is None
-        found += document(name).placed([name + text[len(scenario.name) :]]) if from_file else [text]
+        begin = re.match(rf"{re.escape(scenario.name)}: ?target\.(\w+)(?:\.(\w+))?", text)
+        if begin is None:
+            found.append(text)
+        elif name is not None and (flags.get(begin[1]) is None or (begin[1] == "options" and begin[2] not in options)):
+            found += document(name).placed([name + text[len(scenario.name) :]])
+        elif begin[1] == "options" and begin[2]:
+            found.append(f"--option {begin[2]}{text[begin.end() :]}")
+        else:
+            found.append(f"--{begin[1].replace('_', '-')}{text[begin.start(1) + len(begin[1]) :]}")
     return found
 
 
@@ -232,10 +260,15 @@ def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
 
 def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
     """The scenario as it may be written down: credentials in it are masked, and of headers every value that is not known to be harmless."""
-    mapping: dict[str, Any] = hidden.masked(scenario.to_mapping())
+    plain = scenario.to_mapping()
+    mapping: dict[str, Any] = hidden.masked(plain)
+    mapping |= {
+        name: plain[name] for name in ("kind", "mode", "params") if name in plain
+    }  # our own words, whatever a key is called
     target, options = mapping["target"], mapping["target"].get("options") or {}
+    target["protocol"], mapping["source"]["kind"] = plain["target"]["protocol"], plain["source"]["kind"]
     if target.get("url"):
-        target["url"] = public_url(target["url"])
+        target["url"] = public_url(plain["target"]["url"])
     for place, name in ((target, "headers"), (options, "headers"), (options, "metadata")):
         if isinstance(place.get(name), dict):
             place[name] = {key: public_value(str(key), str(value)) for key, value in place[name].items()}

@@ -28,7 +28,9 @@ def package_version(name: str = "plimsoll-slo") -> str:
 
 
 def public_url(url: str) -> str:
-    """A URL without user, password and query: what may be written down."""
+    """A URL without user, password and query, and no secret in its path: what may be written down. A host is none, even if it is
+    called like a key.
+    """
     parts = urlsplit(url if "://" in url else f"http://{url}")
     host = parts.hostname or ""
     name = f"[{host}]" if ":" in host else host
@@ -36,7 +38,7 @@ def public_url(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         port = ""
-    return urlunsplit((parts.scheme, name + port, parts.path, "", ""))
+    return urlunsplit((parts.scheme, name + port, redact(parts.path), "", ""))
 
 
 def _cpu_model() -> str:
@@ -92,7 +94,7 @@ def build(
         "command": list(command) or list(sys.argv),
         "scenario_name": scenario.get("name", ""),
         "target": {
-            "url": redact(public_url(target_url)) if target_url else "",
+            "url": public_url(target_url) if target_url else "",
             "model": redact(model),  # a server may name a model after the key that asked for it
             "bundled": dict(bundled) if bundled else None,
         },

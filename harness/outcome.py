@@ -66,8 +66,7 @@ def fail(exchange: Exchange, status: int, error: str) -> None:
 
 def fail_by(exchange: Exchange, fault: Fault) -> None:
     """Record the server's own error report: REFUSED when it shed the load, else HTTP."""
-    text = cut(" ".join(fault.message[: 8 * EXCERPT].split()), EXCERPT)
-    fail(exchange, REFUSED if fault.overloaded else HTTP, text)
+    fail(exchange, REFUSED if fault.overloaded else HTTP, shown(fault.message))
 
 
 def judge_code(

@@ -44,7 +44,7 @@ GENERATOR_SCHEMA = "plimsoll.generator/1"
 BEGUN = "begun.json"
 _UNSENT = "not sent before the run ended"
 #: Errors of rows that stand for what nobody recorded.
-NOT_RECORDED = (_UNSENT, *LOST)
+_NOT_RECORDED = (_UNSENT, *LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def seal(
     measured = rec.concat(parts)
     missing = _missing(plan, members, measured, int(manifest["t0_monotonic_ns"]), dealing)
     facts = replace(facts, worker_faults=(*facts.worker_faults, *_lost_in_closed_loop(plan, members, measured)))
-    facts = accounts.settled(facts, plan, members, measured, missing, names)
+    facts = accounts.settled(facts, plan, members, *_came(measured, missing), names)
     records = rec.concat([measured, missing]) if len(missing) else measured
     records = records.select(np.lexsort((records["sample_ix"], records["query_id"], -records["phase"])))
     facts = _counted(replace(facts, disk_faults=(*facts.disk_faults, *unreadable)), records, plan)
@@ -137,7 +137,8 @@ def seal(
     if chosen is not None:
         records = cancelled.marked(records, chosen(records["query_id"]))
     sealed = Sealed(directory, manifest, scenario, records, facts)
-    write = partial(_write, plan, [(member.done or {}).get("client", {}) for member in members], answers)
+    client_stats = [(member.done or {}).get("client", {}) for member in members]
+    write = partial(_write, plan=plan, client_stats=client_stats, answers=answers)
     try:
         write(sealed)
     except OSError as error:
@@ -147,8 +148,9 @@ def seal(
     for folder in folders if not unreadable and sealed.whole else []:
         shutil.rmtree(folder, ignore_errors=True)
     for log in (directory.worker_log, directory.server_log):
-        if log.is_file() and not log.stat().st_size:
-            log.unlink()
+        with contextlib.suppress(OSError):  # read-only by now
+            if log.is_file() and not log.stat().st_size:
+                log.unlink()
     return replace(sealed, records=with_deadline(records, facts.frame_deadline_ns))
 
 
@@ -252,6 +254,26 @@ def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: in
     )
 
 
+def made_up(records: Records) -> BoolArray:
+    """Which rows stand for what nobody recorded."""
+    texts = [at for at, text in enumerate(records.errors) if text in _NOT_RECORDED]
+    if not texts:
+        return np.zeros(len(records), dtype=bool)
+    never = np.isin(records["status"], (Status.UNFINISHED, Status.UNSENT)) & (records["phase"] != Phase.WARMUP)
+    found: BoolArray = never & np.isin(records["error"], texts)
+    return found
+
+
+def _came(measured: Records, missing: Records) -> tuple[Records, Records]:
+    """Rows that somebody recorded, and those that stand for others: of a run that is sealed once more some are among ``measured``."""
+    earlier = made_up(measured)
+    return (
+        (measured.select(~earlier), rec.concat([missing, measured.select(earlier)]))
+        if earlier.any()
+        else (measured, missing)
+    )
+
+
 def _elapsed_ns(records: Records, n_queries: int) -> int:
     """What LoadGen compares with min_duration: when the last query was due; of a single query, when it was over."""
     have = records["phase"] == 0
@@ -266,7 +288,10 @@ def request_ids(run_id: str, records: Records) -> list[str]:
 
 
 def _write(
-    plan: Plan, client_stats: Sequence[Mapping[str, Any]], answers: Callable[[Path], None] | None, sealed: Sealed
+    sealed: Sealed,
+    plan: Plan,
+    client_stats: Sequence[Mapping[str, Any]],
+    answers: Callable[[Path], None] | None = None,
 ) -> None:
     import pyarrow.parquet as pq
 

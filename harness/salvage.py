@@ -29,7 +29,7 @@ from harness.ahead import Begun
 from harness.coordinator import ended, last_words
 from harness.errors import HarnessFault
 from harness.outputs import gather
-from harness.rundir import BEGUN, NOT_RECORDED, RunDirectory, Sealed, create, open_sealed, seal, write_scenario
+from harness.rundir import BEGUN, RunDirectory, Sealed, create, made_up, open_sealed, seal, write_scenario
 from harness.segments import claim, read_done, read_segment, read_segments, segment_files, spilled
 from harness.workforce import Member
 from harness.writing import whole
@@ -138,6 +138,8 @@ def _sealed_alone(directory: RunDirectory, begun: Begun) -> Sealed:
     if scenario.get("mode") == "accuracy":
         answers, notes = _gather_outputs(directory, scenario, plan, str(manifest["run_id"]))
     sealed = seal(directory, manifest, scenario, plan, members, facts, _chosen(scenario, plan), begun.dealing, answers)
+    if sealed.directory != directory:
+        _keep_promises(directory, sealed.directory)
     return replace(sealed, notes=(*sealed.notes, *notes))
 
 
@@ -177,9 +179,13 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
 
 
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
-    """Wall clock by which everybody was dead: what was due before may have been sent. Signs of life are not given all the time."""
+    """Wall clock by which everybody was dead: what was due before may have been sent. Signs of life are not given all the time.
+
+    Segments that came much later than the coordinator's last sign were copied since.
+    """
     folders = [directory.segments, *spilled(directory.segments, str(begun.manifest["run_id"]))]
-    wrote = max((path.stat().st_mtime_ns for folder in folders for path in segment_files(folder)), default=0)
+    times = [path.stat().st_mtime_ns for folder in folders for path in segment_files(folder)]
+    wrote = max((ns for ns in times if ns - begun.seen_ns < PATIENCE_S * 1e9), default=0)
     return max(begun.seen_ns + _SIGN_NS, wrote + _SEGMENT_NS if wrote > begun.seen_ns else 0)
 
 
@@ -251,13 +257,16 @@ def gathered(run: Path | None, folders: Sequence[Path], out: Path | None) -> Pat
         if begun is None
     ]
     agents = {folder: begun for folder, begun in found.items() if begun is not None}
-    own = ahead.read(run) if run is not None else None
+    whole_already = run is not None and (run / "manifest.json").is_file()  # killed as it tidied up, it has both
+    own = ahead.read(run) if run is not None and not whole_already else None
     sealed = open_sealed(run) if run is not None and own is None else None  # its coordinator outlived the agents
     runs = {str(begun.manifest["run_id"]) for begun in (*agents.values(), *([own] if own is not None else []))}
     if sealed is not None:
         runs.add(str(sealed.manifest.get("run_id")))
     if len(runs) > 1:
         errors.append(f"these are of different runs: {', '.join(sorted(runs))}. Give the folders of one")
+    if own is not None and out is not None:
+        errors.append(f"--out {out}: {run} was cut off, and is sealed where it is. Leave --out out")
     if errors:
         raise HarnessFault(errors)
     for folder, begun in [*agents.items(), *([(run, own)] if run is not None and own is not None else [])]:
@@ -291,21 +300,39 @@ def _with_more(sealed: Sealed, folders: Sequence[Path], out: Path) -> Path:
     if unreadable:
         print(*(f"warning: {text}" for text in unreadable), sep="\n", file=sys.stderr)
     width = int(max([rows["sample_ix"].max(initial=0), *(part["sample_ix"].max(initial=0) for part in parts)])) + 1
-    warm = rows["phase"] == Phase.WARMUP
     keys = _keys(rows, width)
-    never = np.isin(rows["error"], [at for at, text in enumerate(rows.errors) if text in NOT_RECORDED]) & ~warm
+    never = made_up(rows)
+    told = _told(folders)
     parts = [part.select(~np.isin(_keys(part, width), keys[~never])) for part in parts]
     brought = np.concatenate([_keys(part, width) for part in parts]) if parts else keys[:0]
-    more = rec.concat([_unmarked(rows.select(~(never & np.isin(keys, brought)))), *parts])
+    outdated = never & (np.isin(keys, brought) | np.isin(rows["worker"], [*told]))  # better is known now
+    more = rec.concat([_unmarked(rows.select(~outdated)), *parts])
     said = f"{len(brought)} rows were brought from the folders of agents afterwards"
-    facts = replace(sealed.facts, worker_faults=(*sealed.facts.worker_faults, said))
+    faults = tuple(
+        text for text in sealed.facts.account_faults if not any(text.startswith(f"worker {index} ") for index in told)
+    )
+    facts = replace(sealed.facts, worker_faults=(*sealed.facts.worker_faults, said), account_faults=faults)
     n_workers = max(int(sealed.manifest.get("workers") or 1), int(more["worker"].max(initial=0)) + 1)
-    members = [Member(index, done={}, segments=[more] if index == 0 else []) for index in range(n_workers)]
+    members = [
+        Member(index, done=told.get(index, {}), segments=[more] if index == 0 else []) for index in range(n_workers)
+    ]
     scenario, manifest = dict(sealed.scenario), dict(sealed.manifest)
     made = seal(create(out), manifest, scenario, plan, members, facts, _chosen(scenario, plan))
-    if (promises := sealed.directory.file("promises.json")).is_file():
-        _copy(promises, made.directory.file("promises.json"))
+    _keep_promises(sealed.directory, made.directory)
     return made.directory.path
+
+
+def _keep_promises(source: RunDirectory, target: RunDirectory) -> None:
+    if (promises := source.file("promises.json")).is_file():
+        _copy(promises, target.file("promises.json"))
+
+
+def _told(folders: Sequence[Path]) -> dict[int, dict[str, Any]]:
+    """What the workers of agents said at their end, for their accounts: the facts of a sealed run have the rest."""
+    said = {
+        index: last_words(message) for folder in folders for index, message in read_done(folder / "segments").items()
+    }
+    return {index: {"account": words["account"]} for index, words in said.items() if words and words.get("account")}
 
 
 def _keys(rows: Records, width: int) -> IntArray:

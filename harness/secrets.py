@@ -30,6 +30,17 @@ _SENSITIVE = re.compile(
 )
 _SCHEME = re.compile(r"^(?:bearer|basic|token|key)\s+", re.IGNORECASE)
 _COOKIE = re.compile(r"[\w!#$%&'*+.^`|~-]+=[^=\s]")
+#: A URL: scheme, user, place and path, query. As the value of a flag it ends with the word, in a list (``--arm``) with a comma.
+_URL = re.compile(r"([a-z][a-z0-9+.-]*://)([^\s/?#@]*@)?([^\s?#]*)(\?\S*)?", re.IGNORECASE)
+_URL_IN_LIST = re.compile(r"([a-z][a-z0-9+.-]*://)([^\s/?#@]*@)?([^\s?#,]*)(\?[^\s,]*)?", re.IGNORECASE)
+_URL_FLAG = re.compile(r"(?:--?[\w-]+=)?[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+#: Values of these in a URL's query are no credentials; those of every other name may be.
+_PLAIN = frozenset(
+    (
+        "alt", "api-version", "api_version", "channels", "deployment", "encoding", "format", "lang", "language", "model", "region",
+        "sample_rate", "version", "voice",
+    )
+)  # fmt: skip
 #: Literal values of these are written down as they are; those of every other header may be credentials, and are masked.
 HARMLESS = frozenset(
     (
@@ -96,6 +107,7 @@ def resolve(target: Mapping[str, Any], environ: Mapping[str, str] | None = None)
             continue
         secret |= {key, f"Bearer {key}"}
         found["authorization"] = ("Authorization", f"Bearer {key}")
+    secret = {part for value in secret for part in _bare(value)}  # a variable may hold a scheme, too: "Bearer ..."
     learn(secret)
     return Headers(tuple(found.values()), frozenset(value for value in secret if value)), errors
 
@@ -113,16 +125,22 @@ def _credentials(value: str) -> set[str]:
     """What is secret in the value of a header that holds a credential: all of it, what follows a scheme, the password in Basic's
     base64, each cookie.
     """
-    bare = _SCHEME.sub("", value)
     parts: set[str] = set()
-    if value[:6].lower() == "basic ":
-        try:
-            user, colon, password = base64.b64decode(bare + "=" * (-len(bare) % 4)).decode().partition(":")
-        except (binascii.Error, ValueError):
-            return {value, bare}
-        parts = {f"{user}:{password}", password or user} if colon else set()
-    elif ";" in value or _COOKIE.match(value):
+    if value[:6].lower() != "basic " and (";" in value or _COOKIE.match(value)):
         parts = {part.partition("=")[2].strip() for part in value.split(";")}
+    return _bare(value) | {part for part in parts if len(part) >= SHORTEST}
+
+
+def _bare(value: str) -> set[str]:
+    """A secret, what follows a scheme in it, and what Basic's base64 holds."""
+    bare = _SCHEME.sub("", value)
+    if value[:6].lower() != "basic ":
+        return {value, bare}
+    try:
+        user, colon, password = base64.b64decode(bare + "=" * (-len(bare) % 4)).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return {value, bare}
+    parts = {f"{user}:{password}", password or user} if colon else set()
     return {value, bare} | {part for part in parts if len(part) >= SHORTEST}
 
 
@@ -134,29 +152,47 @@ def url_secrets(url: str) -> frozenset[str]:
         parts = urlsplit(url if "://" in url else f"//{url}")
     except ValueError:
         return frozenset()
-    pairs = parse_qsl(parts.query) + _written_pairs(parts.query)
     user, colon, password = parts.netloc.rpartition("@")[0].partition(":")
     whole = password if colon else user
-    return sensitive_values(pairs) | {text for text in (whole, unquote(whole)) if len(text) >= SHORTEST}
+    return sensitive_values(_queries(url)) | {text for text in (whole, unquote(whole)) if len(text) >= SHORTEST}
 
 
 def query_values(url: str) -> frozenset[str]:
     """Every value in a URL's query, decoded and as it is written there: what must not be written down."""
-    query = urlsplit(url).query
-    return frozenset(value for _, value in parse_qsl(query) + _written_pairs(query))
+    return frozenset(value for _, value in _queries(url))
 
 
-def _written_pairs(query: str) -> list[tuple[str, str]]:
-    return [(unquote(name), value) for name, _, value in (part.partition("=") for part in query.split("&"))]
+def _queries(url: str) -> list[tuple[str, str]]:
+    """Names and values in a URL's query: decoded, and the values as they are written there."""
+    query = url.partition("?")[2].partition("#")[0]
+    written = [(unquote(name), value) for name, _, value in (part.partition("=") for part in query.split("&"))]
+    return parse_qsl(query) + written
 
 
 def learn_target(
-    headers: Iterable[tuple[str, str]], options: Mapping[str, Any], url: str, secrets: Iterable[str] = ()
+    headers: Iterable[tuple[str, str]],
+    options: Mapping[str, Any],
+    url: str,
+    secrets: Iterable[str] = (),
+    public: Iterable[str] = (),
 ) -> None:
-    """Have this process's redactor know everything of a target that may be secret. ``secrets``: what references stood for."""
+    """Have this process's redactor know everything of a target that may be secret. ``secrets``: what references stood for.
+    ``public``: what is no secret though a header without a telling name may repeat it (the model); the host isn't one, either.
+    """
     pairs = [*headers, *option_headers(options)]
-    private = {value for name, value in pairs if name.lower() not in HARMLESS and len(value) >= SHORTEST}
-    learn({*secrets, *sensitive_values(pairs), *url_secrets(url), *private})
+    quiet = [(name, value) for name, value in pairs if name.lower() not in HARMLESS]
+    quiet += [(name, value) for name, value in _queries(url) if name.lower() not in _PLAIN]
+    private = {value for _, value in quiet if len(value) >= SHORTEST} - {*public, *_hosts(url)}
+    found = {*secrets, *sensitive_values(pairs), *url_secrets(url), *private}
+    learn({part for value in found for part in _bare(value)})
+
+
+def _hosts(url: str) -> tuple[str, ...]:
+    try:
+        parts = urlsplit(url if "://" in url else f"//{url}")
+        return (parts.hostname or "", parts.netloc, f"{parts.scheme}://{parts.netloc}", url)
+    except ValueError:
+        return ()
 
 
 def option_headers(options: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -172,21 +208,21 @@ def public_value(name: str, value: str) -> str:
 
 
 def public_command(
-    words: Iterable[str], headers: Sequence[tuple[str, str]] = (), urls: Sequence[str] = ("",)
+    words: Iterable[str],
+    headers: Sequence[tuple[str, str]] = (),
+    urls: Sequence[str] = ("",),
+    public: Iterable[str] = (),
 ) -> list[str]:
-    """A command line as it may be written down: without what the redactor knows, without the queries of ``urls`` and without the
-    values of ``headers`` (as the scenario writes them).
+    """A command line as it may be written down: without what the redactor knows, without users and queries of URLs and without the
+    values of ``headers`` (as the scenario writes them). ``public``: as for ``learn_target``.
     """
     for url in urls:
-        learn_target([(name, value) for name, value in headers if not _REFERENCE.search(value)], {}, url)
+        learn_target([(name, value) for name, value in headers if not _REFERENCE.search(value)], {}, url, (), public)
     shown = []
     for word in words:
         for url in sorted(filter(None, urls), key=len, reverse=True):
-            head, mark, _ = url.partition("?")
-            user, at, _ = head.partition("://")[2].rpartition("@")
-            head = head.replace(user + at, f"{MASK}@", 1) if at else head
-            word = word.replace(url, head + (f"?{MASK}" if mark else ""))
-        shown.append(redact(word))
+            word = word.replace(url, _URL.sub(_bare_url, url))
+        shown.append(redact((_URL if _URL_FLAG.match(word) else _URL_IN_LIST).sub(_bare_url, word)))
     for name, value in headers:
         if value and public_value(name, value) == MASK:
             there = re.compile(
@@ -194,6 +230,11 @@ def public_command(
             )
             shown = [there.sub(rf"\g<1>{MASK}", word) for word in shown]
     return shown
+
+
+def _bare_url(found: re.Match[str]) -> str:
+    scheme, user, place, query = found.groups()
+    return scheme + (f"{MASK}@" if user else "") + place + (f"?{MASK}" if query else "")
 
 
 def _written(target: Mapping[str, Any], errors: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -277,7 +277,7 @@ def publish(
 def write_report(result: Report, directory: RunDirectory) -> bool:
     """Write report.json and report.html. False if one could not be written; a warning names it."""
     known = formats()
-    written = [_write(directory.file(f"report.{name}"), known[name].render(result)) for name in ("json", "html")]
+    written = [_write(directory.file(f"report.{name}"), known[name].render(result), False) for name in ("json", "html")]
     return all(written)
 
 
@@ -301,8 +301,8 @@ def _files(directory: RunDirectory | None) -> dict[str, str]:
     return {"Report": str(directory.file("report.html")), "Records": str(directory.path)}
 
 
-def _write(path: Path, data: bytes) -> bool:
-    return writing.result(path, data, "free some space and run `plimsoll report`")
+def _write(path: Path, data: bytes, named: bool = True) -> bool:
+    return writing.result(path, data, "free some space and run `plimsoll report`", named=named)
 
 
 def _tidy(directory: RunDirectory) -> None:

@@ -292,7 +292,9 @@ class Stream:
             sent = 0
         except OSError as error:
             # The peer may have answered and closed before it took the whole request: what it said is read first.
-            if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+            if error.errno in (errno.EPIPE, errno.ECONNRESET):
+                self._readers.loop.call_soon(self._read_to_the_end)
+            else:
                 self._readers.loop.call_soon(self._lose, explain(error))
             self._note_reset(error)
             return
@@ -313,6 +315,7 @@ class Stream:
             return
         except OSError as error:
             self._pending.clear()  # the reason comes with the read side
+            self._readers.loop.call_soon(self._read_to_the_end)
             self._note_reset(error)
             sent = 0
         self.taken += sent
@@ -402,6 +405,12 @@ class Stream:
                 return
             self._sink.on_data(plain, stamp, kernel)
         self._flush_tls()  # key updates and tickets may want an answer
+
+    def _read_to_the_end(self) -> None:
+        """After a write failed: the loop may say nothing of this socket any more, since its error was told to the writer."""
+        readers, before = self._readers, -1
+        while self._sock is not None and before != (before := readers.kernel_reads + readers.user_reads):
+            self._on_readable()
 
     def _end_of_stream(self, t_ns: int) -> None:
         if not self.connected:

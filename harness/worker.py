@@ -60,7 +60,10 @@ class Voice:
 
     def __call__(self, message: Mapping[str, Any]) -> None:
         if message["type"] in ("fault", "done"):  # the others hold no words of anybody's
-            message = masked(message)
+            kept = (
+                {"folders": message["folders"]} if "folders" in message else {}
+            )  # names of ours: rows are looked for there
+            message = {**masked(message), **kept}
         self._pipe.write(json.dumps(message) + "\n")
         self._pipe.flush()
 
@@ -200,7 +203,7 @@ class Worker:
         }
         if not writer.unwritten:  # of a killed coordinator this file is what says that no row is missing
             with contextlib.suppress(OSError):
-                keep_done(Path(self._spec["segments"]), self._index, done)
+                keep_done(Path(self._spec["segments"]), self._index, {**masked(done), "folders": writer.folders})
         self._say(done)
 
     async def _until_over(self, issuer: Issuer | NativeRun, recorder: Recorder, clock: LoopClock) -> None:

@@ -29,12 +29,15 @@ _OURS = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDERS = ("/dev/fd/", "/proc/", "/dev/std")
 
 
-def whole(path: Path, content: bytes | Callable[[IO[bytes]], object], *, sync: bool = False) -> None:
-    """Write a file whole or not at all; ``content`` is its bytes, or writes them. A device or pipe is written as it is.
+def whole(
+    path: Path, content: bytes | Callable[[IO[bytes]], object], *, sync: bool = False, named: bool = False
+) -> None:
+    """Write a file whole or not at all; ``content`` is its bytes, or writes them. A device or descriptor is written as it is, a pipe only
+    if it was the user who ``named`` it: one that somebody put under a name of ours is replaced, for opening it may wait for ever.
 
     ``sync``: on disk when this returns. Raises OSError, and leaves nothing behind then.
     """
-    if _is_stream(path):
+    if _is_stream(path, named):
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC), "wb") as file:
             _fill(file, content)
         return
@@ -69,13 +72,23 @@ def settle(folder: Path) -> None:
                 raise
 
 
+def over(path: Path, at: int, data: bytes) -> None:
+    """Write over a few bytes within a file of ours, so that it is as long as before. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(file, data, at)
+    finally:
+        os.close(file)
+
+
 def write_json(path: Path, value: Any) -> None:
     """JSON on disk, whole or not at all. Raises OSError, and ValueError for what JSON can't say."""
     whole(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
-def result(path: Path, data: bytes, remedy: str) -> bool:
-    """Write a result that exists in memory: "-" is stdout. False, and a warning that ends with ``remedy``, where it can't be.
+def result(path: Path, data: bytes, remedy: str, *, named: bool = True) -> bool:
+    """Write a result that exists in memory: "-" is stdout. False, and a warning that ends with ``remedy``, where it can't be. ``named``: as
+    ``whole`` has it.
 
     A full disk costs the new file, not an older one, nor the results that are still to be written.
     """
@@ -84,7 +97,7 @@ def result(path: Path, data: bytes, remedy: str) -> bool:
             sys.stdout.write(data.decode("utf-8", "replace"))
             sys.stdout.flush()
             return outlet.complete()
-        whole(path, data)
+        whole(path, data, named=named)
     except OSError as error:
         print(f"warning: {path} could not be written ({error.strerror}); {remedy}", file=sys.stderr)
         return False
@@ -107,8 +120,8 @@ def new(path: Path, text: str) -> None:
 
 def log(path: Path) -> FileIO:
     """Open a file that grows, at its end; unbuffered, so that what is written is there. Raises HarnessFault."""
-    try:
-        return FileIO(str(path), "ab", opener=lambda name, flags: os.open(name, flags | _OURS, 0o666))
+    try:  # O_NONBLOCK: a pipe that nobody reads is refused, and waited for it would be for ever
+        return FileIO(str(path), "ab", opener=lambda name, flags: os.open(name, flags | _OURS | os.O_NONBLOCK, 0o666))
     except OSError as error:
         raise HarnessFault(
             f"{path} cannot be written ({error.strerror}). Make room there, or name another folder"
@@ -119,7 +132,7 @@ def check(path: Path) -> None:
     """Raise OSError if ``whole`` could not write there. Leaves nothing behind."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not _is_stream(path):
+    if not _is_stream(path, True):
         with _beside(path):
             return
     if not os.access(path, os.W_OK):
@@ -140,7 +153,8 @@ def tail(path: Path, characters: int = 800) -> str:
 @contextmanager
 def _beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """A new file beside ``path``, gone at the end if it is still there."""
-    partial = path.with_name(f"{path.name[:200]}.{secrets.token_hex(8)}.partial")
+    name = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
+    partial = path.with_name(f"{name}.{secrets.token_hex(8)}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_EXCL | _OURS, 0o666), "wb") as file:
         try:
             yield partial, file
@@ -156,12 +170,12 @@ def _fill(file: BinaryIO, content: bytes | Callable[[IO[bytes]], object]) -> Non
         file.write(content)
 
 
-def _is_stream(path: Path) -> bool:
-    """A device, pipe or open descriptor by its own name. A link to one elsewhere is a link like any other."""
+def _is_stream(path: Path, pipes: bool) -> bool:
+    """A device, open descriptor or, with ``pipes``, a pipe by its own name. A link to one elsewhere is a link like any other."""
     if str(path).startswith(_NO_FOLDERS):
         return True
     try:
         mode = path.lstat().st_mode
     except OSError:
         return False
-    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode))
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or (pipes and stat.S_ISFIFO(mode))

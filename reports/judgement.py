@@ -282,7 +282,7 @@ def warnings_part(
     found = list(seen.warnings)
     n = int(np.count_nonzero(records["phase"] == Phase.MEASURE))
     if n == 0:
-        return [*found, "nothing was measured: the run has no request outside the warm-up"]
+        return [*found, "nothing was measured: every request was of the warm-up, or chosen to be cancelled"]
     if n < 1000:
         found.append(
             f"{many(n, 'request')}: p99.9 is the largest value of most metrics" + (", and so is p99" if n < 100 else "")

@@ -140,9 +140,17 @@ def _distribution(report: Report, name: str, data: Distribution, canvas: Canvas)
     title = f"{metric.title if metric and metric.title else short(name)}: distribution"
     note = "Bins of equal ratio."
     if data.infinite:
-        note = f"{units.count(data.infinite)} failed requests have no finite value and no bar. {note}"
+        note = f"{without_value(report, data.infinite)}, and no bar. {note}"
     label = f"{title}. " + ", ".join(mark.label for mark in marks)
     return chart(title, note, [], partial(histogram, name, data, marks, label), canvas, _BARS_NARROW)
+
+
+def without_value(report: Report, lost: int) -> str:
+    """So many requests without a finite value: they failed, or succeeded without what they were to bring."""
+    failed = report.counts.failed
+    if lost <= failed:
+        return f"{units.many(lost, 'failed request')} without a finite value"
+    return f"{units.many(lost, 'request')} without a finite value ({units.count(failed)} failed, {units.count(lost - failed)} never brought one)"
 
 
 def timeline_charts(report: Report) -> list[Chart]:

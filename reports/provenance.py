@@ -11,12 +11,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from reports.parts import Run, Scenario, Target
 from reports.timer import timer_part
 
 _URL = re.compile(r"[a-z][a-z0-9+.\-]*://[^\s'\"<>]+", re.IGNORECASE)
+_QUERY = re.compile(r"[?#]")
 _SECRET = re.compile(r"key|token(?!s)|secret|password|passwd|credential|auth|cookie|header|bearer", re.IGNORECASE)
 _HIDDEN = "***"
 _LENGTH = 4000
@@ -59,10 +59,12 @@ def run_part(manifest: Mapping[str, Any], scenario: Mapping[str, Any], open_loop
 
 def public_url(url: str) -> str:
     """``url`` without user, password, query and fragment; text that is no URL comes back as it is."""
-    if "://" not in url:
+    scheme, mark, rest = url.partition("://")
+    if not mark:
         return url.partition("?")[0].rpartition("@")[2]
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    rest = _QUERY.split(rest, maxsplit=1)[0]  # no parser of URLs: what a server writes need not be one (http://[HOST]/)
+    place, slash, path = rest.partition("/")
+    return f"{scheme.lower()}://{place.rpartition('@')[2]}{slash}{path}"
 
 
 def public_text(text: str) -> str:

@@ -56,6 +56,10 @@ def read_document(text: str, where: str) -> Document:
     errors = [f"{where}:{_at(mistake)}: {mistake.what}." for one in found for mistake in one.errors]
     if not found:
         errors.append(f"{where}: the file is empty. Start with name: and kind:, or copy a library scenario.")
+    elif isinstance(found[0].value, dict) and "apiVersion" in found[0].value:
+        errors = [
+            f"{where}: is an OpenSLO document. Check it with: plimsoll slo check FILE; judge a run by it with --slo FILE."
+        ]
     elif len(found) > 1 and not errors:
         line = found[1].line(())
         errors.append(f"{where}:{line}: a second document begins here. Keep one, and take the --- out.")

@@ -61,7 +61,8 @@ class TargetSection(BaseModel):
             return None
         parts = urlsplit(url)
         if not parts.scheme or not parts.netloc or any(c.isspace() for c in url):
-            raise ValueError(f"{url!r} is not a URL. Write scheme, host and port: http://127.0.0.1:8000")
+            shown = url.partition("?")[0].rpartition("@")[2]  # what is left out may be a credential
+            raise ValueError(f"{shown!r} is not a URL. Write scheme, host and port: http://127.0.0.1:8000")
         if parts.username or parts.password:
             raise ValueError("the URL holds a user or password. Take it out and use api_key_env or headers_file")
         return url

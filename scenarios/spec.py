@@ -56,10 +56,6 @@ def load(name_or_path: str | Path) -> Scenario:
 def document(name_or_path: str | Path) -> Document:
     """What stands in that file, as it is written. Raises ``ScenarioError`` for one that can't be read or is not YAML."""
     found = read_file(_find(name_or_path), str(name_or_path), "Give a scenario file, or a library name")
-    if "apiVersion" in found:
-        raise ScenarioError(
-            [f"{found.where}: is an OpenSLO document, not a scenario. Check it with: plimsoll slo check FILE."]
-        )
     if "arms" in found and "kind" not in found:
         raise ScenarioError([f"{found.where}: is a bake-off file, not a scenario. Run it with: plimsoll bakeoff FILE."])
     return found

@@ -52,12 +52,24 @@ class Arrivals:
     kept: bool
 
 
-def rate_per_s(times_ns: IntArray) -> float:
-    """(n - 1) / (last - first), per second; 0 for fewer than two moments."""
-    if len(times_ns) < 2:
-        return 0.0
-    span = int(np.ptp(times_ns))
-    return (len(times_ns) - 1) * 1e9 / span if span else 0.0
+def rate_per_s(times_ns: IntArray, at_once: int = 1) -> float:
+    """(n - at_once) / (last - first), per second; 0 for fewer than two moments.
+
+    ``at_once``: so many began together (see ``at_once``), in no time. Counted, they would make two queries of eight samples twice as
+    fast as they came.
+    """
+    span = int(np.ptp(times_ns)) if len(times_ns) else 0
+    return max(0, len(times_ns) - at_once) * 1e9 / span if span else 0.0
+
+
+def at_once(due_ns: IntArray, over_ns: int | None = None) -> int:
+    """How many began the load together: those due at its first moment, and where requests wait for answers all that were due
+    before any answer made room for them (``over_ns``: the first end of a request from t0 on, of the warm-up too).
+    """
+    if not len(due_ns):
+        return 1
+    tied = int(np.count_nonzero(due_ns == due_ns.min()))
+    return tied if over_ns is None else max(tied, int(np.count_nonzero(due_ns < over_ns)))
 
 
 def slope(due_ns: IntArray, left_ns: IntArray) -> float:

@@ -41,6 +41,12 @@ def aligned(reference: Sequence[str], output: Sequence[str]) -> list[tuple[int, 
     return [*((k, k) for k in range(first)), *reversed(found), *behind]
 
 
+def cells(reference: Sequence[str], output: Sequence[str]) -> int:
+    """The size of the table that ``aligned`` works on: it keeps up to a quarter of a byte a cell, and takes about a nanosecond."""
+    first, last_a, last_b = _unlike(reference, output)
+    return (last_a - first) * (last_b - first)
+
+
 def _unlike(reference: Sequence[str], output: Sequence[str]) -> tuple[int, int, int]:
     """(first, end in ``reference``, end in ``output``) of what lies between the words that both begin and end with."""
     first, last_a, last_b = 0, len(reference), len(output)
@@ -74,4 +80,4 @@ def _distance(left: Sequence[str], right: Sequence[str], columns: list[tuple[int
     return distance
 
 
-__all__ = ["aligned", "word_errors"]
+__all__ = ["aligned", "cells", "word_errors"]

@@ -16,14 +16,16 @@ NAME, SENTENCE = 100, 2000
 _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-#: What a CI system obeys: GitHub's at the start of a line, and the older form of it (Azure's too) anywhere.
-_COMMAND = re.compile(r"^(\s*):(?=:[A-Za-z][\w-]*.*::)", re.MULTILINE)
-_OLD_COMMAND = re.compile(r"##(?=\[|vso\[)")
+#: What a CI system obeys: GitHub's at the start of a line, the older form of it (Azure's and TeamCity's too) anywhere. Whoever shows a text may
+#: begin a line with any word of it, and with any letter of a long one: there the names are those that GitHub knows.
+_KNOWN = "error|warning|notice|debug|group|endgroup|echo|(?:add|stop|remove|set|save)-[a-z]+"
+_COMMAND = re.compile(rf"(?<!\S):(?=:[a-z][\w-]*.*?::)|:(?=:(?:{_KNOWN})\b.*?::)", re.DOTALL | re.IGNORECASE)
+_OLD_COMMAND = re.compile(r"##(?=\[|(?:vso|teamcity)\[)")
 
 
 def printable(text: str) -> str:
     """``text`` with U+FFFD for every character that could steer a terminal, and workflow commands broken; tabs and line ends stay."""
-    return _OLD_COMMAND.sub("# #", _COMMAND.sub(r"\1: ", _STEERING.sub("\ufffd", text)))
+    return _OLD_COMMAND.sub("# #", _COMMAND.sub(": ", _STEERING.sub("\ufffd", text)))
 
 
 def one_line(text: object, limit: int = SENTENCE) -> str:

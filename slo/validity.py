@@ -96,14 +96,14 @@ def assess(
     stamp, share = _stamp(rows)
     kept_up = _kept_up(sent.queue)
     together = measure(rows)
-    audio, slots = live_audio.live_audio(rows), _idle(records, facts)
+    audio, slots, over = live_audio.live_audio(rows), _idle(records, facts), _first_over(records, facts)
     limits = lag_limits(rows, objectives)
     checks = [
         *_whole(records, rows, facts),
         _all_sent(rows, sent.issued, facts),
         *_enough(sent.issued, facts),
         *_late(records, sent, facts, limits, objectives, judged=judged, strict=strict),
-        lateness.span(sent.first, limits, strain.paced(facts)),
+        lateness.span(sent.first, limits, strain.paced(facts), over),
         *_shape(sent.shape, rows, facts),
         *live_audio.checks(audio),
         *_had_time(facts, limits, share, slots),
@@ -116,8 +116,8 @@ def assess(
         planned=_planned(rows, facts),
         sent=len(sent.issued),
         unsent=_planned(rows, facts) - len(sent.issued),
-        offered_per_s=arrivals.rate_per_s(rows["due_ns"]),
-        achieved_per_s=arrivals.rate_per_s(sent.taken["ready_ns"]),
+        offered_per_s=_per_s(rows, "due_ns", over),
+        achieved_per_s=_per_s(rows, "sent_ns", over),
         lag_ns=lateness.summary(sent.left["sent_ns"] - sent.left["due_ns"]),
         generator_lag_ns=lateness.summary(sent.first["ready_ns"] - sent.first["due_ns"]),
         stamp=stamp,
@@ -130,6 +130,17 @@ def assess(
         paced=strain.paced(facts),
         pooled=facts.pool_waits > 0,
     )
+
+
+def _first_over(records: Records, facts: GeneratorFacts) -> int | None:
+    """Where requests wait for answers: when the first slot came free from t0 on. None: they don't wait, or none did."""
+    done = records["done_ns"][records["done_ns"] > 0]
+    return int(done.min()) if len(done) and not facts.open_loop else None
+
+
+def _per_s(rows: Records, stamp: str, over: int | None) -> float:
+    known = rows[stamp] != -1
+    return arrivals.rate_per_s(rows[stamp][known], arrivals.at_once(rows["due_ns"][known], over))
 
 
 class _Sent(NamedTuple):

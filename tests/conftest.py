@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def _no_secrets() -> Iterator[None]:
     """What one test learns to be secret must not be masked in another's texts."""
-    before = {name: getattr(KNOWN, name) for name in KNOWN.__slots__}
+    before = {name: deepcopy(getattr(KNOWN, name)) for name in KNOWN.__slots__}
     yield
     for name, value in before.items():
         setattr(KNOWN, name, value)

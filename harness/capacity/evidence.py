@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from documents import files
 from harness.errors import HarnessFault
 from reports.search.parts import ProbePart, SearchReport
+from reports.sweep.curves import CLEARLY
 from reports.sweep.parts import SeriesPart, SweepPoint, SweepReport
 from slo import tables
 from slo.capacity.overlay import Little, Load, little, load
@@ -103,17 +104,22 @@ def _of_search(folder: Path, found: SearchReport) -> Evidence:
     low, high = found.found.interval
     low = found.found.best if low is None else low
     notes = []
+    at_load = low
     if found.variable == "concurrency":
-        capacity = _of_concurrency(passed, found.probes, low)
-        notes.append(_CLOSED)
+        at_load = _carries_most([(probe.load, probe.requests_per_s) for probe in passed], low)
+        capacity = _of_concurrency(passed, found.probes, at_load)
+        notes += [_CLOSED, *_fewer(at_load, low)]
     else:
         capacity = None if low is None or found.found.best is None else Capacity(low, found.found.best, high)
     answer = found.answer
     if capacity is not None and found.outcome != "FOUND":
         notes.append(": ".join([f"the search ended {found.outcome}", *filter(None, ["; ".join(found.reasons)])]))
-    if capacity is not None and (answer is None or not answer.confirmed):
+    if capacity is not None and (answer is None or not answer.confirmed or at_load != low):
         notes.append(_PICKED)
-    at = next((run for run in runs if answer is not None and run.name == answer.run), None)
+    name, good = (answer.run, answer.good_fraction) if answer is not None else (None, None)
+    if at_load != low:
+        name, good = next((probe.run, probe.good_fraction) for probe in passed if probe.load == at_load)
+    at = next((run for run in runs if run.name == name), None)
     return Evidence(
         kind="search",
         name=found.name,
@@ -125,7 +131,7 @@ def _of_search(folder: Path, found: SearchReport) -> Evidence:
         gpus=answer.gpus if answer is not None else None,
         runs=runs,
         at=at,
-        good_fraction=answer.good_fraction if answer is not None else None,
+        good_fraction=good,
         notes=tuple(notes),
     )
 
@@ -148,8 +154,28 @@ def _probe_run(folder: Path, probe: ProbePart, by_rate: bool) -> Run:
     return Run(folder / probe.run, probe.run, offered, probe.outcome, not probe.unstable, probe.cut)
 
 
+def _carries_most(passed: Sequence[tuple[float, float | None]], low: float | None) -> float | None:
+    """The concurrency that a replica is worth the most at: the highest that holds, unless one below it was clearly answered faster."""
+    rates: dict[float, float] = {}
+    for at, rate in passed:
+        if low is not None and at <= low and rate:
+            rates[at] = min(rate, rates.get(at, rate))
+    best = max(rates, key=rates.__getitem__, default=low)
+    return best if low in rates and best is not None and rates[best] > CLEARLY * rates[low] else low
+
+
+def _fewer(at: float | None, low: float | None) -> list[str]:
+    """What a router must know where more at once is answered more slowly."""
+    if at == low:
+        return []
+    return [
+        f"more load gives less: {low:g} at a time hold, and {at:g} are answered faster. The capacity is that of {at:g} at a time, so give "
+        "no replica more"
+    ]
+
+
 def _of_concurrency(passed: Sequence[ProbePart], probes: Sequence[ProbePart], low: float | None) -> Capacity | None:
-    """Rates that probes came to: at the highest concurrency that holds, and at the first above it that does not."""
+    """Rates that probes came to: at the concurrency that carries most, and at the first above it that does not hold."""
     held = [probe.requests_per_s for probe in passed if low is not None and probe.load == low and probe.requests_per_s]
     if not held or low is None:
         return None
@@ -170,9 +196,13 @@ def _of_sweep(folder: Path, found: SweepReport, wanted: str | None) -> Evidence:
     one = _series(folder, found, wanted)
     line = one.line
     points = [point for point in one.points if point.outcome in _JUDGED]
-    capacity, at = None, None
+    capacity, at, notes = None, None, []
     if line is not None and line.low is not None:
-        at = next((point for point in points if point.x == line.low), None)
+        most: float | None = line.low
+        if found.x != "rate":
+            most = _carries_most([(p.x, p.achieved_per_s) for p in points if p.outcome == "PASS"], line.low)
+            notes = _fewer(most, line.low)
+        at = next((point for point in points if point.x == most), None)
         first_bad = next((point for point in points if line.high is not None and point.x == line.high), None)
         if found.x == "rate":
             capacity = Capacity(line.low, line.low, line.high)
@@ -182,9 +212,8 @@ def _of_sweep(folder: Path, found: SweepReport, wanted: str | None) -> Evidence:
             capacity = Capacity(at.achieved_per_s, at.achieved_per_s, high)
     reason = "no objective was given, so there is no line" if line is None else "no load was shown to hold"
     runs = tuple(run for point in one.points for run in _point_runs(folder, point, found.x == "rate"))
-    notes = [_CLOSED] if found.x != "rate" and capacity is not None else []
     if capacity is not None:
-        notes.append(_NO_FRESH_RUN)
+        notes = [*([_CLOSED] if found.x != "rate" else []), *notes, _NO_FRESH_RUN]
     if line is not None and line.undecided:
         notes.append(f"undecided between the ends: {', '.join(f'{x:g}' for x in line.undecided)}")
     return Evidence(

@@ -13,7 +13,7 @@ from harness.errors import HarnessFault
 from harness.job import Prepared, find_scenario, prepare
 from harness.manifest import public_url
 from harness.promises import Asked as Promised
-from harness.redaction import MASK, Redactor
+from harness.redaction import MASK, Redactor, redact
 from harness.secrets import sensitive_values
 from reports.coldstart.parts import QUANTITIES
 from scenarios.durations import parse_duration
@@ -100,7 +100,7 @@ def public_command(text: str) -> str:
     found = [(name, value.strip("\"' ")) for pattern in _NAMED for name, value in pattern.findall(text)]
     # A variable of the environment is not its value.
     secrets = sensitive_values((name, value) for name, value in found if not value.startswith("$"))
-    return Redactor(secrets).redact(_USER.sub(f"://{MASK}@", text))
+    return redact(Redactor(secrets).redact(_USER.sub(f"://{MASK}@", text)))
 
 
 def curve_flags(requests: int | None, duration: str | None, rate: float | None) -> dict[str, Any]:

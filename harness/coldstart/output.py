@@ -20,6 +20,7 @@ from harness.comparison.output import Output, as_written, say, say_drawn, tell_f
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
 from harness.manifest import package_version
+from harness.redaction import redact
 from harness.writing import write_json
 from reports import units
 from reports.coldstart.formats import FORMATS
@@ -107,7 +108,7 @@ def document(wanted: Wanted, ran: Ran) -> ColdstartReport:
         goals=kept,
         warnings=_warnings(wanted, whole),
         plimsoll=package_version(),
-        command=shlex.join(wanted.command),
+        command=shlex.join(map(redact, wanted.command)),
     )
 
 

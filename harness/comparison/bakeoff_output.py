@@ -68,7 +68,12 @@ def _publish(baked: Baked, out: Path, outputs: Sequence[Output], as_json: bool) 
     reports = [_report(baked, level, command) for level in baked.levels]
     deciding = baked.deciding if baked.deciding is not None else 0
     whole = reports[deciding].model_copy(
-        update={"title": _title(baked), "fronts": list(baked.fronts), "exit_code": baked.exit_code}
+        update={
+            "title": _title(baked),
+            "fronts": list(baked.fronts),
+            "exit_code": baked.exit_code,
+            "warnings": [*_without_place(baked), *reports[deciding].warnings],
+        }
     )
     remedy = "make room and judge again: --again"
     written = [write(output.path, output.render(whole), remedy) for output in outputs]
@@ -137,7 +142,7 @@ def _document(baked: Baked, reports: Sequence[ComparisonReport], whole: Comparis
 def _drawn(baked: Baked) -> list[RenderableType]:
     """Every load in a table; the rankings follow from the report's own renderer."""
     title = Text(f"{baked.bakeoff.name}: median of the runs at each load", style="bold")
-    return [title, _loads(baked), *(Text(text, style="dim") for text in _without_place(baked)), Text("")]
+    return [title, _loads(baked), Text("")]
 
 
 def _without_place(baked: Baked) -> list[str]:

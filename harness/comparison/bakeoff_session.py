@@ -156,6 +156,8 @@ def _fronts(bakeoff: Bakeoff, levels: Sequence[AtLevel]) -> tuple[FrontPart, ...
     for level, load in zip(levels, bakeoff.contest().levels, strict=True):
         here: list[Point] = []
         for arm in level.arms:
+            if not all(run.valid for run in arm.runs):
+                continue  # the generator was at fault: no figure of it counts, here as in the ranking
             name = f"{arm.name} {level.label}".strip()
             share = (gpus[arm.name] or 1) if per_gpu else 1
             tokens = arm.values(parse("rate(output_tokens)")) / share

@@ -207,7 +207,8 @@ def _keys_to_strangers(arms: Sequence[Arm], target: TargetSection) -> list[str]:
 def public_command(arms: Sequence[Arm]) -> list[str]:
     """Our command line as each run's manifest may hold it: a credential of one arm is one in the runs of all."""
     literal = [pair for arm in arms for pair in (*arm.headers.items(), *option_headers(arm.options))]
-    return secrets.public_command(sys.argv, literal, [arm.url or "" for arm in arms])
+    models = [arm.model or "" for arm in arms]
+    return secrets.public_command(sys.argv, literal, [arm.url or "" for arm in arms], models)
 
 
 def _reach(contest: Contest, names: set[str]) -> None:

@@ -6,6 +6,7 @@ when an arm can't be reached before the first request, 130 when the user stopped
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -129,10 +130,10 @@ def _endpoint(arm: Arm) -> Arm:
 
 def default_out(name: str) -> Path:
     """A folder of its own below ``runs``."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    path, number = Path("runs") / f"{name}-{stamp}", 2
+    stamp, safe = datetime.now().strftime("%Y%m%d-%H%M%S"), re.sub(r"[^A-Za-z0-9._-]+", "-", name) or "run"
+    path, number = Path("runs") / f"{safe}-{stamp}", 2
     while path.exists():
-        path, number = Path("runs") / f"{name}-{stamp}-{number}", number + 1
+        path, number = Path("runs") / f"{safe}-{stamp}-{number}", number + 1
     return path
 
 

@@ -22,7 +22,6 @@ from harness.dashboard.state import LiveState
 from harness.errors import HarnessFault
 from harness.job import Prepared
 from harness.manifest import package_version, public_url
-from harness.redaction import redact
 from harness.watcher import Beginning
 from reports.dashboard.parts import LiveReport, RunPart, VerdictPart
 
@@ -39,7 +38,7 @@ def watcher(place: Place, prepared: Prepared) -> LiveView:
         plimsoll=package_version(),
         scenario=scenario.name,
         kind=scenario.kind,
-        url="the bundled reference server" if prepared.job.bundled is not None else redact(public_url(target.url)),
+        url="the bundled reference server" if prepared.job.bundled is not None else public_url(target.url),
         protocol=target.protocol,
         workers=scenario.workers,
     )

@@ -6,6 +6,7 @@ A refusal concerns one agent and stops no other; the run's manifest names everyb
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +57,7 @@ class Agent:
     heard_s: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.name} ({one_line(self.host.get('hostname') or 'unknown host', NAME)})"
+        return f"{self.name} ({self.host.get('hostname', 'unknown host')})"
 
     def clock(self) -> Offset | None:
         """What the echoes of the last measurement say; None: there were none."""
@@ -94,7 +95,7 @@ class Agent:
         """What the manifest says of it. ``cpu_s``: processor time of its site from t0 on, without its workers."""
         fact: dict[str, Any] = {"name": self.name, "host": dict(self.host), "plimsoll": self.version}
         fact |= {"shards": list(self.shards), "lost": self.lost}
-        if self.over is not None:
+        if self.over is not None and math.isfinite(self.over["cpu_s"]):
             fact["cpu_s"] = self.over["cpu_s"]
         for when, offset in (("clock", self.before), ("clock_after", self.after)):
             if offset is not None:
@@ -199,13 +200,14 @@ class Roster:
 
 
 def _host(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What an agent says of its host, fit for the manifest; of anything else only its name."""
+    """What an agent says of its host, fit for the manifest; of anything else only its name, which it always has."""
     kept: dict[str, Any] = cleaned(facts)
+    name = {"hostname": one_line(kept.get("hostname") or "unknown host", NAME)}
     try:
         short = len(json.dumps(kept, allow_nan=False)) <= LONGEST_FACTS
     except ValueError:  # a number that no manifest can hold
         short = False
-    return kept if short else {"hostname": str(kept.get("hostname"))}
+    return kept | name if short else name
 
 
 def _refusal(who: Sequence[str], reason: str) -> str:

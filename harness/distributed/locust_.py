@@ -369,6 +369,7 @@ class StreamingUser(FastHttpUser):
         self._session: Session = getattr(environment, SESSION)
         self._chat = streaming.chat_reader(self.client.base_url or "", self.default_headers or {})
         self._readers: dict[str, streaming.Reader] = {}
+        self._sent: Sequence[tuple[str, str]] = ()
         self._called_off = False
 
     def stop(self, force: bool = False) -> bool:
@@ -416,6 +417,10 @@ class StreamingUser(FastHttpUser):
             "x-request-id": request_id,
         }
         data: Any = body
+        own = self.client.client.default_headers.items()  # they may have come since, by a login in on_start
+        self._sent = streaming.known(
+            self._sent, self.host or "", [("authorization", self.client.auth_header or ""), *own]
+        )
         started, context = time.time(), self.context()
         exchange = streaming.begin(number, body, time.monotonic_ns())
         try:

@@ -41,10 +41,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
-from types import NoneType
 from typing import Any, Literal, Protocol, TypedDict
 
+from harness.recorder import FRESH
 from slo.records import MOST_WORKERS
 
 #: The longest line of either direction, in bytes. Segments and histograms are cut to fit (``PIECE``).
@@ -262,13 +263,23 @@ def _table(value: Any, of: Callable[[Any], bool]) -> bool:
     return isinstance(value, dict) and all(isinstance(key, str) and of(one) for key, one in value.items())
 
 
-def _plain(value: Any) -> bool:
-    """A value of a worker's status line: a scalar, or a histogram."""
-    return isinstance(value, str | bool | NoneType) or _number(value) or _table(value, _number)
+def _count(value: Any) -> bool:
+    return _whole(value) and value >= 0
 
 
-def _status(line: Any) -> bool:
-    return _table(line, _plain) and all(_whole(line[name]) for name in COUNTS if name in line)
+def _spread(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(key, str) and _BIN.fullmatch(key) and _count(n) for key, n in value.items()
+    )
+
+
+def _status(value: Any) -> bool:
+    """A worker's status line: watchers add it to those of all others, so one that does not fit would spoil them."""
+    return (
+        isinstance(value, dict)
+        and all(_count(value.get(name)) for name in COUNTS)
+        and all(_spread(value.get(name)) for name in FRESH)
+    )
 
 
 def _status_lines(value: Any) -> bool:
@@ -284,8 +295,10 @@ def _increments(value: Any) -> bool:
     )
 
 
-#: What a worker's status line counts (``harness/worker.py``).
+#: What a worker's status line counts (``harness/worker.py``), besides a histogram for each of ``FRESH``, whose bins are 32 an octave: none is
+#: above that of 2**63 ns.
 COUNTS = ("sent", "done", "failed", "measured", "bad", "in_flight")
+_BIN = re.compile(r"1?[0-9]{1,3}|20[01][0-9]", re.ASCII)
 #: A month, in seconds: no run's intervals are later.
 LONGEST_S = 31 * 86_400
 #: type -> its fields. Of ``hello`` the roster judges: one that can't be read may come from another version, and is told so.
@@ -304,7 +317,7 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
         "done": lambda one: _table(one, lambda done: done is None or isinstance(done, dict)),
         "deaths": lambda one: _table(one, _text),
         "died_ns": lambda one: _table(one, _whole),
-        "cpu_s": _number,
+        "cpu_s": lambda one: isinstance(one, float) or _whole(one),  # whatever it is: without it the run would not end
     },
     "ended": {"code": _whole},
     "alive": {},

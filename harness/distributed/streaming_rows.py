@@ -149,6 +149,8 @@ class Gathered:
     t0_monotonic_ns: int = field(default_factory=time.monotonic_ns)
     _sources: dict[str, _Source] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    #: Who is there as the test begins: each says what it has, if only that it has begun.
+    expected: frozenset[str] = frozenset()
     _ahead: Ahead | None = None
 
     def begin(self, about: About, promises: Promises) -> None:
@@ -183,7 +185,8 @@ class Gathered:
     @property
     def awaited(self) -> frozenset[str]:
         """Senders whose last message has not come."""
-        return frozenset(sender for sender, source in self._sources.items() if source.told is None)
+        over = {sender for sender, source in self._sources.items() if source.told is not None}
+        return (self.expected | self._sources.keys()) - over
 
     def seal(self, about: About, promises: Promises, interrupted: bool = False) -> Sealed:
         """Write the run directory. Raises OSError."""
@@ -226,6 +229,10 @@ class Gathered:
     def _facts(self, interrupted: bool) -> GeneratorFacts:
         done = [source.told for source in self._sources.values() if source.told is not None]
         faults = list(self.faults)
+        faults += [
+            f"Locust worker {sender} sent nothing: its rows are missing"
+            for sender in sorted(self.expected - self._sources.keys())
+        ]
         for sender, source in self._sources.items():
             if source.told is None:
                 faults.append(f"Locust worker {sender} went away: its rows since piece {source.pieces} are missing")

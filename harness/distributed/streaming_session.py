@@ -164,7 +164,9 @@ class Session:
             return
         self._tests += 1
         if self._role != "worker":
-            self._gathered = Gathered(self._directory())
+            self._gathered = Gathered(
+                self._directory(), expected=self._workers() if self._role == "master" else frozenset()
+            )
             users = int(getattr(self._environment.runner, "target_user_count", 0) or 0)
             self._gathered.begin(self._about(users), self._promises)
         if self._role != "master":
@@ -195,10 +197,13 @@ class Session:
         runner.send_message(STOP)
         until = time.monotonic() + self._environment.stop_timeout + GRACE_S
         while time.monotonic() < until:
-            there = {node.id for node in runner.clients.all if node.state != "missing"}
-            if not gathered.awaited & there:
+            if not gathered.awaited & self._workers():
                 return
             time.sleep(0.05)  # Locust has patched it: other greenlets run
+
+    def _workers(self) -> frozenset[str]:
+        """Those that are not missing."""
+        return frozenset(node.id for node in self._environment.runner.clients.all if node.state != "missing")
 
     def on_stop(self, **_: Any) -> None:
         """All users have stopped: the last rows, and the verdict where the rows are gathered."""

@@ -26,6 +26,7 @@ from harness.exchange import Exchange
 from harness.held import oversized, reading
 from harness.http.dialect import join_path
 from harness.options import problems
+from harness.secrets import learn_target
 from slo.records import Stamp, Status, TokensFrom
 
 #: Where chat completions are, below an OpenAI-compatible server's origin or base URL.
@@ -78,6 +79,13 @@ def stream_reader(url: str, headers: Mapping[str, str], options: Mapping[str, An
         raise HarnessFault(wrong)
     dialect = HttpDialect(Target(url, "http", headers=tuple(headers.items()), options=asked))
     return Reader(dialect.settle, dialect.accept.decode())
+
+
+def known(before: Sequence[tuple[str, str]], url: str, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """``headers`` that go with a request, once no text of ours repeats what is secret in them. ``before``: what was known already."""
+    if headers != before:
+        learn_target(headers, {}, url)
+    return headers
 
 
 def endpoint(host: str, route: str) -> str:

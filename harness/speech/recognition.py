@@ -1,6 +1,6 @@
 """What a recognition session was worth: from the server's events and the clip's truth to the stamps of one row. Pure.
 
-It judges no status. The running transcript is the segments' latest texts in order; a word of it *stands* from the message since
+It judges no status, but for one: words without end are no transcript. The running transcript is the segments' latest texts in order; a word of it *stands* from the message since
 which it was there to stay, compared without case and punctuation so that formatting is no revision. Words are the same from one
 message to the next, and in the transcript and its reference, as in an alignment of the fewest edits: what is put in front of a word
 does not change it.
@@ -12,16 +12,28 @@ from array import array
 from collections.abc import Iterable, Sequence
 
 from harness.exchange import Exchange, SessionStamps
+from harness.outcome import PROTOCOL, fail
 from harness.speech.events import FADE_NS, Endpoint, Event, Transcript
 from scenarios.clip import Clip
-from slo.edits import aligned
+from slo.edits import aligned, cells
 from slo.wer import word_errors
+
+#: What comparing the transcripts of one answer may take (``slo.edits.cells``): 64 MB and a third of a second. An hour of speech has 10,000
+#: words, which makes 100 million where all of them are compared at once.
+MOST_CELLS = 1 << 28
+_TOO_MANY = (
+    f"the transcripts have too many words that change from one message to the next to be compared (more than {MOST_CELLS >> 20} million "
+    "pairs). Send shorter audio"
+)
 
 
 class _Running:
-    """The transcript as it grows: since when each word has been in it, and how many were changed or taken back."""
+    """The transcript as it grows: since when each word has been in it, and how many were changed or taken back. ``left``: what comparing
+    may still take; below 0 nothing is compared any more.
+    """
 
     def __init__(self) -> None:
+        self.left = MOST_CELLS
         self.words: list[str] = []
         self.since: list[int] = []
         self.revised = 0
@@ -29,13 +41,18 @@ class _Running:
     def now_reads(self, text: str, t_ns: int) -> None:
         words = text.split()
         plain = [fold_word(word) for word in words]
-        kept = aligned(self.words, plain)
+        kept = self.aligned(self.words, plain)
         self.revised += len(self.words) - len(kept)
         since = [t_ns] * len(plain)
         for before, now in kept:
             since[now] = self.since[before]
         self.since = since
         self.words = plain
+
+    def aligned(self, reference: Sequence[str], output: Sequence[str]) -> list[tuple[int, int]]:
+        """``slo.edits.aligned`` while it may take that."""
+        self.left -= cells(reference, output) if self.left >= 0 else 0
+        return aligned(reference, output) if self.left >= 0 else []
 
 
 def fold_word(word: str) -> str:
@@ -82,6 +99,8 @@ def put_transcripts(exchange: Exchange, clip: Clip | None, events: Sequence[Even
     stamps.heard = transcript
     if clip is not None:
         _compare(stamps, clip, running, transcript, normaliser)
+    if running.left < 0:
+        fail(exchange, PROTOCOL, _TOO_MANY)
     return transcript
 
 
@@ -111,6 +130,6 @@ def _compare(stamps: SessionStamps, clip: Clip, running: _Running, transcript: s
         return
     reference = [fold_word(word.text) for word in clip.words]
     lags = array("q")
-    for said, heard in aligned(reference, running.words):
+    for said, heard in running.aligned(reference, running.words):
         lags.append(running.since[heard] - stamps.media_start_ns - clip.words[said].end_ns)
     stamps.word_lag_ns = lags

@@ -78,9 +78,9 @@ def _the_run(runs: list[Path], agent_folders: list[Path], out: Path | None) -> P
     from harness.salvage import agents_among, gathered
 
     more, own = agents_among(runs)
-    if len(own) > 1 or (own and out is not None):
+    if len(own) > 1:
         raise HarnessFault(
-            f"RUN: {', '.join(map(str, own))}: give the run directory of the master, or --out for a new one"
+            f"RUN: {', '.join(map(str, own))}: give one run directory, the master's, and folders of its agents"
         )
     return gathered(own[0] if own else None, [*agent_folders, *more], out)
 

@@ -56,7 +56,10 @@ class Fault:
 
     def number(self, key: str) -> float:
         """The key as a number."""
-        return float(self.values[key])
+        try:
+            return float(self.values[key])
+        except ValueError:
+            raise ValueError(f"{self.values[key]!r} is not a number") from None
 
     def whole(self, key: str) -> int:
         """The key as a whole number."""
@@ -90,8 +93,12 @@ def parse_fault(text: str) -> Fault:
         key, colon, value = part.partition(":")
         if not colon:
             key, value = kind.main_key, part
-        if key not in kind.keys:
-            raise ConfigError(f"--fault {text}: unknown key {key!r}. {name} takes {', '.join(kind.keys)}")
+        if key not in kind.keys or "=" in value:
+            what = f"{part!r} is no KEY:VALUE" if "=" in value else f"unknown key {key!r}"
+            like = ",".join(f"{one}:{'VALUE' if default is None else default}" for one, default in kind.keys.items())
+            raise ConfigError(
+                f"--fault {text}: {what}. {name} takes {', '.join(kind.keys)}. Write it like {name}={like}"
+            )
         values[key] = value
     missing = [key for key in kind.keys if key not in values]
     if missing:

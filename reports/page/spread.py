@@ -8,6 +8,7 @@ from functools import partial
 
 from reports import units
 from reports.chart_parts import ByPrompt, Heatmap
+from reports.pictures import without_value
 from reports.report import Report
 from reports.svg.curves import short
 from reports.svg.heat import LEVELS, heat
@@ -30,7 +31,7 @@ def heat_chart(report: Report) -> Chart | None:
     title = f"{_title(report, data.metric)}: every request by when it was due"
     note = (
         "Each column is one stretch of the run, deeper where a larger share of its requests lies"
-        f"{_failed_note(data)}. Lines: p99 and p50 of the column; a line breaks where a failure is that percentile."
+        f"{_failed_note(report, data)}. Lines: p99 and p50 of the column; a line breaks where a failure is that percentile."
     )
     shares = [(f"heat-{depth}", units.percent(least, 2)) for depth, least in enumerate(LEVELS, start=1)]
     legend = [Key("p99", "heat-p99"), Key("p50", "heat-p50")]
@@ -38,9 +39,11 @@ def heat_chart(report: Report) -> Chart | None:
     return chart(title, note, legend, partial(heat, data, _heat_label(title, data)), _MAP, _MAP_NARROW)
 
 
-def _failed_note(data: Heatmap) -> str:
+def _failed_note(report: Report, data: Heatmap) -> str:
     lost = sum(data.failed)
-    return f"; the {units.many(lost, 'request')} that failed are the row at the top" if lost else ""
+    if not lost:
+        return ""
+    return f"; {without_value(report, lost)} {'is' if lost == 1 else 'are'} the row at the top"
 
 
 def _heat_label(title: str, data: Heatmap) -> str:

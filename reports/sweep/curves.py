@@ -28,7 +28,7 @@ _USUAL = ("ttft", "tpot", "latency")
 _JUDGED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 
 #: A lower load that is answered this much faster than the knee is worth a word: two runs of one load differ by less.
-_CLEARLY = 1.1
+CLEARLY = 1.1
 
 Reading = Callable[[SweepPoint], float | None]
 
@@ -79,7 +79,7 @@ def knee_of(points: Sequence[SweepPoint]) -> KneePart | None:
         key=lambda p: p.achieved_per_s or 0.0,
         default=at,
     )
-    less = (at.achieved_per_s or 0.0) * _CLEARLY < (most.achieved_per_s or 0.0)
+    less = (at.achieved_per_s or 0.0) * CLEARLY < (most.achieved_per_s or 0.0)
     return KneePart(
         x=at.x,
         offered_per_s=at.offered_per_s,

@@ -120,6 +120,8 @@ def sentence(series: SeriesPart, report: SweepReport) -> str:
     """One series: the line, its bracket and its knee; where x is no load, where it holds and where it fails."""
     if report.x not in RISING:
         return _where(series, report)
+    if all(point.outcome == "PENDING" for point in series.points):
+        return "Nothing was measured: the sweep was stopped before its first run ended."
     if not any(point.outcome in ("PASS", "FAIL", "INCONCLUSIVE") for point in series.points):
         return "Nothing could be judged."
     promised = bool(report.objectives)

@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from documents.text import plain, written
 from harness.comparison import bakeoff
 from harness.errors import HarnessFault
 from harness.job import check_file, prepare
+from harness.plugins import protocols
 from harness.promises import Asked, read_promises
 from harness.secrets import resolve
 from scenarios import spec
@@ -239,7 +241,7 @@ def test_certificates_without_tls_are_refused(tmp_path: Path) -> None:
         errors = errors_of(tmp_path, f"kind: server\ntarget: {{url: {url}, ca_file: /etc/hostname}}\n")
         assert errors == [f"2: target.ca_file: {what}. Give a URL with https, wss or grpcs, or leave it out"]
     assert "it is a device" in errors_of(tmp_path, "kind: server\ntarget: {url: https://h, ca_file: /dev/zero}\n")[0]
-    with pytest.raises(HarnessFault, match=r"target\.ca_file"):
+    with pytest.raises(HarnessFault, match=r"--ca-file: http:"):
         prepare(None, {"url": "http://127.0.0.1:1", "ca_file": "/etc/hostname"}, [], [], tmp_path / "out")
 
 
@@ -269,6 +271,36 @@ def test_a_server_given_for_a_protocol_is_told_what_it_speaks(name: str, tmp_pat
     assert len(error) < 250
 
 
+@pytest.mark.parametrize("name", ["nim", "bentoml", "Ray-Serve", "azure", "whisper", "deepgram", "tensorflow-serving"])
+def test_names_of_services_and_frameworks_are_known_too(name: str, tmp_path: Path) -> None:
+    (error,) = errors_of(tmp_path, f"kind: server\ntarget: {{url: http://h, protocol: {name}}}\n")
+    assert " names a server, and a protocol is what is sent to it. Give one of " in error
+    named = error.rpartition("Give one of ")[2].split(", ")
+    assert {*named} <= {*protocols()}
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"protocol": "vllm"}, "--protocol: 'vllm' is unknown. vllm names a server"),
+        ({"ca_file": "/x"}, "--ca-file: http:// has no certificates"),
+        ({"options": {"engine": "warp"}}, "--option engine: 'warp' is none of"),
+    ],
+)
+@pytest.mark.parametrize("with_file", [False, True])
+def test_a_mistake_of_a_flag_names_the_flag(flags: Any, says: str, with_file: bool, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("kind: server\n")
+    with pytest.raises(HarnessFault) as fault:
+        prepare(
+            str(tmp_path / "s.yaml") if with_file else None,
+            {"url": "http://127.0.0.1:1", **flags},
+            (),
+            (),
+            tmp_path / "r",
+        )
+    assert fault.value.errors[0].startswith(says)
+
+
 def test_one_kind_of_file_given_for_another_is_one_hint(tmp_path: Path) -> None:
     a_scenario = str(spec.library()["smoke"])
     with pytest.raises(objective.ObjectiveError, match="is a scenario, not a file of objectives"):
@@ -283,4 +315,8 @@ def test_one_kind_of_file_given_for_another_is_one_hint(tmp_path: Path) -> None:
     )
     with pytest.raises(objective.ObjectiveError, match="is a bake-off file"):
         objective.load_file(path)
-    assert errors_of(tmp_path, "apiVersion: openslo/v1\nkind: SLO\n")[0].endswith("plimsoll slo check FILE.")
+    for text in ("apiVersion: openslo/v1\nkind: SLO\n", Path("slo/openslo/starter.yaml").read_text()):
+        assert "is an OpenSLO document. Check it with: plimsoll slo check FILE;" in "".join(errors_of(tmp_path, text))
+        path.write_text(text)
+        with pytest.raises(HarnessFault, match="is an OpenSLO document"):
+            bakeoff.load(path)

@@ -124,7 +124,7 @@ def test_a_shape_that_is_not_that_of_its_data_is_no_answer_and_stops_no_run(shap
     body = {"outputs": [{"name": "y", "datatype": "FP64", "shape": shape, "data": []}]}
     log.after(lambda exchange: None)(over(json.dumps(body).encode()))
     log.close()
-    gather(segments, tmp_path, ONE, "run", None, True)
+    gather(segments, ONE, "run", None, True)(tmp_path)
     (row,) = pq.read_table(tmp_path / outputs.FILE).to_pylist()
     assert (row["text"], row["data"], row["shape"]) == (None, None, None)
 
@@ -144,7 +144,7 @@ def test_a_shape_that_is_not_that_of_its_data_is_no_answer_and_stops_no_run(shap
 def test_a_line_that_no_worker_wrote_is_left_out(entry: dict[str, Any], tmp_path: Path) -> None:
     """An agent hands these files in."""
     (tmp_path / "outputs-w000.jsonl").write_text(json.dumps(entry) + "\n[]\n7\n")
-    gather(tmp_path, tmp_path, ONE, "run", None, True)
+    gather(tmp_path, ONE, "run", None, True)(tmp_path)
     (row,) = pq.read_table(tmp_path / outputs.FILE).to_pylist()
     assert (row["text"], row["data"]) == (None, None)
 

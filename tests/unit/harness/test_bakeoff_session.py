@@ -159,6 +159,16 @@ def test_an_arm_with_dashes_says_why_and_no_head_breaks_within_a_word(
     assert "concurrency-1, slow: run " in said
     assert "is invalid" in " ".join(said.split())  # the path before it may break the line anywhere
     assert "worker 0 died" in said
+    page = (tmp_path / "bakeoff.html").read_text()
+    assert "concurrency-1, slow: run " in page, "the page is silent about the run that does not count"
+    assert "worker 0 died" in page
+    points = [
+        point["name"]
+        for front in json.loads((tmp_path / "bakeoff.json").read_text())["fronts"]
+        for point in front["points"]
+    ]
+    assert len(points) == 10
+    assert "slow concurrency-1" not in points, "drawn from an INVALID run"
     for word in ("(output_tokens)", "(ttft)"):
         assert word in said
 

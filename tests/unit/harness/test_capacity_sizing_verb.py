@@ -171,6 +171,33 @@ def test_a_sweep_over_clients_counts_the_rate_they_came_to(tmp_path: Path) -> No
     assert "no load" in refused(sweep(tmp_path / "x", x="output_tokens"))[0]
 
 
+@pytest.mark.parametrize("kind", ["sweep", "search"])
+def test_where_more_at_once_is_answered_more_slowly_the_capacity_is_that_of_less(tmp_path: Path, kind: str) -> None:
+    """1, 2 and 4 at a time hold; 24.5, 20.2 and 16.6 a second are answered. By the last nine replicas were bought where six do."""
+    made = sweep(tmp_path / kind, x="concurrency") if kind == "sweep" else search(tmp_path / kind)
+    file = made / f"{kind}.json"
+    document = json.loads(file.read_text())
+    points = document["series"][0]["points"] if kind == "sweep" else document["probes"]
+    load, rate = ("x", "achieved_per_s") if kind == "sweep" else ("load", "requests_per_s")
+    answered = [(1, 24.5), (2, 20.2), (4, 16.6)]
+    points[:] = [points[0] | {load: x, rate: per_s, "outcome": "PASS", "good_fraction": x / 4} for x, per_s in answered]
+    if kind == "sweep":
+        document["series"][0]["line"] |= {"low": 4, "high": None}
+    else:
+        document |= {"variable": "concurrency", "outcome": "OPEN"}
+        document["concurrency"] = {"best": 4, "interval": [4, None]}
+        document.pop("rate_per_s")
+    file.write_text(json.dumps(document))
+    found = capacity(made, "--price", "1")
+    assert found["capacity"]["low"] == 24.5
+    assert any("4 at a time hold, and 1 are answered faster" in text for text in found["warnings"])
+    per = {cost["per"]: cost["target"] for cost in found["costs"]}
+    assert per["good_requests"] == pytest.approx(4 * per["requests"])
+    points[0][rate] = points[1][rate] = 17.0  # no more than two runs of one load differ by
+    file.write_text(json.dumps(document))
+    assert capacity(made)["capacity"]["low"] == 16.6
+
+
 def test_a_single_run_is_a_lower_bound_if_it_passed(tmp_path: Path) -> None:
     due, done = md1(30, 600, 3)
     sealed(tmp_path / "r", due, done, 30)

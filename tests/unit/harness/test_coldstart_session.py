@@ -14,6 +14,7 @@ from harness.coldstart.asked import Wanted
 from harness.coldstart.session import Ran
 from harness.errors import HarnessFault
 from harness.exit_codes import ExitCode
+from harness.redaction import learn
 from reports.coldstart.parts import RepeatPart
 from tests.unit.harness.sealed_runs import Full
 
@@ -213,6 +214,11 @@ def test_a_credential_is_masked_however_a_shell_is_given_it(command: str) -> Non
     assert "sekrit-42" not in shown
     assert "[redacted]" in shown
     assert "sekrit-42" not in json.dumps(document(Ran((), interrupted=True), start=command, between=command))
+
+
+def test_what_a_reference_stands_for_is_masked_in_the_command() -> None:
+    learn(["quiet-value-7"])
+    assert asked.public_command("serve --accept quiet-value-7") == "serve --accept [redacted]"
 
 
 def test_the_name_of_a_variable_is_no_secret() -> None:

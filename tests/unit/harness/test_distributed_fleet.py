@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -249,6 +250,28 @@ def test_a_worker_that_dies_alone_has_its_own_death_and_its_agent_goes_on(led: L
     assert fleet.members[1].death == "of agent a (host-a) was killed by SIGKILL"
     assert fleet.members[1].died_ns == fleet._t0_ns + 123_000_000  # when it died there, not when we were told
     assert fleet.facts()["agents"][0]["lost"] is None
+
+
+@pytest.mark.parametrize(
+    "host", [{}, {"hostname": {"a": [1]}}, {"hostname": None}, {"hostname": "h", "x": "y" * 99_999}]
+)
+def test_a_host_always_has_a_name(led: Led, host: dict[str, Any]) -> None:
+    async def go() -> Fleet:
+        agents = Agents()
+        agents.joins("a", host=host)
+        return await led.lead(agents, 1)
+
+    assert isinstance(asyncio.run(go()).facts()["agents"][0]["host"]["hostname"], str)
+
+
+def test_the_manifest_can_say_whatever_an_agent_says_of_its_processor_time(led: Led) -> None:
+    def odd(agents: Agents, name: str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{**agents.finished(name), "cpu_s": float("nan")}]
+
+    async def go() -> Fleet:
+        return await led.lead(Agents("a", odd={"a": {"go": odd}}), 1)
+
+    assert json.dumps(asyncio.run(go()).facts(), allow_nan=False)
 
 
 def test_a_transport_that_ends_loses_everybody(led: Led) -> None:

@@ -76,6 +76,20 @@ def test_a_secret_from_the_environment_is_masked_in_the_command(monkeypatch: pyt
     assert ("Authorization", "Bearer sk-0123456789abcdef") in job.target.headers
 
 
+@pytest.mark.parametrize("key", ["gateway", "openai", "single_stream", "synthetic_text", "random"])
+def test_a_key_that_is_a_word_of_ours_or_the_hosts_name_spoils_nothing_that_is_kept(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("THE_KEY", key)
+    flags = {"kind": "single_stream", "url": f"http://gateway:8080/{key}/v1?q={key}", "api_key_env": "THE_KEY"}
+    kept = prepare(None, flags, [], [], Path("out"), command=["plimsoll"]).job.public  # type: ignore[arg-type]
+    assert kept["target"]["url"] == "http://gateway:8080/[redacted]/v1"
+    assert kept["target"]["protocol"] == "openai-chat"
+    assert kept["kind"] == "single_stream"
+    assert kept["source"]["kind"] == "synthetic_text"
+    assert kept["params"] == {"order": "random"}
+
+
 def test_a_run_directory_that_is_not_empty_is_refused() -> None:
     Path("full").mkdir()
     Path("full/x").touch()

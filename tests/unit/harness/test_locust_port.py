@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +12,13 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from harness.distributed.messages import problem
 from harness.distributed.port import MOST_AGENTS, OURS, Guard, bounded
+from harness.recorder import FRESH
 from slo.foreign import cleaned, one_line, printable
 
 ENTRY = {
@@ -22,6 +28,15 @@ ENTRY = {
 }  # fmt: skip
 ERROR = {"method": "POST", "name": "/v1", "error": "x", "occurrences": 2, "first_seen": 1.0, "last_seen": None}
 USERS = {"user_classes_count": {"A": 1}, "user_count": 1}
+STATUS: dict[str, Any] = {
+    **dict.fromkeys(("sent", "done", "failed", "measured", "bad", "in_flight"), 3),
+    **{name: {"0": 1, "640": 2, "2016": 1} for name in FRESH},
+}
+#: What watchers of a run would fall over, then or at its end.
+WRONG: list[dict[str, Any]] = [
+    {"sent": "x"}, {"done": 9e300}, {"failed": -1}, {"in_flight": None}, {"ttft": {"99999999999": 1}}, {"ttft": {"x": 1}},
+    {"ttft": {"-5": 1}}, {"latency": {"5": -10}}, {"latency": {"5": 0.5}}, {"tpot": []}, {"tpot": {"2099": 1}}, {"ttft": {"٣": 1}},
+]  # fmt: skip
 ROWS = {"index": 0, "t0_wall_ns": 1}
 TIMES = {"p99_ns": 1, "max_ns": 1, "total_ns": 1, "count": 1}
 VITALS = {"stalls": TIMES, "gc": {**TIMES, "p99_ns": 0}, "cpu": 0.5, "core_wanted": 0.0, "watched_ns": 9}
@@ -38,6 +53,7 @@ GOOD: list[tuple[str, Any]] = [
     ("client_stopped", None),
     ("quit", None),
     ("plimsoll", {"type": "alive"}),
+    ("plimsoll", {"type": "workers", "lines": [[0, STATUS]]}),
     ("plimsoll-rows", ROWS),
     ("plimsoll-rows", {**ROWS, "number": 3, "piece": b"\x00"}),
     ("plimsoll-rows", {**ROWS, **LAST}),
@@ -74,6 +90,8 @@ BAD: list[Any] = [
     ("quit", None, None),
     ("quit", DEEP, "w_1"),
     ("plimsoll", {"type": "piece", "file": 7}, "w_1"),
+    *(("plimsoll", {"type": "workers", "lines": [[0, {**STATUS, **wrong}]]}, "w_1") for wrong in WRONG),
+    ("plimsoll", {"type": "workers", "lines": [[0, {"sent": 1}]]}, "w_1"),
     ("plimsoll", {"type": "alive", "more": b"no JSON"}, "w_1"),
     ("plimsoll", {"type": "alive", "more": "x" * OURS}, "w_1"),
     ("plimsoll", None, "w_1"),
@@ -90,7 +108,6 @@ BAD: list[Any] = [
     ("plimsoll-rows", {**ROWS, **LAST, "vitals": {**VITALS, "cpu": float("nan")}}, "w_1"),
     ("plimsoll", {"type": "workers", "lines": [[0, {"sent": "many"}]]}, "w_1"),
     ("plimsoll", {"type": "workers", "lines": [[0, {"rate": float("inf")}]]}, "w_1"),
-    ("plimsoll", {"type": "finished", "done": {}, "deaths": {}, "died_ns": {}, "cpu_s": float("nan")}, "w_1"),
     {"no": "tuple"},
     "abc",
     [],
@@ -216,9 +233,12 @@ def test_foreign_text_is_one_line_that_steers_nothing(text: str) -> None:
 
 
 def test_workflow_commands_are_broken_and_ordinary_colons_are_not() -> None:
-    assert printable("::error::x\n  ::add-mask::y\na ::error::z") == ": :error::x\n  : :add-mask::y\na ::error::z"
+    assert printable("::error::x\n  ::add-mask::y\na ::error::z") == ": :error::x\n  : :add-mask::y\na : :error::z"
+    assert printable("a ::Error line=1\ntitle::z ::any-name::") == "a : :Error line=1\ntitle::z : :any-name::"
+    assert printable("at::native::foo std::vector::at") == "at::native::foo std::vector::at"
     assert one_line("::warning file=a::b") == ": :warning file=a::b"
     assert one_line("##[error]x ##vso[task]y") == "# #[error]x # #vso[task]y"
+    assert one_line("##teamcity[buildStop]") == "# #teamcity[buildStop]"
     assert one_line("::1 and a::b") == "::1 and a::b"
     assert cleaned({"a\x1b": ["b\nc", 1, None]}) == {"a\ufffd": ["b c", 1, None]}
 
@@ -228,3 +248,16 @@ def test_what_is_nested_too_deep_or_too_long_is_found() -> None:
     assert not bounded([0] * 600_000)
     assert bounded({"a": [1, {"b": 2}]})
     assert not bounded({"a": b""}, plain=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["y ::error::pwned " * 40, "x" * 61 + "::error::pwned" * 40, "y ::stop-commands::now " * 20]
+)
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_no_line_is_a_workflow_command_however_a_text_is_folded(text: str, width: int) -> None:
+    console = Console(width=width, file=io.StringIO())
+    table = Table.grid()
+    table.add_row("HTTP 500", Text(printable(text), overflow="fold"))
+    with console.capture() as shown:
+        console.print(table)
+    assert not [line for line in shown.get().splitlines() if re.match(r"\s*::[a-z-]+.*::", line)]

@@ -153,4 +153,4 @@ def test_what_no_agent_says_and_what_nobody_can_take_any_more_reaches_no_coordin
     assert said == told
     said.waiting = 0
     post.heard("a", {"type": "leaving", "reason": "\x1b[2J::error::gone"})
-    assert said[-1]["reason"] == "\ufffd[2J::error::gone"
+    assert said[-1]["reason"] == "\ufffd[2J: :error::gone"

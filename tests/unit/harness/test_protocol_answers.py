@@ -7,9 +7,13 @@ from typing import Any
 import orjson
 import pytest
 
+from harness import outcome
+from harness.exchange import Exchange
 from harness.outputs import read_answer
 from harness.plugins import protocols
 from harness.wire import pointer
+from harness.wire.tokens import Fault
+from slo.records import Status
 from tests.finished import finished
 
 EVENTS, LINES, JSON = "text/event-stream", "application/x-ndjson", "application/json"
@@ -107,3 +111,10 @@ def test_the_framing_of_the_template_is_believed_more_than_the_media_type() -> N
     )
     assert answer is not None
     assert answer.text == "Paris"
+
+
+def test_a_servers_own_report_of_an_error_holds_nothing_that_steers_a_terminal() -> None:
+    exchange = Exchange(0, 0, 0, 0, None)
+    exchange.status = int(Status.OK)
+    outcome.fail_by(exchange, Fault("boom \x1b[31m \x9b1m\u202e\u200b\x7f end"))
+    assert exchange.error == "boom ?[31m ?1m??? end"

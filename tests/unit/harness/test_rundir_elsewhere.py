@@ -37,9 +37,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Full], Sea
     written = rundir._write
 
     def made_with(full: Full) -> Sealed:
-        def write(*rest: Any) -> None:
-            written(*rest)
-            if full(rest[-1].directory.path):
+        def write(sealed: Sealed, **rest: Any) -> None:
+            written(sealed, **rest)
+            if full(sealed.directory.path):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(rundir, "_write", write)
@@ -71,6 +71,25 @@ def test_the_first_folder_that_takes_the_run_has_it_and_the_others_nothing(
     scores = scores_of(sealed.directory)
     assert scores is not None, "the answers went with it: their lines are gone with the segments"
     assert (found[0] / "mlperf_log_accuracy.json").is_file()
+
+
+def test_a_log_that_can_not_be_removed_costs_nothing(
+    run: Callable[[Full], Sealed], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file system that has become read-only takes no file, and gives none back."""
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == tmp_path / "out" / "r":
+            raise OSError(errno.EROFS, "Read-only file system")
+        unlink(path, missing_ok=missing_ok)
+
+    def full(folder: Path) -> bool:
+        (tmp_path / "out" / "r" / "worker.log").touch()
+        return folder == tmp_path / "out" / "r"
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    assert len(open_sealed(run(full).directory.path).records) == 40
 
 
 def test_where_no_folder_takes_it_the_rows_are_there_and_the_segments_stay(

@@ -17,7 +17,9 @@ from harness.errors import HarnessFault
 from harness.rundir import RunDirectory, open_sealed
 from harness.salvage import agents_among, gathered, open_run
 from harness.segments import claim, hold, keep_done, read_segments, write_segment
+from harness.verbs.gate import _the_run
 from scenarios.flags import with_flags
+from slo.accounts import check, digests
 from slo.generator import GeneratorFacts
 from slo.records import Records, Status, from_columns
 from slo.validity import assess
@@ -52,8 +54,8 @@ def cut_off(
     ahead.close()
     document = json.loads((path / "begun.json").read_text())
     document["process"]["started"] = "another boot"
+    document["seen"] = f"{10**18 + 1_200 * MS:020d}"
     (path / "begun.json").write_text(json.dumps(document))
-    os.utime(path / "begun.json", ns=(10**18, 10**18 + 1_200 * MS))
     for worker in range(workers if announced else 0):
         rows = [n for n in range(10) if n % workers == worker]
         due = plan.due_ns[rows]
@@ -101,6 +103,45 @@ def test_a_cut_off_run_is_sealed_once_and_says_when_it_ended_and_what_that_cost(
     assert before == {path.name: path.read_bytes() for path in directory.path.iterdir()}
 
 
+def test_a_copy_of_a_cut_off_run_ended_when_the_run_did(tmp_path: Path) -> None:
+    directory = cut_off(tmp_path / "r")
+    copy = RunDirectory(shutil.copytree(directory.path, tmp_path / "copy", copy_function=shutil.copyfile))
+    sealed = open_run(copy.path)
+    assert "was killed or died 1.2 s after t0, of 1.9 s planned" in str(sealed.facts.cut_off)
+    unsent = (sealed.records["status"] == Status.UNSENT).sum()
+    assert unsent == (open_run(directory.path).records["status"] == Status.UNSENT).sum() > 0, "its workers outlived it"
+    alone = gathered(None, [cut_off(tmp_path / "a", agent="a").path], tmp_path / "new")
+    assert "agent a (pid " in (cut := str(open_run(alone).facts.cut_off))
+    assert "1.2 s after t0" in cut
+
+
+def test_a_sign_of_life_stands_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.ahead._now", lambda: f"{10**18:020d}")
+    directory = rundir.create(tmp_path / "r")
+    plan = with_flags(None, queries=3).build(1)
+    manifest = {
+        "run_id": "r",
+        "t0_wall_ns": 0,
+        "t0_monotonic_ns": 0,
+        "workers": 1,
+        "plan_fingerprint": plan.fingerprint(),
+    }
+    ahead = Ahead(directory, "the coordinator", pytest.fail)
+    ahead.prepare(manifest, {}, plan, GeneratorFacts(True, 3), "turns")
+    ahead.announce({"t0_wall_ns": 10**18})
+    monkeypatch.setattr("harness.ahead._now", lambda: f"{10**18 + 5 * MS:020d}")
+    ahead.alive()
+    begun = read(directory.path)
+    assert begun is not None
+    assert (begun.seen_ns, begun.manifest["t0_wall_ns"], begun.announced) == (10**18 + 5 * MS, 10**18, True)
+
+
+def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(HarnessFault, match=r"report\.json: not a run directory"):
+        open_run(tmp_path / "report.json")
+
+
 def test_what_a_run_begins_with_is_on_the_disk_itself_before_t0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +151,8 @@ def test_what_a_run_begins_with_is_on_the_disk_itself_before_t0(
 
     def fsync(held: int) -> None:
         path = Path(f"/proc/self/fd/{held}").readlink()
-        synced.append((path, path.read_text() if path.name == "begun.json" else ""))
+        if tmp_path in (path, *path.parents):  # threads of other tests may still be at it
+            synced.append((path, path.read_text() if path.name == "begun.json" else ""))
 
     class Kept(threading.Thread):
         def start(self) -> None:
@@ -194,7 +236,8 @@ def test_a_worker_that_outlived_a_frozen_coordinator_may_have_sent_for_a_second_
     tmp_path: Path,
 ) -> None:
     directory = cut_off(tmp_path / "r")
-    os.utime(directory.path / "begun.json", ns=(10**18, 10**18 + 100 * MS))
+    begun = directory.file("begun.json")
+    begun.write_text(json.dumps({**json.loads(begun.read_text()), "seen": f"{10**18 + 100 * MS:020d}"}))
     os.utime(directory.segments / "w000-000000.seg", ns=(10**18, 10**18 + 450 * MS))
     sealed = open_run(directory.path)
     unsent = sealed.records["due_ns"][sealed.records["status"] == Status.UNSENT]
@@ -293,6 +336,7 @@ def test_a_torn_segment_costs_itself_and_a_whole_one_that_was_not_renamed_counts
     [
         *({"schema": "x"}, {"manifest": []}, {"manifest": {}}, {"facts": {}}, {"facts": None}, {"process": {}}),
         *({"dealing": "x"}, {"announced": 1}, {"mine": ["a"]}, {"mine": None}, {"agent": 3}),
+        *({"seen": "yesterday"}, {"seen": None}, {"seen": "9" * 20}),
         {"process": {"who": "x", "pid": float("inf"), "host": "h", "started": "s"}},
         {
             "manifest": {
@@ -389,6 +433,8 @@ def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Pat
     (master.segments / "w001-000000.seg").unlink()
     agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
     assert agents_among([agent.path, master.path]) == ([agent.path], [master.path])
+    with pytest.raises(HarnessFault, match="was cut off, and is sealed where it is"):
+        gathered(master.path, [agent.path], tmp_path / "elsewhere")
     assert gathered(master.path, [agent.path], None) == master.path
     assert open_run(master.path).records.ok.sum() == 10
     alone = gathered(None, [agent.path], tmp_path / "new")
@@ -401,3 +447,78 @@ def test_agents_folders_come_home_to_their_master_or_to_each_other(tmp_path: Pat
         True
     ] * 2
     assert not (tmp_path / "none").exists()
+
+
+def test_rows_brought_into_a_sealed_run_close_its_account(tmp_path: Path) -> None:
+    agent = cut_off(tmp_path / "a", workers=2, agent="a")
+    parts, _ = read_segments([agent.segments])
+    (rows,) = (part for part in parts if part["worker"][0] == 1)
+    account = {"sent": len(rows), "rows": len(rows), "digest": digests(rows)[1], "segments": 1, "unwritten": []}
+    keep_done(agent.segments, 1, {**DONE, "account": account})
+    master = cut_off(tmp_path / "r", workers=2, done=(0,))
+    (master.segments / "w001-000000.seg").unlink()
+    before = open_run(master.path)
+    assert before.facts.sent > before.facts.recorded == 5
+    again = open_sealed(_the_run([master.path], [agent.path], tmp_path / "both"))
+    assert again.directory.path == tmp_path / "both", "the documents say that --out names it"
+    assert [again.facts.sent, again.facts.recorded, again.facts.lost] == [10, 10, 0], (
+        "rows that nobody sent count as sent"
+    )
+    assert again.facts.account_faults == (), "the worker's account is in the agent's folder"
+    said = check(again.records, again.facts).detail
+    assert (
+        said
+        == "sent 10 = answered 10 + failed 0 + cancelled 0 + lost 0; recorded 10; warm-up 0; retried 0; planned 20, unsent 10"
+    )
+
+
+def test_rows_of_a_worker_that_gave_no_account_stay_lost_where_an_agent_brings_others(tmp_path: Path) -> None:
+    agent = cut_off(tmp_path / "a", workers=2, agent="a")
+    master = cut_off(tmp_path / "r", workers=2, done=(1,))
+    (master.segments / "w000-000000.seg").unlink()
+    (agent.segments / "w000-000000.seg").unlink()
+    before = open_run(master.path)
+    again = open_sealed(gathered(master.path, [agent.path], None))
+    assert [again.facts.sent, again.facts.recorded] == [before.facts.sent, 5]
+    assert again.facts.account_faults == before.facts.account_faults != ()
+    assert (
+        f"sent {before.facts.sent} = answered 5 + failed 0 + cancelled 0 + lost {before.facts.sent - 5}; recorded 5"
+        in check(again.records, again.facts).detail
+    )
+
+
+def test_a_master_that_was_killed_as_it_tidied_up_is_whole_and_gets_its_agents_rows_all_the_same(
+    tmp_path: Path,
+) -> None:
+    master = cut_off(tmp_path / "r", workers=2)
+    (master.segments / "w001-000000.seg").unlink()
+    begun = (master.path / "begun.json").read_bytes()
+    open_run(master.path)
+    (master.path / "begun.json").write_bytes(begun)
+    agent = cut_off(tmp_path / "a", workers=2, agent="a", done=(0, 1))
+    more = gathered(master.path, [agent.path], None)
+    assert more == tmp_path / "r-with-agents"
+    made = open_run(more)
+    assert made.records.ok.sum() == 10
+    unsent = int((made.records["status"] == Status.UNSENT).sum())
+    assert unsent > 0
+    assert made.facts.sent == 20 - unsent, "what stands for what was not sent was not sent"
+
+
+def test_a_cut_off_run_that_is_sealed_elsewhere_keeps_its_promises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = cut_off(tmp_path / "r")
+    directory.file("promises.json").write_text("{}")
+    written = rundir._write
+
+    def full(sealed: rundir.Sealed, *rest: Any, **more: Any) -> None:
+        if sealed.directory == directory:
+            raise OSError(30, "Read-only file system")
+        written(sealed, *rest, **more)
+
+    monkeypatch.setattr(rundir, "_write", full)
+    monkeypatch.setattr(rundir, "_other_places", lambda path: (tmp_path,))
+    found = open_run(directory.path).directory
+    assert found != directory
+    assert found.file("promises.json").read_text() == "{}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.redaction import MASK, Redactor
-from harness.secrets import Headers, resolve, sensitive_values
+from harness.redaction import KNOWN, MASK, Redactor, redact
+from harness.secrets import Headers, learn_target, public_command, resolve, sensitive_values
 
 ENV = {"TOKEN": "tok-abcdef", "EMPTY": "", "REGION": "eu"}
 
@@ -133,6 +134,45 @@ def test_only_credential_headers_are_sensitive() -> None:
 def test_no_secret_survives_redaction(before: str, secrets: list[str], after: str) -> None:
     text = Redactor(secrets).redact(before + "".join(secrets) + after)
     assert not any(secret in text.replace(MASK, "\0") for secret in secrets)
+
+
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [
+        ("Bearer sk-0123456789", {"sk-0123456789"}),
+        ("token sk-0123456789", {"sk-0123456789"}),
+        ("Basic " + base64.b64encode(b"me:letmein-99").decode(), {"letmein-99", "me:letmein-99"}),
+    ],
+)
+def test_what_follows_a_scheme_is_secret_whatever_the_name_of_the_header(value: str, parts: set[str]) -> None:
+    for target in ({"headers": {"X-Upstream": "${env:IT}"}}, {"api_key_env": "IT"}):
+        KNOWN.learn(resolve(target, {"IT": value})[0].secret_values)
+        assert {redact(f"no {part}!") for part in parts} == {f"no {MASK}!"}
+
+
+def test_values_of_a_query_are_known_except_those_of_plain_names() -> None:
+    learn_target((), {}, "https://h/v1?code=fUnc%2FKey99&q=anything-1&model=gpt-tiny&api-version=2024-02-01")
+    said = "POST /v1?code=fUnc%2FKey99&q=anything-1&model=gpt-tiny&api-version=2024-02-01 fUnc/Key99"
+    assert redact(said) == (f"POST /v1?code={MASK}&q={MASK}&model=gpt-tiny&api-version=2024-02-01 {MASK}")
+
+
+def test_a_header_that_repeats_the_host_or_the_model_makes_no_secret_of_it() -> None:
+    headers = [
+        ("X-Forwarded-Host", "gateway"),
+        ("X-Model", "tiny-model"),
+        ("X-Other", "whatever"),
+        ("X-Auth", "tiny-model-key"),
+    ]
+    learn_target(headers, {}, "http://gateway:8080/v1", (), ("tiny-model",))
+    assert redact("gateway tiny-model whatever tiny-model-key") == f"gateway tiny-model {MASK} {MASK}"
+
+
+def test_urls_in_a_command_lose_user_and_query_wherever_they_stand() -> None:
+    KNOWN.learn(["tElling77"])  # so that the word is no longer the URL as it was given
+    words = ["--url", "http://h/v1?k=tElling77&z=a,b", "--url=http://me:pw@h?z=1", "--arm", "a=http://h/?z=1,model=m"]
+    assert public_command(words) == [
+        "--url", f"http://h/v1?{MASK}", f"--url=http://{MASK}@h?{MASK}", "--arm", f"a=http://h/?{MASK},model=m",
+    ]  # fmt: skip
 
 
 def test_iterating_gives_the_pairs() -> None:

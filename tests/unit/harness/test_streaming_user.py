@@ -11,6 +11,7 @@ from harness.distributed import streaming_user as streaming
 from harness.distributed.streaming_user import Answer, entries
 from harness.errors import HarnessFault
 from harness.exchange import Exchange
+from harness.redaction import redact
 from slo.records import Stamp, Status
 
 URL = "http://model.test"
@@ -26,6 +27,12 @@ def event(text: str = "", finish: str | None = None, **more: Any) -> bytes:
 
 
 END = event(finish="stop") + b"data: [DONE]\n\n"
+
+
+def test_headers_that_came_after_the_user_are_known_before_an_error_repeats_them() -> None:
+    sent = [("authorization", "Basic bWU6bGV0bWVpbi05OQ=="), ("x-quiet", "login-token-1")]
+    assert streaming.known((), URL, sent) is sent
+    assert redact("Basic bWU6bGV0bWVpbi05OQ== letmein-99 login-token-1") == "[redacted] [redacted] [redacted]"
 
 
 class Clock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -318,6 +319,34 @@ def test_a_worker_sends_its_rows_and_the_master_judges_them(capsys: pytest.Captu
     assert near.runner.sent == [(STOP, None)]
     assert near.process_exit_code == 0
     assert "p50(ttft) ≤ 200ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_worker_that_has_said_nothing_yet_is_waited_for_and_missed(
+    late: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a host without time a worker's first message came after the test: its requests were in no row, and nobody said so."""
+    monkeypatch.setattr(streaming_session, "GRACE_S", 0.3)
+    near = environment(plimsoll_out=str(tmp_path / "r"))
+    near.runner.clients.all.append(SimpleNamespace(id="w1", state="ready"))
+    master = session(near, "master", "p50(ttft) <= 1s")
+    near.stop_timeout = 0.0
+    master.on_start()
+    rows = near.runner.listening[ROWS]
+
+    def says(sender: str, index: int) -> None:
+        for data in kept(index, 30):
+            rows(msg=SimpleNamespace(node_id=sender, data=data))
+
+    says("w0", 0)
+    if late:
+        monkeypatch.setattr(time, "sleep", lambda seconds: says("w1", 1))
+    master.on_stopping()
+    master.on_stop()
+    sealed = rundir.open_sealed(tmp_path / "r")
+    assert len(sealed.records) == (60 if late else 30)
+    missed = () if late else ("Locust worker w1 sent nothing: its rows are missing",)
+    assert sealed.facts.worker_faults == missed
 
 
 def test_a_message_that_cannot_be_sent_costs_no_user_its_task(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from harness import outlet
 from harness.comparison.judging import question
 from harness.comparison.output import say_drawn
-from harness.comparison.session import Wanted, of_interleaved, of_runs
+from harness.comparison.session import Wanted, default_out, of_interleaved, of_runs
 from harness.errors import HarnessFault
 from harness.promises import Asked
 from tests.unit.harness.sealed_runs import sealed_run
@@ -45,3 +45,10 @@ def test_a_full_disk_behind_stdout_is_no_error(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(2):
         say_drawn(lambda _: Text("result"))
     os.close(full)
+
+
+def test_a_folder_is_named_by_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = default_out("search-http://127.0.0.1:8000/v1")
+    assert folder.parent == Path("runs"), "a URL is no path"
+    assert folder.name.startswith("search-http-127.0.0.1-8000-v1-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -31,3 +32,14 @@ def test_a_voice_that_nobody_hears_any_more_is_silent() -> None:
     assert process.stderr.read() == "kept\n"
     assert process.wait(10) == 0
     process.stderr.close()
+
+
+def test_folders_with_rows_are_told_as_they_are_whatever_is_secret() -> None:
+    script = """
+from harness.redaction import learn
+from harness.worker import Voice
+learn(["plimsoll"])
+Voice()({"type": "done", "folders": ["/tmp/plimsoll-spill-1"], "faults": ["no plimsoll here"]})
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert json.loads(said) == {"type": "done", "folders": ["/tmp/plimsoll-spill-1"], "faults": ["no [redacted] here"]}

@@ -83,7 +83,7 @@ def test_a_pipe_and_a_descriptor_are_written_as_they_are(tmp_path: Path) -> None
     heard: list[bytes] = []
     reader = threading.Thread(target=lambda: heard.append((tmp_path / "pipe").read_bytes()))
     reader.start()
-    writing.whole(tmp_path / "pipe", b"said")
+    assert writing.result(tmp_path / "pipe", b"said", "")
     reader.join(10)
     assert heard == [b"said"]
     reads, writes = os.pipe()
@@ -91,6 +91,28 @@ def test_a_pipe_and_a_descriptor_are_written_as_they_are(tmp_path: Path) -> None
     assert os.read(reads, 100) == b"said too"
     os.close(reads)
     os.close(writes)
+
+
+def test_a_pipe_that_somebody_put_under_a_name_of_ours_is_replaced(tmp_path: Path) -> None:
+    """To open it would wait for a reader for ever, and no signal would end that."""
+    for name in ("requests.parquet", "report.html"):
+        os.mkfifo(tmp_path / name)
+    keep = [os.open(tmp_path / name, os.O_RDONLY | os.O_NONBLOCK) for name in ("requests.parquet", "report.html")]
+    writing.whole(tmp_path / "requests.parquet", b"ours")
+    assert writing.result(tmp_path / "report.html", b"ours", "", named=False)
+    for number, name in zip(keep, ("requests.parquet", "report.html"), strict=True):
+        assert (tmp_path / name).read_bytes() == b"ours"
+        assert os.read(number, 10) == b""
+        os.close(number)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_log_is_no_pipe_and_no_link_of_somebody_elses(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "worker.log"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to(tmp_path / "victim")
+    with pytest.raises(HarnessFault):
+        writing.log(path)
+    assert not (tmp_path / "victim").exists()
 
 
 def test_a_log_grows_and_its_end_is_told_on_one_line(tmp_path: Path) -> None:
@@ -109,3 +131,10 @@ def test_checking_a_place_leaves_nothing_there(tmp_path: Path) -> None:
     for path, said in ((tmp_path, "directory"), (tmp_path / "no" / "a.json", "No such file")):
         with pytest.raises(OSError, match=said):
             writing.check(path)
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "日" * 85, "é" * 127], ids=("latin", "han", "accents"))
+def test_a_name_as_long_as_any_may_be_is_written(name: str, tmp_path: Path) -> None:
+    writing.whole(tmp_path / name, b"y")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes() == b"y"

@@ -27,7 +27,7 @@ def test_an_unknown_fault_lists_all_known_ones() -> None:
         ("error_rate=1.5", "between 0 and 1"),
         ("error_rate=p:0.5,status:200", "between 400 and 599"),
         ("slots=0", "between 1"),
-        ("cut=p:x", "could not convert"),
+        ("cut=p:x", "'x' is not a number"),
     ],
 )
 def test_a_bad_fault_is_refused_with_its_bad_part(text: str, part: str) -> None:

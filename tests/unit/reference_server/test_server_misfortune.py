@@ -79,6 +79,12 @@ def test_a_fault_written_in_full_reads_as_itself(name: str) -> None:
         ("jitter", "needs by"),
         ("reset=at:-1", "between 0"),
         ("error_rate=nan", "between 0 and 1"),
+        ("error_rate=often", "p: 'often' is not a number. Correct"),
+        (
+            "error_rate=p=0.1,status=500",
+            "'p=0.1' is no KEY:VALUE. error_rate takes p, status. Write it like error_rate=p:",
+        ),
+        ("cut=0.1:3", "unknown key '0.1'. cut takes p, at. Write it like cut=p:"),
     ],
 )
 def test_a_bad_value_is_refused_with_what_is_allowed(text: str, part: str) -> None:

@@ -16,7 +16,7 @@ from reports.report import Report, build, json_schema
 from slo.distribution import decode, summary
 from slo.indicator import catalogue, measure
 from slo.objective import parse
-from slo.records import Status, from_arrays, from_columns
+from slo.records import Phase, Status, from_arrays, from_columns
 
 CONTRACT = {
     "": {"schema", "validity", "verdict", "metrics", "throughput", "counts"},
@@ -146,6 +146,13 @@ def test_an_objective_without_data_is_shown_with_its_metric() -> None:
     assert (made.metrics["ttft"].n, made.metrics["ttft"].missing) == (0, 100)
 
 
+def test_a_run_whose_every_request_was_to_be_cancelled_is_not_said_to_be_a_warm_up() -> None:
+    whole = records(20)
+    columns = {**whole.columns, "phase": np.full(20, Phase.CANCEL), "status": np.full(20, Status.CANCELLED)}
+    made = report(from_arrays(columns, whole.chunk_ns, whole.chunk_offsets, whole.errors, whole.timings))
+    assert "nothing was measured: every request was of the warm-up, or chosen to be cancelled" in made.warnings
+
+
 def test_each_limit_on_single_requests_has_its_own_attainment() -> None:
     parts = case("fail").verdict.request_objectives
     assert [part.objective for part in parts] == ["ttft <= 400ms", "tpot <= 60ms"]
@@ -196,6 +203,11 @@ def test_a_report_holds_no_secret_of_the_target_or_the_command() -> None:
 )
 def test_a_public_url_has_no_user_query_or_fragment(given: str, public: str) -> None:
     assert public_url(given) == public
+
+
+def test_what_only_looks_like_a_url_is_shown_and_breaks_nothing() -> None:
+    said = "see http://[SERVER_IP]/docs, http://[::1, http://[redacted]:80/a?b and //x"
+    assert public_text(said) == "see http://[SERVER_IP]/docs, http://[::1, http://[redacted]:80/a and //x"
 
 
 def test_a_public_command_hides_values_of_secret_options() -> None:

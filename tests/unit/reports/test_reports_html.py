@@ -141,7 +141,7 @@ def test_a_run_with_tokens_has_all_its_charts() -> None:
 def test_failed_requests_are_drawn_as_infinite_not_left_out() -> None:
     assert "TTFT ∞" in shown("fail")
     assert "TTFT ∞" not in shown("pass")
-    assert "20 failed requests have no finite value and no bar" in shown("fail")
+    assert "20 failed requests without a finite value, and no bar" in shown("fail")
 
 
 def test_limits_are_drawn_where_they_bind() -> None:

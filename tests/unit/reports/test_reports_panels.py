@@ -142,9 +142,17 @@ def test_the_heat_map_has_a_row_of_failures_only_where_requests_failed() -> None
     assert lost is not None
     assert fine is not None
     assert "lost-" in lost.wide.svg
-    assert "20 requests that failed are the row at the top" in lost.note
+    assert "20 failed requests without a finite value are the row at the top" in lost.note
     assert "lost-" not in fine.wide.svg
     assert fine.wide.hover["series"][0]["label"] == "p99"
+
+
+def test_a_success_that_never_brought_a_token_is_not_said_to_have_failed() -> None:
+    report = case("fail")
+    one = report.model_copy(update={"counts": report.counts.model_copy(update={"failed": 12})})
+    lost = page_spread.heat_chart(one)
+    assert lost is not None
+    assert "20 requests without a finite value (12 failed, 8 never brought one) are the row at the top" in lost.note
 
 
 def test_the_chart_by_prompt_length_is_there_only_where_lengths_vary() -> None:

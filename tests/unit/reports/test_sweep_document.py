@@ -114,8 +114,8 @@ def test_an_endpoint_that_was_never_reached_is_exit_5_and_one_that_went_away_is_
 def test_a_sweep_that_was_stopped_before_its_first_run_says_so_and_judges_nothing() -> None:
     made = sweep(place(20, Seen("runs/1", "pending")))
     assert (made.outcome, made.exit_code) == ("INCONCLUSIVE", 3)
-    assert say.headline(made) == "Nothing could be judged."
     assert "--resume" in made.warnings[0]
+    assert say.headline(made) == "Nothing was measured: the sweep was stopped before its first run ended."
 
 
 def test_without_a_limit_on_a_request_no_share_is_called_good() -> None:

@@ -135,6 +135,8 @@ def test_another_kind_starts_from_its_own_params() -> None:
         ({"duration": "soon", "max_duration": "1h"}, "--duration: 'soon' is not a duration. "),
         ({"kind": "sever"}, "--kind: scenario kind 'sever' is not known. Did you mean server? "),
         ({"url": "x"}, "--url: 'x' is not a URL. "),
+        ({"url": "me:letmein@h/v1?key=letmein"}, "--url: 'h/v1' is not a URL. "),
+        ({"url": "http://me:letmein@h/v 1?key=letmein"}, "--url: 'h/v 1' is not a URL. "),
         ({"workers": 0}, "--workers: is 0. "),
         ({"objectives": [""]}, "base:objectives[0]: is empty. "),
     ],

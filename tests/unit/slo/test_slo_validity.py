@@ -346,6 +346,26 @@ def test_dispersion_and_rate_of_known_sequences() -> None:
     assert exponential_fit(np.zeros(5)) == 0.0
 
 
+def test_what_begins_together_is_no_rate() -> None:
+    """Two queries of eight samples, 110 ms each, are 73/s and not 136/s; four slots of 100 ms are 40/s however short the run is."""
+    due = np.repeat(np.arange(2) * 110 * MS, 8)
+    asked = facts(open_loop=False, process=None, planned=16, min_queries=2, slots=(1,))
+    found = assess(run(due, query_id=np.repeat([0, 1], 8), done_ns=due + 110 * MS), asked)
+    assert found.offered_per_s == found.achieved_per_s == pytest.approx(8 / 0.11)
+    slots = np.add.outer(np.arange(3) * 100 * MS, np.arange(4) * 1000).ravel()
+    asked = facts(open_loop=False, process=None, planned=12, min_queries=1, slots=(4,))
+    found = assess(run(slots, done_ns=slots + 100 * MS - 500), asked)
+    assert found.offered_per_s == pytest.approx(40, rel=1e-3)
+    assert "issued at 40/s, planned 40/s" in next(check.detail for check in found.checks if check.name == "rate")
+
+
+def test_a_rate_is_of_what_left_and_not_of_what_waited_for_a_connection() -> None:
+    due = np.arange(N) * 25 * MS
+    found = assess(run(due, wait=np.arange(N) * 30 * MS), facts(process="constant", pool_waits=N - 1))
+    assert found.offered_per_s == pytest.approx(40)
+    assert found.achieved_per_s == pytest.approx(1000 / 55)
+
+
 def test_one_query_with_all_samples_lasts_until_its_last_answer() -> None:
     some = run(np.zeros(10, np.int64), query_id=0, sample_ix=np.arange(10), done_ns=700 * MS)
     offline = facts(planned=10, min_queries=1, min_duration_ns=600 * MS, elapsed_ns=0, process=None)
@@ -444,3 +464,12 @@ def test_in_a_tiny_run_the_span_may_be_off_by_the_lateness_that_is_allowed_anywa
     records = from_columns(20, due_ns=due, ready_ns=ready, status=0, stamp=0, **done)
     given = GeneratorFacts(open_loop=True, planned=20, planned_queries=20, min_queries=1, elapsed_ns=int(due[-1]))
     assert assess(records, given, []).outcome == "VALID"
+
+
+def test_few_requests_that_are_all_late_are_no_comparison() -> None:
+    """Of fewer than 100 the p99 is one hiccup and not judged; that the typical one left 40 ms late to an endpoint of 20 ms is judged."""
+    due = np.arange(90) * 50 * MS
+    few = facts(planned=90, planned_queries=90, min_queries=0, process="constant")
+    assert "generator lag p50 40 ms, limit 1 ms" in only_reason(assess(run(due, lag=40 * MS), few, strict=True))
+    hiccup = np.where(np.arange(90) == 40, 40 * MS, 0)
+    assert assess(run(due, lag=hiccup), few, strict=True).outcome == "VALID"
