@@ -61,7 +61,7 @@ class Full:
         self.full = False
         monkeypatch.setattr(writing, "whole", self)
 
-    def __call__(self, path: Path, content: Any, *, sync: bool = False) -> None:
+    def __call__(self, path: Path, content: Any, *, sync: bool = False, named: bool = False) -> None:
         if self.full and path.parent == Path(self._folder):
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        self._whole(path, content, sync=sync)
+        self._whole(path, content, sync=sync, named=named)
