@@ -72,7 +72,7 @@ def test_the_json_says_the_exit_code_in_print_and_in_the_file(
 def test_the_json_says_2_where_a_file_could_not_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.session._write", lambda path, data: False)
+    monkeypatch.setattr("harness.session._write", lambda path, data, named: False)
     with pytest.raises(HarnessFault, match="not every file could be written") as raised:
         _judge_again(sealed_run(tmp_path / "r"), Asked(["p50(ttft) <= 20ms"]), [], as_json=True, rewrite=True)
     assert json.loads(capsys.readouterr().out)["exit_code"] == raised.value.code == 2
