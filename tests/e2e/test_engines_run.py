@@ -96,7 +96,7 @@ def test_native_where_it_can_not_be_is_an_error_before_any_load(
     env = absent(tmp_path) if "compiler" in says else None
     done = plimsoll("run", *flags, "--queries", "5", "--option", "engine=native", "--out", "r", cwd=tmp_path, env=env)
     assert done.returncode == 2, done.stderr
-    assert f"target.options.engine: the native engine {says}" in " ".join(done.stderr.split())
+    assert f"--option engine: the native engine {says}" in " ".join(done.stderr.split())
     assert not (tmp_path / "r").exists()
 
 
