@@ -75,7 +75,7 @@ def test_the_command_by_its_module_looks_past_files_with_our_names(tmp_path: Pat
 
 
 def test_workers_that_can_t_begin_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "import sys; sys.stdin.readline(); raise SystemExit('no module named this')"
+    script = "import os, sys; sys.stdin.readline(); os.write(2, b'no module named this\\n'); sys.exit(1)"  # in one write: two share a log
     monkeypatch.setattr(child, "command", lambda *words: [sys.executable, "-c", script])
 
     async def start() -> None:
