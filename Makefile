@@ -15,7 +15,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
 setup: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard harness/engine/*.[ch] reference_server/oracle/*.[ch])
+$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard harness/generator/engine/*.[ch] reference_server/oracle/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Plimsoll needs Python 3.11 or newer ($(PYTHON) is older): make PYTHON=python3.11"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -49,8 +49,8 @@ check: $(STAMP)  ## style, types, generated docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m slo.metrics_doc --check
-	$(BIN)/python -m harness.cli_doc --check
+	$(BIN)/python -m plimsoll.slo.metrics_doc --check
+	$(BIN)/python -m plimsoll.harness.verbs.cli_doc --check
 
 unit: $(STAMP)  ## fast tests: no network, no sleep
 	$(BIN)/python -m pytest -q -n 2 tests --ignore=tests/e2e --ignore=tests/bench
@@ -77,8 +77,8 @@ golden: $(STAMP)  ## rewrite golden files, printing the differences
 	$(BIN)/python -m pytest -q tests --ignore=tests/e2e --update-golden
 
 docs: $(STAMP)  ## regenerate the generated parts of docs/
-	$(BIN)/python -m slo.metrics_doc --write
-	$(BIN)/python -m harness.cli_doc --write
+	$(BIN)/python -m plimsoll.slo.metrics_doc --write
+	$(BIN)/python -m plimsoll.harness.verbs.cli_doc --write
 
 lock: $(STAMP)  ## pin again after pyproject.toml changed
 	$(BIN)/pip-compile --quiet --extra server --extra grpc --extra speech --extra notebook --extra locust --extra dev --strip-extras --allow-unsafe --no-header --no-emit-index-url \

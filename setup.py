@@ -29,8 +29,8 @@ def extension(name: str, folder: str) -> list[Extension]:
 
 setup(
     ext_modules=[
-        *extension("harness._engine", "harness/engine"),
-        *extension("reference_server._oracle", "reference_server/oracle"),
+        *extension("plimsoll.harness.generator._engine", "harness/generator/engine"),
+        *extension("plimsoll.reference_server._oracle", "reference_server/oracle"),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.exit_codes import ExitCode
+from plimsoll.harness.exit_codes import ExitCode
 
 
 class HarnessFault(Exception):

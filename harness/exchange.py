@@ -11,7 +11,7 @@ from typing import Any
 
 
 class SessionStamps:
-    """What only a live session has: see ``slo.session_columns`` for each field. Made by the client or by ``settle``.
+    """What only a live session has: see ``plimsoll.slo.records.session_columns`` for each field. Made by the client or by ``settle``.
 
     Instants are absolute monotonic ns, durations ns, -1 "did not happen"; ``slice`` is a name ("": none).
     No columns: ``texts`` (1 for each message that was text, 0 for a binary one) and ``heard`` (the transcript, None: none).
@@ -159,7 +159,7 @@ class Exchange:
         self.bytes_out = 0
         self.bytes_in = 0
         self.code = -1
-        self.status = 8  # slo.records.Status.UNFINISHED until somebody says otherwise
+        self.status = 8  # plimsoll.slo.records.records.Status.UNFINISHED until somebody says otherwise
         self.stamp = 0
         self.phase = 0
         self.attempts = 1

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.errors import HarnessFault
+from plimsoll.harness.errors import HarnessFault
 
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -1,4 +1,4 @@
-"""``python -m reference_server``: the server as a process of its own. Prints one JSON line when it serves."""
+"""``python -m plimsoll.reference_server``: the server as a process of its own. Prints one JSON line when it serves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reference_server.config import ReadyLine
+    from plimsoll.reference_server.assembly.config import ReadyLine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,9 +26,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     # Imported here, so that Ctrl-C in the second that it takes is no traceback.
     import asyncio
 
-    from reference_server.errors import ConfigError
-    from reference_server.flags import config, parser
-    from reference_server.server import serve
+    from plimsoll.reference_server.flags import config, parser
+    from plimsoll.reference_server.server import serve
+    from plimsoll.reference_server.values.errors import ConfigError
 
     given = parser().parse_args(arguments)
     if given.until_stdin_closes:
@@ -78,7 +78,7 @@ def _announcer(ready_fd: int | None) -> Callable[[ReadyLine], None]:
 
 
 def _complain(message: str) -> int:
-    from reference_server.flags import EXIT_USAGE
+    from plimsoll.reference_server.flags import EXIT_USAGE
 
     for line in message.splitlines():
         sys.stderr.write(f"reference_server: {line}\n")

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from reference_server.config import DEVICES, MODELS, SERVICES, ServerConfig
-from reference_server.durations import parse_duration_ns
-from reference_server.errors import ConfigError
-from reference_server.models import presets
+from plimsoll.reference_server.assembly.config import DEVICES, MODELS, SERVICES, ServerConfig
+from plimsoll.reference_server.models import presets
+from plimsoll.reference_server.values.durations import parse_duration_ns
+from plimsoll.reference_server.values.errors import ConfigError
 
 EXIT_USAGE = 2
 _OF_THE_PROCESS = ("until_stdin_closes", "ready_fd")

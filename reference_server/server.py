@@ -13,23 +13,23 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reference_server.config import WITH_TORCH, ReadyLine, ServerConfig
-from reference_server.errors import ConfigError
-from reference_server.frontends.http.server import HttpFrontEnd
-from reference_server.metrics import Metrics
-from reference_server.misfortune.fault import parse_fault
-from reference_server.misfortune.faults import Faults
-from reference_server.misfortune.lateness import Lateness
-from reference_server.misfortune.start import linger
-from reference_server.misfortune.tempered import SlotsLever
-from reference_server.scripted import ScriptedModel
-from reference_server.service import Service
-from reference_server.startup import IMPORT, Startup
-from reference_server.timetable import DeadlineWheel
-from reference_server.truth import Truth
+from plimsoll.reference_server.assembly.config import WITH_TORCH, ReadyLine, ServerConfig
+from plimsoll.reference_server.assembly.tempered import SlotsLever
+from plimsoll.reference_server.engine.metrics import Metrics
+from plimsoll.reference_server.engine.scripted import ScriptedModel
+from plimsoll.reference_server.frontends.http_server import HttpFrontEnd
+from plimsoll.reference_server.misfortune.fault import parse_fault
+from plimsoll.reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.misfortune.lateness import Lateness
+from plimsoll.reference_server.misfortune.start import linger
+from plimsoll.reference_server.seams.truth import Truth
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import ConfigError
+from plimsoll.reference_server.values.startup import IMPORT, Startup
+from plimsoll.reference_server.values.timetable import DeadlineWheel
 
 if TYPE_CHECKING:
-    from reference_server.frontends.grpc_.server import GrpcFrontEnd
+    from plimsoll.reference_server.frontends.grpc_.grpc_server import GrpcFrontEnd
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def _ready_line(config: ServerConfig, service: Service, port: int, grpc_port: in
 
 def _grpc(service: Service) -> GrpcFrontEnd:
     try:
-        from reference_server.frontends.grpc_.server import GrpcFrontEnd
+        from plimsoll.reference_server.frontends.grpc_.grpc_server import GrpcFrontEnd
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("grpc", "google", "grpc_health", "grpc_reflection"):
             raise
@@ -132,7 +132,7 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
     if any(name in WITH_TORCH for name in config.models):
         # Imports and weights take seconds: health is answered meanwhile.
         await asyncio.get_running_loop().run_in_executor(None, _import_torch, service.startup, config.models)
-        from reference_server import assembly
+        from plimsoll.reference_server.assembly import assembly
 
         try:
             await assembly.start(config, service)
@@ -147,7 +147,7 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
 def _import_torch(startup: Startup, models: Sequence[str]) -> None:
     try:
         with startup.phase(IMPORT):
-            importlib.import_module("reference_server.torch_runner")
+            importlib.import_module("plimsoll.reference_server.engine.torch_runner")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -159,7 +159,7 @@ def _import_torch(startup: Startup, models: Sequence[str]) -> None:
 
 
 def _device(config: ServerConfig) -> str:
-    from reference_server import torch_runner
+    from plimsoll.reference_server.engine import torch_runner
 
     return torch_runner.choose_device(config.device)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from reports import formats as folder
-from reports.report import Report
+from plimsoll.reports import formats as folder
+from plimsoll.reports.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ def formats() -> Mapping[str, Format]:
         module = importlib.import_module(f"{folder.__name__}.{entry.name}")
         candidate = getattr(module, "FORMAT", None)
         if not isinstance(candidate, Format):
-            raise TypeError(f"{module.__name__} exports no FORMAT. Export a reports.format.Format of that name.")
+            raise TypeError(
+                f"{module.__name__} exports no FORMAT. Export a plimsoll.reports.format.Format of that name."
+            )
         if candidate.name in found:
             raise ValueError(f"two formats are named {candidate.name!r}. Rename the one in {module.__name__}.")
         found[candidate.name] = candidate

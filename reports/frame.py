@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slo.cancelled import PHASES
-from slo.indicator import catalogue, measure
-from slo.records import COLUMNS, FloatArray, Records, Stamp, Status, TokensFrom
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.records.cancelled import PHASES
+from plimsoll.slo.records.records import COLUMNS, FloatArray, Records, Stamp, Status, TokensFrom
 
 if TYPE_CHECKING:
     from pandas import DataFrame

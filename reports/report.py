@@ -11,38 +11,38 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from reports.accuracy import Accuracy, accuracy_part
-from reports.anatomy import Anatomy, anatomy_part
-from reports.attempts import Attempt, attempts_part
-from reports.budgets import BudgetPart, budgets
-from reports.cancellation import Cancellation, cancellation_part, said
-from reports.chart_parts import Charts
-from reports.failures import Failures, failures_part
-from reports.heatmap import heatmap
-from reports.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
-from reports.measures import HEARD, LIVE, Measures, measures
-from reports.mlperf.part import Mlperf, mlperf_part
-from reports.own_error import generator_error_part
-from reports.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
-from reports.peers import Peer, peers
-from reports.prompt_length import by_prompt
-from reports.provenance import run_part
-from reports.slowest import Slowest, slowest_part
-from reports.speech import Speech, speech_part
-from reports.steadiness import SteadinessPart, steadiness
-from reports.timeline import timeline
-from slo.accuracy import Scores, split
-from slo.budgets.accounting import PERIOD_NS, ledger_of
-from slo.goodput import goodput, throughput
-from slo.objective import Objective
-from slo.openslo import Slo
-from slo.records import Records
-from slo.speech import without_sounds
-from slo.statistics.confidence import Probability
-from slo.statistics.share import Course
-from slo.validity import GeneratorFacts, assess
-from slo.validity import Validity as Health
-from slo.verdict import course_of, judge
+from plimsoll.reports.mlperf.part import Mlperf, mlperf_part
+from plimsoll.reports.parts.chart_parts import Charts
+from plimsoll.reports.parts.parts import Counts, Metric, Run, Text, Throughput, Validity, Verdict
+from plimsoll.reports.sections.accuracy import Accuracy, accuracy_part
+from plimsoll.reports.sections.anatomy import Anatomy, anatomy_part
+from plimsoll.reports.sections.attempts import Attempt, attempts_part
+from plimsoll.reports.sections.budgets import BudgetPart, budgets
+from plimsoll.reports.sections.cancellation import Cancellation, cancellation_part, said
+from plimsoll.reports.sections.failures import Failures, failures_part
+from plimsoll.reports.sections.heatmap import heatmap
+from plimsoll.reports.sections.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
+from plimsoll.reports.sections.measures import HEARD, LIVE, Measures, measures
+from plimsoll.reports.sections.own_error import generator_error_part
+from plimsoll.reports.sections.peers import Peer, peers
+from plimsoll.reports.sections.prompt_length import by_prompt
+from plimsoll.reports.sections.provenance import run_part
+from plimsoll.reports.sections.slowest import Slowest, slowest_part
+from plimsoll.reports.sections.speech import Speech, speech_part
+from plimsoll.reports.sections.steadiness import SteadinessPart, steadiness
+from plimsoll.reports.sections.timeline import timeline
+from plimsoll.slo.metrics.speech import without_sounds
+from plimsoll.slo.objectives.budgets.accounting import PERIOD_NS, ledger_of
+from plimsoll.slo.objectives.goodput import goodput, throughput
+from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives.openslo import Slo
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.statistics.confidence import Probability
+from plimsoll.slo.statistics.share import Course
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.validity.validity import Validity as Health
+from plimsoll.slo.verdict.accuracy import Scores, split
+from plimsoll.slo.verdict.verdict import course_of, judge
 
 SCHEMA: Final = "plimsoll.report/1"
 
@@ -124,7 +124,7 @@ def build(
     """Judge ``records`` and gather all that a renderer may show.
 
     ``manifest`` and ``scenario`` are the documents of the run directory (see
-    ``reports.provenance.run_part`` for the keys that are read); ``objectives`` hold both scopes;
+    ``plimsoll.reports.sections.provenance.run_part`` for the keys that are read); ``objectives`` hold both scopes;
     ``confidence`` is of each bound alone, strictly between 0 and 1 (else ValueError). ``slos`` are those of OpenSLO
     documents; ``production_per_s``: requests per second in production, for budgets by events; ``notes``: warnings of the promises;
     ``accuracy``: the scores of an accuracy run. The same arguments give the same report: no clock, host or file is read.

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from scenarios.kind import Kind
-from scenarios.plan import IntArray, Plan, Stop
-from scenarios.sampling import choose, require_samples
-from scenarios.seeds import child
+from plimsoll.scenarios.kind import Kind
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
+from plimsoll.scenarios.plan.sampling import choose, require_samples
+from plimsoll.scenarios.plan.seeds import child
 
 
 def accuracy_plan(kind: Kind, params: BaseModel, stop: Stop, n_samples: int, seed: int) -> Plan:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from scenarios.kind import Warmup
-from scenarios.loadgen_samples import ROWS, OneSample, as_loadgen, draw
-from scenarios.plan import IntArray, Plan, Stop
+from plimsoll.scenarios.kind import Warmup
+from plimsoll.scenarios.plan.loadgen_samples import ROWS, OneSample, as_loadgen, draw
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
 
 #: Rows before a closed loop's list repeats, at least.
 MIN_ROWS = 1024

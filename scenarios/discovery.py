@@ -12,20 +12,20 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TypeVar
 
-from scenarios.kind import Kind
-from scenarios.source import Source
+from plimsoll.scenarios.kind import Kind
+from plimsoll.scenarios.samples.source import Source
 
 T = TypeVar("T", Kind, Source)
 
 
 def kinds() -> Mapping[str, Kind]:
     """Every scenario kind by name."""
-    return _scan("scenarios.kinds", "KIND", Kind)
+    return _scan("plimsoll.scenarios.kinds", "KIND", Kind)
 
 
 def sources() -> Mapping[str, Source]:
     """Every payload source by name."""
-    return _scan("scenarios.sources", "SOURCE", Source)
+    return _scan("plimsoll.scenarios.sources", "SOURCE", Source)
 
 
 def _scan(package: str, attribute: str, wanted: type[T]) -> Mapping[str, T]:

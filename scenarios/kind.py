@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from scenarios.plan import Plan, Stop
+from plimsoll.scenarios.plan.plan import Plan, Stop
 
 
 @dataclass(frozen=True, slots=True)

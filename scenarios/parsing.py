@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from scenarios.arrival import MAX_QUERIES
-from scenarios.discovery import kinds, sources
-from scenarios.document import Document
-from scenarios.errors import ScenarioError
-from scenarios.kind import Kind
-from scenarios.problems import Loc, Place, problems, unknown
-from scenarios.scenario import Scenario, StopSection, TargetSection
+from plimsoll.scenarios.discovery import kinds, sources
+from plimsoll.scenarios.kind import Kind
+from plimsoll.scenarios.plan.arrival import MAX_QUERIES
+from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection
+from plimsoll.scenarios.text.document import Document
+from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.problems import Loc, Place, problems, unknown
 
 M = TypeVar("M", bound=BaseModel)
 Found = list[tuple[Loc, str]]

@@ -20,17 +20,17 @@ from pydantic import (
     model_validator,
 )
 
-from scenarios.accuracy import accuracy_plan
-from scenarios.cancellation import CancelSection
-from scenarios.discovery import kinds, sources
-from scenarios.durations import Duration, format_duration
-from scenarios.errors import ScenarioError
-from scenarios.kind import Frame, Warmup
-from scenarios.paths import FileName
-from scenarios.payload import PayloadSource
-from scenarios.plan import Plan, Stop
-from scenarios.seeds import SEED_MAX, child
-from scenarios.strict import STRICT
+from plimsoll.scenarios.accuracy import accuracy_plan
+from plimsoll.scenarios.discovery import kinds, sources
+from plimsoll.scenarios.kind import Frame, Warmup
+from plimsoll.scenarios.plan.cancellation import CancelSection
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.seeds import SEED_MAX, child
+from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.text.durations import Duration, format_duration
+from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.paths import FileName
+from plimsoll.scenarios.text.strict import STRICT
 
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "api-key", "x-api-key", "x-goog-api-key")
 _REFERENCE = re.compile(r"\$\{(env|file):[^}]+\}")

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from scenarios.discovery import kinds, sources
-from scenarios.scenario import Scenario
+from plimsoll.scenarios.discovery import kinds, sources
+from plimsoll.scenarios.scenario import Scenario
 
 
 def json_schema() -> dict[str, Any]:

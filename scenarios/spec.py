@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from scenarios.document import Document, read_file
-from scenarios.errors import ScenarioError
-from scenarios.flags import Flags, with_flags
-from scenarios.parsing import parse
-from scenarios.problems import unknown
-from scenarios.scenario import Scenario, StopSection, TargetSection
-from scenarios.schema import json_schema
+from plimsoll.scenarios.flags import Flags, with_flags
+from plimsoll.scenarios.parsing import parse
+from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection
+from plimsoll.scenarios.schema import json_schema
+from plimsoll.scenarios.text.document import Document, read_file
+from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.problems import unknown
 
 __all__ = [
     "Flags",

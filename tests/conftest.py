@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 # Helpers assert too: a failure on a machine that nobody can look at must say what it saw.
 pytest.register_assert_rewrite("tests.bench", "tests.e2e", "tests.fuzz", "tests.property", "tests.unit")
 
-from harness.redaction import KNOWN  # noqa: E402
+from plimsoll.harness.secrecy.redaction import KNOWN  # noqa: E402
 
 GOLDEN = Path(__file__).parent / "golden"
 

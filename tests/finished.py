@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.exchange import Exchange
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.slo.records.records import Status
 
 MS = 1_000_000
 

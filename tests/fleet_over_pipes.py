@@ -1,6 +1,6 @@
 """Agents of a distributed run as processes of this host, with plain pipes where a transport would be: for tests.
 
-Each agent is the real site in a process of its own. What a relay does is done here (``harness/distributed/messages.py``), and can be done badly:
+Each agent is the real site in a process of its own. What a relay does is done here (``harness/distributed/fleet_messages.py``), and can be done badly:
 clocks that are off or drift, another version, damaged pieces, silence.
 """
 
@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.distributed.clocks import pong
-from harness.distributed.fleet import Fleet
-from harness.distributed.messages import line
-from harness.job import prepare
-from harness.session import carry_out, judge
-from reports.report import Report
-from scenarios.flags import Flags
-from slo.records import Records
+from plimsoll.harness.distributed.clocks import pong
+from plimsoll.harness.distributed.fleet import Fleet
+from plimsoll.harness.distributed.fleet_messages import line
+from plimsoll.harness.run.job import prepare
+from plimsoll.harness.series.one_run import carry_out, judge
+from plimsoll.reports.report import Report
+from plimsoll.scenarios.flags import Flags
+from plimsoll.slo.records.records import Records
 
 ROOT = Path(__file__).parent.parent
 #: From "ready" to t0.
@@ -73,7 +73,7 @@ class AgentOverPipe:
 
 
 class BridgeOverPipes:
-    """``harness.distributed.fleet.Bridge``; a context manager that leaves no process behind."""
+    """``plimsoll.harness.distributed.fleet.Bridge``; a context manager that leaves no process behind."""
 
     def __init__(self, *agents: AgentOverPipe) -> None:
         self.agents = {agent.name: agent for agent in agents}
@@ -92,7 +92,7 @@ class BridgeOverPipes:
         self.agents[agent.name] = agent
         workers = [] if agent.workers is None else ["--workers", str(agent.workers)]
         agent.process = subprocess.Popen(
-            [*agent.wrapper, sys.executable, "-m", "harness.distributed.site", "--name", agent.name, *workers],
+            [*agent.wrapper, sys.executable, "-m", "plimsoll.harness.distributed.site", "--name", agent.name, *workers],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

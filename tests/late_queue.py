@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slo import bracket, lateness
-from slo.records import FloatArray, IntArray, from_columns
+from plimsoll.slo.records.records import FloatArray, IntArray, from_columns
+from plimsoll.slo.validity import bracket, lateness
 
 MS = 1_000_000
 #: (arrivals, service) in ns, in order of due time, to departures.

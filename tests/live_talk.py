@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from harness.exchange import Exchange, SessionStamps
-from harness.live.dialogue import Dialogue, Script
-from harness.live.session import Prepared
-from scenarios.clip import Clip, Word
-from scenarios.payload import Payload
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.transport.live.dialogue import Dialogue, Script
+from plimsoll.harness.transport.live.websocket_session import Prepared
+from plimsoll.scenarios.samples.clip import Clip, Word
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status
 from tests.finished import MS, finished
 
 #: 900 ms of speech in a second of audio; the microphone starts at 0.

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
-from slo.openslo import evidence
-from slo.records import FloatArray, IntArray
-from slo.statistics import share
-from slo.statistics.memory import independent
+from plimsoll.slo.objectives.openslo import evidence
+from plimsoll.slo.records.records import FloatArray, IntArray
+from plimsoll.slo.statistics import share
+from plimsoll.slo.statistics.memory import independent
 
 
 @contextmanager

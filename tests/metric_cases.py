@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness.client import Target
-from harness.clients.openai import GenerationDialect
-from harness.exchange import Exchange
-from harness.recorder import Columns
-from slo.records import Phase, Records, Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.recorder import Columns
+from plimsoll.harness.protocols.openai import GenerationDialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.slo.records.records import Phase, Records, Status
 
 MS = 1_000_000
 #: When the run began, by the clock that stamps: nothing may depend on it.

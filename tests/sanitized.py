@@ -10,15 +10,15 @@ import os
 import sys
 from pathlib import Path
 
-import harness
+import plimsoll.harness.generator
 
 
 def pytest_configure() -> None:
-    path = next(Path(os.environ["PLIMSOLL_SANITIZED"], "harness").glob("_engine*.so"))
-    spec = importlib.util.spec_from_file_location("harness._engine", path)
+    path = next(Path(os.environ["PLIMSOLL_SANITIZED"], "plimsoll", "harness", "generator").glob("_engine*.so"))
+    spec = importlib.util.spec_from_file_location("plimsoll.harness.generator._engine", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    sys.modules["harness._engine"] = module
-    harness._engine = module  # type: ignore[attr-defined]
+    sys.modules["plimsoll.harness.generator._engine"] = module
+    plimsoll.harness.generator._engine = module  # type: ignore[attr-defined]

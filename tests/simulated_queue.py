@@ -14,13 +14,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from slo import verdict as verdicts
-from slo.capacity.search import Answer, Next, Probe, Settings, decide
-from slo.generator import GeneratorFacts
-from slo.objective import Objective, parse
-from slo.records import Records, from_columns
-from slo.statistics import queueing
-from slo.validity import assess
+from plimsoll.slo.objectives.objective import Objective, parse
+from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.search.search import Answer, Next, Probe, Settings, decide
+from plimsoll.slo.statistics import queueing
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
+from plimsoll.slo.verdict import verdict as verdicts
 
 SERVICE_NS = 1_000_000
 Service = Literal["constant", "exponential"]

@@ -16,31 +16,33 @@ import pytest
 import typer.main
 from pydantic import BaseModel
 
-from harness.cli import app
-from harness.client import Target
-from harness.exit_codes import OF_OUTCOME, ExitCode
-from harness.plugins import protocols
-from harness.rpc.settings import GrpcOptions
-from harness.speech.codecs import decodable, encodable
-from harness.speech.options import AudioOptions
-from reference_server.__main__ import main as reference_server
-from reference_server.config import MODELS
-from reference_server.metrics import Metrics
-from reference_server.misfortune.kinds import KINDS as FAULTS
-from reference_server.oracle.__main__ import main as oracle
-from reference_server.truth import TruthRow
-from reports import chart_parts, parts
-from reports.format import formats
-from reports.report import Report
-from scenarios.discovery import kinds, sources
-from scenarios.document import read_document
-from scenarios.durations import format_duration
-from scenarios.scenario import Scenario, StopSection, TargetSection
-from scenarios.spec import library, parse
-from slo import objective, tables, validity
-from slo import records as rec
-from slo.indicator import catalogue
-from slo.wer import NAMES
+from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.protocols._speech.codecs import decodable, encodable
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.rpc.settings import GrpcOptions
+from plimsoll.harness.verbs.cli import app
+from plimsoll.reference_server.__main__ import main as reference_server
+from plimsoll.reference_server.assembly.config import MODELS
+from plimsoll.reference_server.engine.metrics import Metrics
+from plimsoll.reference_server.misfortune.kinds import KINDS as FAULTS
+from plimsoll.reference_server.oracle.__main__ import main as oracle
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reports.format import formats
+from plimsoll.reports.parts import chart_parts, parts
+from plimsoll.reports.report import Report
+from plimsoll.scenarios.discovery import kinds, sources
+from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection
+from plimsoll.scenarios.spec import library, parse
+from plimsoll.scenarios.text.document import read_document
+from plimsoll.scenarios.text.durations import format_duration
+from plimsoll.slo.metrics.indicator import catalogue
+from plimsoll.slo.metrics.word_errors import NAMES
+from plimsoll.slo.objectives import objective
+from plimsoll.slo.records import records as rec
+from plimsoll.slo.records import tables
+from plimsoll.slo.validity import validity
 from tests.e2e.test_run import FILES
 
 ROOT = Path(__file__).parent.parent
@@ -115,7 +117,7 @@ def commands(text: str) -> Iterator[str]:
     """Command lines in shell and CI examples, continuation lines joined."""
     for body in fences(text, "sh", "yaml"):
         for line in body.replace("\\\n", " ").splitlines():
-            if line.strip().startswith(("plimsoll ", "make ", "python -m reference_server ")):
+            if line.strip().startswith(("plimsoll ", "make ", "python -m plimsoll.reference_server ")):
                 yield line.strip().partition(" > ")[0]
 
 
@@ -317,7 +319,7 @@ def test_every_objective_in_the_text_is_one_and_the_refused_ones_are_refused() -
 
 
 def test_the_numbers_of_requests_needed_are_right() -> None:
-    from slo.statistics.confidence import n_needed
+    from plimsoll.slo.statistics.confidence import n_needed
 
     table = rows(section(page("objectives"), "Verdicts"))[-1]
     said = [int(cell.replace(",", "")) for cell in table[1:]]
@@ -451,7 +453,7 @@ def test_the_oracle_is_described_as_it_is(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_library_table_gives_each_its_kind() -> None:
-    from scenarios.spec import load
+    from plimsoll.scenarios.spec import load
 
     for cells in rows(section(page("scenarios"), "Library")):
         assert cells[1] == load(cells[0].strip("`")).kind

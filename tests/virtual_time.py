@@ -9,9 +9,9 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from harness.exchange import Exchange
-from scenarios.payload import Payload
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status
 
 
 class VirtualClock:

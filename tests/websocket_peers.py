@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from reference_server.errors import RequestError
-from reference_server.frontends.websocket.peer import Conversation, Ending
-from reference_server.speech.seam import Audio, Heard, Word
-from reference_server.stages import INFERENCE, Stages
-from reference_server.startup import Startup
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.frontends.websocket.peer import Conversation, Ending
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.speech.seam import Audio, Heard, Word
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import INFERENCE, Stages
+from plimsoll.reference_server.values.startup import Startup
 
 RATE = 8000
 LATE = "late"

@@ -12,7 +12,7 @@ import random
 
 from locust import between, task
 
-from harness.distributed.locust_ import StreamingUser
+from plimsoll.harness.distributed.locust_ import StreamingUser
 
 QUESTIONS = ("What is a load line?", "Who was Samuel Plimsoll?", "Why do ships float?")
 

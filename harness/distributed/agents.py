@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.coordinator import last_words
-from harness.distributed.clocks import WALL_LIMIT_NS, Echo, Offset, drift, estimate
-from harness.workforce import Member
-from slo.foreign import NAME, cleaned, one_line
+from plimsoll.harness.distributed.clocks import WALL_LIMIT_NS, Echo, Offset, drift, estimate
+from plimsoll.harness.run.coordinator import last_words
+from plimsoll.harness.run.workforce import Member
+from plimsoll.slo.records.foreign import NAME, cleaned, one_line
 
 #: So many names stand in one sentence.
 NAMED = 5

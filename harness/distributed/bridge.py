@@ -1,7 +1,7 @@
 """The coordinator's way to its agents: JSON lines through a process of its own that speaks Locust.
 
 Locust patches the interpreter as it is imported, so it never runs in the coordinator. This file starts that process and reads and
-writes its lines; what the messages to agents say is ``harness/distributed/messages.py``'s, and who is an agent is the fleet's.
+writes its lines; what the messages to agents say is ``harness/distributed/fleet_messages.py``'s, and who is an agent is the fleet's.
 
 Its lines are the envelopes of ``messages.py``, and one more, which comes first: ``{"event": "listening", "at": "HOST:PORT", "web": URL |
 null}``, or ``{"event": "fault", "errors": [...]}`` where that can't be.
@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from harness import child
-from harness.errors import HarnessFault
-from harness.watcher import Beginning
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.process import child
+from plimsoll.harness.run.watcher import Beginning
 
 #: Where Locust's master listens, and its page, unless told otherwise.
 MASTER = "*:5557"
@@ -77,7 +77,7 @@ def _notice(text: str) -> None:
 
 
 class Bridge:
-    """Lines to and from the process that is Locust's master. A ``harness.watcher.Watcher``: open for as long as the run.
+    """Lines to and from the process that is Locust's master. A ``plimsoll.harness.run.watcher.Watcher``: open for as long as the run.
 
     ``at``: where the master is to listen, and it is started; or ``fd:R,W``, the two descriptors that a running master gave us.
     """
@@ -117,7 +117,7 @@ class Bridge:
         require_locust()
         web = [] if self._web is None else ["--web", str(self._web)]
         self._process = await child.begin(
-            child.command("harness.distributed.locust_", "master", "--bind", str(self._at), *web),
+            child.command("plimsoll.harness.distributed.locust_", "master", "--bind", str(self._at), *web),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=LINE_LIMIT,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.distributed.messages import WINDOW
-from harness.distributed.pieces import cut
+from plimsoll.harness.distributed.fleet_messages import WINDOW
+from plimsoll.harness.distributed.pieces import cut
 
 
 class Courier:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.recorder import FRESH
+from plimsoll.harness.generator.recorder import FRESH
 
 REQUESTS = "requests"
 #: name in a status line -> name in the table.
@@ -33,7 +33,7 @@ class Row:
 
 
 def milliseconds(bin_: str) -> float:
-    """The middle of a bin of ``harness.recorder.spread``."""
+    """The middle of a bin of ``plimsoll.harness.generator.recorder.spread``."""
     return float(2.0 ** ((int(bin_) + 0.5) / 32) / 1e6)
 
 

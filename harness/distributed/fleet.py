@@ -15,21 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.crew import split_workers
-from harness.distributed import clocks, identity, interval_log
-from harness.distributed.agents import NAMED, Agent, Roster, deal, many, named
-from harness.distributed.clocks import Echo
-from harness.distributed.intake import Intake
-from harness.distributed.intervals import Merged
-from harness.distributed.invitation import differences, invitations
-from harness.distributed.messages import SILENCE_S, Bridge
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from harness.manifest import package_version
-from harness.workforce import Member, OnStatus
-from scenarios.plan import Dealing, Plan
-from scenarios.spec import Scenario, parse
-from slo.foreign import NAME, cleaned, one_line
+from plimsoll.harness.distributed import clocks, identity, interval_log
+from plimsoll.harness.distributed.agents import NAMED, Agent, Roster, deal, many, named
+from plimsoll.harness.distributed.clocks import Echo
+from plimsoll.harness.distributed.fleet_messages import SILENCE_S, Bridge
+from plimsoll.harness.distributed.intake import Intake
+from plimsoll.harness.distributed.intervals import Merged
+from plimsoll.harness.distributed.invitation import differences, invitations
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.host.manifest import package_version
+from plimsoll.harness.run.crew import split_workers
+from plimsoll.harness.run.workforce import Member, OnStatus
+from plimsoll.scenarios.plan.plan import Dealing, Plan
+from plimsoll.scenarios.spec import Scenario, parse
+from plimsoll.slo.records.foreign import NAME, cleaned, one_line
 
 #: How long agents are waited for before the run.
 PATIENCE_S = 120.0
@@ -47,7 +47,7 @@ _PASSING = ("workers", "piece", "intervals", "alive")
 
 
 class Fleet:
-    """All agents of a run (``harness.workforce.Workforce``). The bridge is open already and is closed by who opened it.
+    """All agents of a run (``plimsoll.harness.run.workforce.Workforce``). The bridge is open already and is closed by who opened it.
 
     ``expected``: how many agents to wait for, ``patience_s`` at most; ``silence_s``: after so long without a word one is lost;
     ``lead_ns``: see ``LEAD_NS``.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scenarios.payload import PayloadSource
+from plimsoll.scenarios.samples.payload import PayloadSource
 
 _ROOT = Path(__file__).parent.parent.parent
 #: What decides which queries are sent, when, how, and what is recorded of them.

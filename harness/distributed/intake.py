@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.distributed.pieces import Assembly, Damaged, shard_of
-from harness.segments import load_segment
-from harness.writing import whole
-from slo.records import Records
+from plimsoll.harness.distributed.pieces import Assembly, Damaged, shard_of
+from plimsoll.harness.generator.segments import load_segment
+from plimsoll.harness.process.writing import whole
+from plimsoll.slo.records.records import Records
 
 #: So many files that could not be taken are named.
 MOST_FAULTS = 100

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from harness.distributed.intervals import Merged, rows_of
-from harness.segments import read_segment
-from harness.writing import whole
-from scenarios import cancellation
-from scenarios.plan import Plan
-from scenarios.spec import Scenario
-from slo import cancelled
-from slo.records import Records
+from plimsoll.harness.distributed.intervals import Merged, rows_of
+from plimsoll.harness.generator.segments import read_segment
+from plimsoll.harness.process.writing import whole
+from plimsoll.scenarios.plan import cancellation
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.spec import Scenario
+from plimsoll.slo.records import cancelled
+from plimsoll.slo.records.records import Records
 
 FILE = "intervals.hlog"
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slo import hlog
-from slo.distribution import DEFAULT_HDR, IntArray
-from slo.indicator import Indicator, catalogue, measure
-from slo.records import Records
+from plimsoll.slo.metrics.indicator import Indicator, catalogue, measure
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.statistics import hlog
+from plimsoll.slo.statistics.distribution import DEFAULT_HDR, IntArray
 
 METRICS = ("latency", "ttft", "tpot", "itl")
 SECOND_NS = 1_000_000_000

@@ -11,10 +11,10 @@ from copy import deepcopy
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.distributed.agents import Agent
-from harness.distributed.messages import LIMIT, line
-from harness.redaction import redact
-from harness.secrets import IMPLICIT_KEY, sensitive_values, url_secrets
+from plimsoll.harness.distributed.agents import Agent
+from plimsoll.harness.distributed.fleet_messages import LIMIT, line
+from plimsoll.harness.secrecy.redaction import redact
+from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY, sensitive_values, url_secrets
 
 #: How often an agent sends news of its workers, unless there are so many agents that this made more than ``STATUS_PER_S`` messages a second.
 STATUS_NS = 250_000_000

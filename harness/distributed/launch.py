@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.errors import HarnessFault
-from slo import objective
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.slo.objectives import objective
 
 PREFIX = "plimsoll_"
 
@@ -112,7 +112,7 @@ def chosen(given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def command(options: Mapping[str, Any], host: str | None, agents: int, pipes: tuple[int, int]) -> list[str]:
-    """The arguments of ``python -m harness``. ``options``: Locust's parsed options. Raises HarnessFault."""
+    """The arguments of ``python -m plimsoll.harness``. ``options``: Locust's parsed options. Raises HarnessFault."""
     given = {one.name: str(options.get(PREFIX + one.name) or "").strip() for one in ARGUMENTS}
     given["url"] = given["url"] or (host or "").strip()
     try:

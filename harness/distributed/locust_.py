@@ -1,7 +1,7 @@
 """Locust as transport and membership, and nothing else: no user of Locust's sends a request of ours, and none of its figures judges one.
 
 The only file that imports Locust, which patches the interpreter as it is imported: so this is a process of its own (``python -m
-harness.distributed.locust_ master|agent``, started by ``bridge.py`` and ``agent.py``) or Locust's own (``locustfile.py``). What
+plimsoll.harness.distributed.locust_ master|agent``, started by ``bridge.py`` and ``agent.py``) or Locust's own (``locustfile.py``). What
 sends and measures is always a clean subprocess: the coordinator on the master, the site on an agent (``relay.py``).
 
 Locust swallows what a listener raises: every listener here says its failures itself.
@@ -30,14 +30,14 @@ from locust.rpc import Message, rpc
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, Runner, WorkerRunner
 from locust.stats import RequestStats, StatsEntry, StatsError, bucket_response_time
 
-from harness import child, outlet
-from harness.distributed import launch, page
-from harness.distributed.feed import REQUESTS, Row
-from harness.distributed.port import LONGEST, MESSAGE, WAITING, Guard
-from harness.distributed.relay import Lines, Office, Relay
-from harness.distributed.start_button import StartButton
-from harness.exit_codes import ExitCode
-from harness.visitors import VARIABLE
+from plimsoll.harness.distributed import launch, page
+from plimsoll.harness.distributed.feed import REQUESTS, Row
+from plimsoll.harness.distributed.port import LONGEST, MESSAGE, WAITING, Guard
+from plimsoll.harness.distributed.relay import Lines, Office, Relay
+from plimsoll.harness.distributed.start_button import StartButton
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.live.visitors import VARIABLE
+from plimsoll.harness.process import child, outlet
 
 #: The master's heartbeat comes once a second; without one for so long the master is gone.
 MASTER_S = 10.0
@@ -45,7 +45,7 @@ MASTER_S = 10.0
 SHOWN_S = 1.0
 #: Without an answer for so long the user is told that nobody answers.
 PATIENCE_S = 5.0
-SITE = tuple(child.command("harness.distributed.site"))
+SITE = tuple(child.command("plimsoll.harness.distributed.site"))
 
 
 class Port(rpc.Server):
@@ -343,10 +343,10 @@ from functools import cache  # noqa: E402
 from locust.contrib.fasthttp import FastHttpUser  # noqa: E402
 from locust.user.task import LOCUST_STATE_WAITING  # noqa: E402
 
-from harness.distributed import streaming_user as streaming  # noqa: E402
-from harness.distributed.streaming_session import SESSION, Role, Session, add_arguments, prepare  # noqa: E402
-from harness.distributed.streaming_user import Answer  # noqa: E402
-from harness.errors import HarnessFault  # noqa: E402
+from plimsoll.harness.distributed.streaming_session import SESSION, Role, Session, add_arguments, prepare  # noqa: E402
+from plimsoll.harness.errors import HarnessFault  # noqa: E402
+from plimsoll.harness.streaming_users import streaming_user as streaming  # noqa: E402
+from plimsoll.harness.streaming_users.streaming_user import Answer  # noqa: E402
 
 
 class StreamingUser(FastHttpUser):

@@ -1,7 +1,7 @@
 """The door before Locust's page, where its Start is a run of ours: who may ask, and what of a form goes through. WSGI; Locust is not imported.
 
 Locust's page answers every site that a browser has open (it allows all origins), and its start form may change any option of the process. So:
-requests for another host or from another origin are refused (``harness/visitors.py``); what changes something needs the token that
+requests for another host or from another origin are refused (``harness/live/visitors.py``); what changes something needs the token that
 the page itself was given, in a cookie that no other site's requests carry; of the start form only the fields of ``launch.FORM`` pass, each in
 its own shape: a number, a duration, an objective. No address, no path, no reference and no flag comes from a browser.
 """
@@ -17,9 +17,9 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from harness.distributed import launch
-from harness.errors import HarnessFault
-from harness.visitors import Visitors
+from plimsoll.harness.distributed import launch
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.live.visitors import Visitors
 
 #: The longest form that is read, in bytes.
 FORM_LIMIT = 64 * 1024

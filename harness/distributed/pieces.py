@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.distributed.messages import PIECE
+from plimsoll.harness.distributed.fleet_messages import PIECE
 
 #: The files that a worker leaves: segments, and the answers of an accuracy run. The number is the shard.
 _NAME = re.compile(r"(?:w(\d{3,6})-\d{6,9}\.seg|outputs-w(\d{3,6})\.jsonl)")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Any
 
-from harness.distributed import messages
-from slo.foreign import one_line, printable
+from plimsoll.harness.distributed import fleet_messages as messages
+from plimsoll.slo.records.foreign import one_line, printable
 
 #: Locust's name for every message of ours.
 MESSAGE = "plimsoll"

@@ -1,6 +1,6 @@
 """The two ends of the way between a coordinator and its agents: pipes to clean processes here, a transport of somebody else's between.
 
-Messages pass through unread but for the few that are named below (``harness/distributed/messages.py`` has them all). Written for gevent,
+Messages pass through unread but for the few that are named below (``harness/distributed/fleet_messages.py`` has them all). Written for gevent,
 on whose loop Locust lives: a heartbeat must never wait for a pipe. Which transport it is, this file does not know.
 """
 
@@ -18,10 +18,10 @@ from gevent import subprocess
 from gevent.fileobject import FileObject as FileObject
 from gevent.queue import Queue
 
-from harness.distributed import messages
-from harness.distributed.clocks import pong
-from harness.distributed.feed import Feed, Row
-from slo.foreign import one_line
+from plimsoll.harness.distributed import fleet_messages as messages
+from plimsoll.harness.distributed.clocks import pong
+from plimsoll.harness.distributed.feed import Feed, Row
+from plimsoll.slo.records.foreign import one_line
 
 #: The transport calls an agent missing after 3 to 5 s without a heartbeat; after so many more we give it up. A stopped or overloaded
 #: host may come back until then, and its own processes have not noticed.

@@ -1,6 +1,6 @@
-"""``python -m harness.distributed.site``: one agent's part of a distributed run, in a process of its own that nobody has patched.
+"""``python -m plimsoll.harness.distributed.site``: one agent's part of a distributed run, in a process of its own that nobody has patched.
 
-Messages of the master come on stdin and answers go to stdout (``harness/distributed/messages.py``), through whatever carries them. The site
+Messages of the master come on stdin and answers go to stdout (``harness/distributed/fleet_messages.py``), through whatever carries them. The site
 starts the ordinary crew for its shards and passes on what the workers say; it sends no query itself and holds no clock that is measured.
 If stdin closes, the master is gone: the workers are stopped, and what they measured stays on this host's disk.
 """
@@ -23,32 +23,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import limits, outlet
-from harness.ahead import Ahead
-from harness.client import Target
-from harness.coordinator import planned, preflight, start, worker_spec
-from harness.crew import Crew
-from harness.distributed import identity
-from harness.distributed.courier import Courier
-from harness.distributed.interval_log import marking
-from harness.distributed.intervals import Merged, rows_of, split
-from harness.distributed.messages import ALIVE_S, LIMIT
-from harness.distributed.statuses import Statuses
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from harness.foresight import needed
-from harness.job import public_scenario, target_of
-from harness.manifest import build, host_facts, package_version
-from harness.plugins import protocols
-from harness.redaction import Guarded
-from harness.rundir import RunDirectory
-from harness.segments import dump_segment, load_segment, spilled
-from harness.worker import Voice
-from harness.workforce import Member
-from scenarios.plan import Plan
-from scenarios.spec import Scenario, ScenarioError, parse
-from slo.foreign import one_line
-from slo.records import Records, Status
+from plimsoll.harness.distributed import identity
+from plimsoll.harness.distributed.courier import Courier
+from plimsoll.harness.distributed.fleet_messages import ALIVE_S, LIMIT
+from plimsoll.harness.distributed.interval_log import marking
+from plimsoll.harness.distributed.intervals import Merged, rows_of, split
+from plimsoll.harness.distributed.statuses import Statuses
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.generator.segments import dump_segment, load_segment, spilled
+from plimsoll.harness.generator.worker import Voice
+from plimsoll.harness.host import limits
+from plimsoll.harness.host.manifest import build, host_facts, package_version
+from plimsoll.harness.process import outlet
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run.ahead import Ahead
+from plimsoll.harness.run.coordinator import planned, preflight, start, worker_spec
+from plimsoll.harness.run.crew import Crew
+from plimsoll.harness.run.foresight import needed
+from plimsoll.harness.run.job import public_scenario, target_of
+from plimsoll.harness.run.rundir import RunDirectory
+from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.secrecy.redaction import Guarded
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
+from plimsoll.slo.records.foreign import one_line
+from plimsoll.slo.records.records import Records, Status
 
 #: How often the folder of segments is looked at.
 LOOK_S = 0.2
@@ -366,7 +367,7 @@ async def _main(say: Callable[[Mapping[str, Any]], None], hello: Mapping[str, An
 
 def main() -> int:
     """Entry point: ``--name NAME --workers N``."""
-    parser = argparse.ArgumentParser(prog="python -m harness.distributed.site")
+    parser = argparse.ArgumentParser(prog="python -m plimsoll.harness.distributed.site")
     parser.add_argument("--name", default=None)
     parser.add_argument("--workers", type=int, default=None)
     given = parser.parse_args()

@@ -16,11 +16,11 @@ from gevent import subprocess
 from gevent.event import Event
 from gevent.fileobject import FileObject
 
-from harness import child
-from harness.distributed import launch
-from harness.distributed.relay import Lines, Office
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
+from plimsoll.harness.distributed import launch
+from plimsoll.harness.distributed.relay import Lines, Office
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.process import child
 
 #: After Stop a coordinator waits 5 s for answers in flight, seals, and judges.
 SEALED_S = 60.0
@@ -58,7 +58,7 @@ class StartButton:
         try:
             options = launch.chosen(self._given, vars(self._environment.parsed_options))
             words = launch.command(options, self._host, self._agents(), (theirs, yours))
-            command = child.command("harness", *words)
+            command = child.command("plimsoll", *words)
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=(theirs, yours), start_new_session=True
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.recorder import FRESH
+from plimsoll.harness.generator.recorder import FRESH
 
 
 class Statuses:

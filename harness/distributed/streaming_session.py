@@ -22,16 +22,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from harness import rundir
-from harness.distributed.messages import ROWS
-from harness.distributed.streaming_rows import About, Gathered, Kept, LaterClock
-from harness.distributed.streaming_user import Answer, entries
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.exit_codes import ExitCode
-from harness.promises import Asked, Promises, read_promises
-from harness.redaction import redact
-from harness.session import judge, publish
+from plimsoll.harness.distributed.fleet_messages import ROWS
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.promises import Asked, Promises, read_promises
+from plimsoll.harness.secrecy.redaction import redact
+from plimsoll.harness.series.one_run import judge, publish
+from plimsoll.harness.streaming_users.streaming_rows import About, Gathered, Kept, LaterClock
+from plimsoll.harness.streaming_users.streaming_user import Answer, entries
 
 Role = Literal["local", "master", "worker"]
 Later = Callable[[float, Callable[[], None]], object]

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from harness.errors import HarnessFault
-from harness.job import find_scenario
-from harness.outlook.outlook import Assumptions
-from harness.promises import Asked, Promises, read_promises
-from scenarios.durations import parse_duration
-from scenarios.errors import ScenarioError
-from scenarios.flags import Flags
-from scenarios.scenario import Scenario
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.outlook.outlook import Assumptions
+from plimsoll.harness.run.job import find_scenario
+from plimsoll.harness.run.promises import Asked, Promises, read_promises
+from plimsoll.scenarios.flags import Flags
+from plimsoll.scenarios.scenario import Scenario
+from plimsoll.scenarios.text.durations import parse_duration
+from plimsoll.scenarios.text.errors import ScenarioError
 
 #: More requests than that never share one fate.
 _MOST_DEPENDENT = 1_000_000.0

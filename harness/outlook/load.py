@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from scenarios.discovery import kinds
-from scenarios.lengths import Fixed, Spread, Uniform
-from scenarios.plan import Stop
-from scenarios.rates import profile
-from scenarios.scenario import Scenario
+from plimsoll.scenarios.discovery import kinds
+from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform
+from plimsoll.scenarios.plan.plan import Stop
+from plimsoll.scenarios.plan.rates import profile
+from plimsoll.scenarios.scenario import Scenario
 
 _SECOND_NS = 1_000_000_000
 

@@ -1,6 +1,6 @@
 """What a scenario can prove, before it is run: requests and time for each objective. Sends nothing and judges nothing.
 
-``slo.statistics.planning`` has the arithmetic of one promise, ``harness.outlook.load`` the load; here they meet. A promise of the
+``plimsoll.slo.statistics.planning`` has the arithmetic of one promise, ``plimsoll.harness.outlook.load`` the load; here they meet. A promise of the
 short grammar counts requests (or the gaps of them), an OpenSLO document requests or slices of time.
 """
 
@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
 
-from harness.outlook.load import Load, Pace, load_of
-from harness.promises import Promises
-from scenarios.scenario import Scenario
-from slo.budgets.alerts import WHOLE
-from slo.budgets.policies import policy
-from slo.indicator import ENTRIES, catalogue
-from slo.objective import Objective
-from slo.openslo import Slo
-from slo.statistics.planning import Sample, chance_to_pass, sample, without_bad
+from plimsoll.harness.outlook.load import Load, Pace, load_of
+from plimsoll.harness.run.promises import Promises
+from plimsoll.scenarios.scenario import Scenario
+from plimsoll.slo.metrics.indicator import ENTRIES, catalogue
+from plimsoll.slo.objectives.budgets.alerts import WHOLE
+from plimsoll.slo.objectives.budgets.policies import policy
+from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.objectives.openslo import Slo
+from plimsoll.slo.statistics.planning import Sample, chance_to_pass, sample, without_bad
 
 SCHEMA: Final = "plimsoll.plan/1"
 #: Latencies that a closed loop is worked out for when none is given.
@@ -34,7 +34,7 @@ Entry = Literal["request", "gap", "query", "slice"]
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What the outlook takes for granted; see ``slo.statistics.planning.sample``. ``bad_share`` None: half of each limit."""
+    """What the outlook takes for granted; see ``plimsoll.slo.statistics.planning.sample``. ``bad_share`` None: half of each limit."""
 
     power: str = "0.9"
     bad_share: str | None = None

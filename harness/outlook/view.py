@@ -6,11 +6,11 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.outlook.load import Pace
-from harness.outlook.outlook import Need, Outlook, clock
-from reports import units
-from slo.budgets.policies import window_text
-from slo.statistics.planning import Sample
+from plimsoll.harness.outlook.load import Pace
+from plimsoll.harness.outlook.outlook import Need, Outlook, clock
+from plimsoll.reports.wording import units
+from plimsoll.slo.objectives.budgets.policies import window_text
+from plimsoll.slo.statistics.planning import Sample
 
 _DASH = units.NOTHING
 

@@ -3,7 +3,7 @@
 It loads nothing of the harness until a test asks for it.
 """
 
-from harness.pytest_plugin.hooks import (
+from plimsoll.harness.pytest_plugin.hooks import (
     plimsoll,
     pytest_addoption,
     pytest_configure,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from harness.pytest_plugin.session import Plimsoll
+    from plimsoll.harness.pytest_plugin.fixture import Plimsoll
 
 #: Name of the user property that holds one judged run, as text.
 PROPERTY = "plimsoll"
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def plimsoll(request: pytest.FixtureRequest, tmp_path: Path) -> Plimsoll:
     """Send load and judge it: ``plimsoll.run("chat.yaml", url=...).assert_slo("slo.yaml")``."""
-    from harness.pytest_plugin.session import Plimsoll
+    from plimsoll.harness.pytest_plugin.fixture import Plimsoll
 
     flags: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("plimsoll"))):  # the test's own comes last and wins

@@ -21,8 +21,8 @@ def agent(
     once: Annotated[bool, typer.Option("--once", help="End after one run.")] = False,
 ) -> None:
     """Offer this host to distributed runs: wait for a master, send its share of the load, hand the records over."""
-    from harness.distributed.agent import Standby
-    from harness.distributed.bridge import MASTER, address, require_locust
+    from plimsoll.harness.distributed.bridge import MASTER, address, require_locust
+    from plimsoll.harness.distributed.standby import Standby
 
     require_locust()
     arguments = [*([f"--name={name}"] if name else []), *([f"--workers={workers}"] if workers else [])]

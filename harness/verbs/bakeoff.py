@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import HarnessFault
-from harness.verbs.flags import Json, errors_too
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs.flags import Json, errors_too
 
 
 def bakeoff(
@@ -35,9 +35,9 @@ def bakeoff(
     json_: Json = False,
 ) -> None:
     """Send one load to several endpoints in turn, several times, and rank them: tiers, cost, Pareto charts."""
-    from harness.comparison import bakeoff as file_format
-    from harness.comparison.bakeoff_output import bake_off, say_plan
-    from harness.writing import new
+    from plimsoll.harness.process.writing import new
+    from plimsoll.harness.series.comparison import bakeoff_file as file_format
+    from plimsoll.harness.series.comparison.bakeoff_output import bake_off, say_plan
 
     if init:
         try:

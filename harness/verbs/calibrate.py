@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from harness import outlet
-from harness.verbs.flags import Json
+from plimsoll.harness.process import outlet
+from plimsoll.harness.verbs.flags import Json
 
 
 def calibrate(
@@ -20,9 +20,9 @@ def calibrate(
     json_: Json = False,
 ) -> None:
     """Measure what this machine can do honestly, and write the table that `run` compares its scenarios with."""
-    from harness.calibrate import calibrate, parse_budget
-    from harness.calibration_view import tables
-    from harness.capability import table_path
+    from plimsoll.harness.calibration.calibration_view import tables
+    from plimsoll.harness.calibration.probes import calibrate, parse_budget
+    from plimsoll.harness.host.capability import table_path
 
     path = out or table_path()
     found = calibrate(parse_budget(budget), path, lambda text: print(text, file=sys.stderr))
@@ -34,7 +34,7 @@ def calibrate(
 
 def metrics(json_: Json = False) -> None:
     """Every metric with its unit and definition."""
-    from slo.indicator import catalogue
+    from plimsoll.slo.metrics.indicator import catalogue
 
     found = catalogue()
     if json_:

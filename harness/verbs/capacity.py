@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.verbs.flags import Json
+from plimsoll.harness.verbs.flags import Json
 
 
 def capacity(
@@ -32,10 +32,10 @@ def capacity(
     """Size and price a fleet by the lower end of a measured capacity, with queueing theory as a sanity check."""
     import sys
 
-    from harness.capacity import plan
-    from harness.comparison.output import formats_of
-    from harness.job import one_on_stdout
-    from reports.capacity.formats import FORMATS
+    from plimsoll.harness.run.job import one_on_stdout
+    from plimsoll.harness.series.capacity import capacity_plan as plan
+    from plimsoll.harness.series.comparison.comparison_output import formats_of
+    from plimsoll.reports.capacity.capacity_formats import FORMATS
 
     outputs, errors = formats_of(format or [], FORMATS, "a capacity plan")
     errors += one_on_stdout(format or [], json_)

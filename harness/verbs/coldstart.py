@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import HarnessFault
-from harness.verbs.flags import (
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs.flags import (
     ApiKeyEnv,
     CaFile,
     Header,
@@ -76,13 +76,13 @@ def coldstart(
     """Start a server several times: time to ready, the first request, and the way to the steady state."""
     import sys
 
-    from harness.coldstart import asked
-    from harness.coldstart.output import coldstart as publish
-    from harness.comparison.output import formats_of
-    from harness.comparison.session import default_out
-    from harness.job import one_on_stdout
-    from harness.verbs.run import pairs, yaml_values
-    from reports.coldstart.formats import FORMATS
+    from plimsoll.harness.run.job import one_on_stdout
+    from plimsoll.harness.series.coldstart import asked
+    from plimsoll.harness.series.coldstart.coldstart_output import coldstart as publish
+    from plimsoll.harness.series.comparison.comparison_output import formats_of
+    from plimsoll.harness.series.comparison.comparison_session import default_out
+    from plimsoll.harness.verbs.run import pairs, yaml_values
+    from plimsoll.reports.coldstart.coldstart_formats import FORMATS
 
     kept, errors = asked.goals(slo or [])
     given = {"--ready-timeout": ready_timeout, "--stop-timeout": stop_timeout, "--cooldown": cooldown}

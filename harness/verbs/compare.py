@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.verbs.flags import ComparisonFormat, Json, Slo
+from plimsoll.harness.verbs.flags import ComparisonFormat, Json, Slo
 
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")]
 
@@ -83,9 +83,9 @@ def compare(
 
     With --interleave the runs are made first.
     """
-    from harness.comparison.judging import question
-    from harness.comparison.session import Wanted, of_interleaved, of_runs
-    from harness.promises import Asked
+    from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.series.comparison.comparison_session import Wanted, of_interleaved, of_runs
+    from plimsoll.harness.series.comparison.judging import question
 
     load: dict[str, Any] = {
         "kind": kind, "rate": rate, "arrival": arrival, "concurrency": concurrency, "duration": duration,

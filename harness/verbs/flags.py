@@ -11,10 +11,10 @@ import typer
 from typer import BadParameter
 from typer.core import TyperCommand
 
-from harness.errors import HarnessFault
-from scenarios.errors import ScenarioError
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.scenarios.text.errors import ScenarioError
 
-#: What ``reports.format.formats()`` finds; not asked here, for that loads every renderer.
+#: What ``plimsoll.reports.format.formats()`` finds; not asked here, for that loads every renderer.
 REPORT_FORMATS = (
     *("annotations", "csv", "hdrlog", "html", "json", "junit", "markdown", "mlperf", "mlperf-detail", "openmetrics"),
     "text",
@@ -168,8 +168,8 @@ _NUMBERS = {"valid number": "a number. Write for example 2.5", "valid integer": 
 
 def _in_files(given: dict[str, Any]) -> list[str]:
     """What is wrong with the scenario and the objectives that stand beside flags that are."""
-    from harness.job import check_file
-    from harness.promises import Asked, read_promises
+    from plimsoll.harness.run.job import check_file
+    from plimsoll.harness.run.promises import Asked, read_promises
 
     errors: list[str] = []
     name = given.get("scenario")

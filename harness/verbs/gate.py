@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.errors import HarnessFault
-from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Quiet, Slo
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs.flags import (
+    Confidence,
+    FormatOption,
+    Goodput,
+    Json,
+    PresetOption,
+    ProductionRate,
+    Quiet,
+    Slo,
+)
 
 if TYPE_CHECKING:
-    from harness.promises import Asked
+    from plimsoll.harness.run.promises import Asked
 
 
 def gate(
@@ -27,7 +36,7 @@ def gate(
     quiet: Quiet = False,
 ) -> None:
     """Judge a run again, against these objectives or its own, and exit by the verdict. Sends nothing."""
-    from harness.promises import Asked
+    from plimsoll.harness.run.promises import Asked
 
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     raise typer.Exit(_judge_again(run_dir, asked, format or [], json_, quiet=quiet))
@@ -58,7 +67,7 @@ def report(
     ] = None,
 ) -> None:
     """Recompute a run's report from its records, rewrite report.json and report.html, and print it. Seals a run that was cut off."""
-    from harness.promises import Asked
+    from plimsoll.harness.run.promises import Asked
 
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     run_dir = _the_run(runs or [], agent_folder or [], out)
@@ -75,7 +84,7 @@ def _the_run(runs: list[Path], agent_folders: list[Path], out: Path | None) -> P
         if out is not None:
             raise HarnessFault("--out: only --agent-folder makes a run directory")
         return runs[0]
-    from harness.salvage import agents_among, gathered
+    from plimsoll.harness.run.salvage import agents_among, gathered
 
     more, own = agents_among(runs)
     if len(own) > 1:
@@ -88,10 +97,10 @@ def _the_run(runs: list[Path], agent_folders: list[Path], out: Path | None) -> P
 def _judge_again(
     run_dir: Path, asked: Asked, format_texts: list[str], as_json: bool, rewrite: bool = False, quiet: bool = False
 ) -> int:
-    from harness.job import one_on_stdout, read_formats
-    from harness.promises import again
-    from harness.salvage import open_run
-    from harness.session import judge, publish
+    from plimsoll.harness.run.job import one_on_stdout, read_formats
+    from plimsoll.harness.run.promises import again
+    from plimsoll.harness.run.salvage import open_run
+    from plimsoll.harness.series.one_run import judge, publish
 
     sealed = open_run(run_dir)
     for note in sealed.notes:

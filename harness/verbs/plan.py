@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness import outlet
-from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, errors_too
+from plimsoll.harness.process import outlet
+from plimsoll.harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, errors_too
 
 
 def plan(
@@ -52,9 +52,9 @@ def plan(
     json_: Json = False,
 ) -> None:
     """Before a run: how many requests and how long each objective takes. Sends nothing."""
-    from harness.outlook.input import Guesses, read
-    from harness.outlook.outlook import outlook
-    from harness.promises import Asked
+    from plimsoll.harness.outlook.input import Guesses, read
+    from plimsoll.harness.outlook.outlook import outlook
+    from plimsoll.harness.run.promises import Asked
 
     flags: dict[str, Any] = {
         "kind": kind, "rate": rate, "arrival": arrival, "concurrency": concurrency, "duration": duration,
@@ -68,7 +68,7 @@ def plan(
     if json_:
         typer.echo(json.dumps(found.document(), indent=1))
         return
-    from harness.outlook.view import tables
+    from plimsoll.harness.outlook.view import tables
 
     console = outlet.console()
     for part in tables(found):

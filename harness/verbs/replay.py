@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import HarnessFault
-from harness.verbs import flags as shared
-from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs import flags as shared
+from plimsoll.harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
 
 
 def replay(
@@ -38,10 +38,10 @@ def replay(
     json_: Json = False,
 ) -> None:
     """Repeat a recording: the same times (and lengths, or samples), faster if asked."""
-    from harness.job import one_on_stdout, prepare
-    from harness.promises import Asked
-    from harness.session import run_job
-    from harness.verbs.run import pairs, yaml_values
+    from plimsoll.harness.run.job import one_on_stdout, prepare
+    from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.series.one_run import run_job
+    from plimsoll.harness.verbs.run import pairs, yaml_values
 
     base = _scenario_of(Path(recording))
     flags: dict[str, Any] = {

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.errors import HarnessFault
-from harness.verbs import flags as shared
-from harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs import flags as shared
+from plimsoll.harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
 
 if TYPE_CHECKING:
-    from harness.watcher import Watcher
-    from harness.workforce import Workforce
+    from plimsoll.harness.run.watcher import Watcher
+    from plimsoll.harness.run.workforce import Workforce
 
 
 def run(
@@ -87,11 +87,11 @@ def run(
     json_: Json = False,
 ) -> None:
     """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
-    from harness.dashboard.place import where
-    from harness.dashboard.series import Series
-    from harness.job import one_on_stdout, prepare
-    from harness.promises import Asked
-    from harness.session import run_job
+    from plimsoll.harness.live.place import where
+    from plimsoll.harness.live.series import Series
+    from plimsoll.harness.run.job import one_on_stdout, prepare
+    from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.series.one_run import run_job
 
     flags: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "kind": kind, "mode": mode, "reference": reference,
@@ -123,9 +123,9 @@ def fleet(
         if alone := [flag for flag, value in given.items() if value is not None]:
             raise HarnessFault(f"{', '.join(alone)}: only with --locust-master. Add it, or leave these out")
         return None, []
-    from harness.distributed.bridge import Bridge
-    from harness.distributed.fleet import PATIENCE_S, Fleet
-    from scenarios.durations import parse_duration
+    from plimsoll.harness.distributed.bridge import Bridge
+    from plimsoll.harness.distributed.fleet import PATIENCE_S, Fleet
+    from plimsoll.scenarios.text.durations import parse_duration
 
     try:
         patience_s = PATIENCE_S if wait is None else parse_duration(wait) / 1e9
@@ -174,7 +174,7 @@ def pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
 
 def yaml_values(given: dict[str, str]) -> dict[str, Any]:
     """Options by name; ``audio.frame=20ms`` is ``frame`` inside ``audio``. Raises HarnessFault."""
-    from documents.text import plain
+    from plimsoll.documents.text import plain
 
     found: dict[str, Any] = {}
     try:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from harness import outlet
-from harness.verbs.flags import Json, errors_too
+from plimsoll.harness.process import outlet
+from plimsoll.harness.verbs.flags import Json, errors_too
 
 scenarios_app = typer.Typer(help="Ready-made scenarios and the scenario file format.", no_args_is_help=True)
 
@@ -18,7 +18,7 @@ scenarios_app = typer.Typer(help="Ready-made scenarios and the scenario file for
 @scenarios_app.command("list")
 def scenarios_list(json_: Json = False) -> None:
     """The ready-made scenarios."""
-    from scenarios.spec import library, load
+    from plimsoll.scenarios.spec import library, load
 
     found = {name: load(name) for name in library()}
     if json_:
@@ -34,8 +34,8 @@ def scenarios_list(json_: Json = False) -> None:
 @scenarios_app.command("show")
 def scenarios_show(name: Annotated[str, typer.Argument(help="A library scenario.")], json_: Json = False) -> None:
     """Print a ready-made scenario, to be saved and changed."""
-    from documents import files
-    from scenarios.spec import library, load
+    from plimsoll.documents import files
+    from plimsoll.scenarios.spec import library, load
 
     with errors_too(json_):
         scenario = load(name)  # says what is wrong, and what names there are
@@ -48,7 +48,7 @@ def scenarios_show(name: Annotated[str, typer.Argument(help="A library scenario.
 @scenarios_app.command("schema")
 def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
     """The JSON schema of scenario files, for editors."""
-    from scenarios.spec import json_schema
+    from plimsoll.scenarios.spec import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=1))
 
@@ -56,7 +56,7 @@ def scenarios_schema(json_: Json = False) -> None:  # it is JSON either way
 @scenarios_app.command("check")
 def scenarios_check(path: Annotated[str, typer.Argument(help="A scenario file.")], json_: Json = False) -> None:
     """Check a scenario file: every error at once; sends nothing."""
-    from harness.job import check_file
+    from plimsoll.harness.run.job import check_file
 
     with errors_too(json_):
         scenario = check_file(path)

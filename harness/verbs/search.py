@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.verbs import flags as of_target
-from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
+from plimsoll.harness.verbs import flags as of_target
+from plimsoll.harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo
 
 _RECORDED = "A recording has its own times and no load that could be searched: replay it with `plimsoll run`"
 _ACCURACY = "An accuracy run has no load that could be searched: give it to `plimsoll run`"
@@ -101,10 +101,10 @@ def search(
     json_: Json = False,
 ) -> None:
     """Find the highest load at which the objectives hold: bracket, bisect, confirm. The answer is an interval."""
-    from harness.promises import Asked
-    from harness.search.output import search_and_say
-    from harness.search.question import Texts
-    from harness.verbs.run import paced, pairs, yaml_values
+    from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.series.search.question import Texts
+    from plimsoll.harness.series.search.search_output import search_and_say
+    from plimsoll.harness.verbs.run import paced, pairs, yaml_values
 
     load: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "arrival": arrival, "prompt_tokens": prompt_tokens,

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import HarnessFault
-from harness.verbs.flags import Json
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs.flags import Json
 
 
 def serve(
@@ -41,8 +41,8 @@ def serve(
     """Start the bundled reference server and serve until Ctrl-C."""
     import os
 
-    from harness import child
-    from harness.bundled import default_model
+    from plimsoll.harness.process import child
+    from plimsoll.harness.run.bundled import default_model
 
     arguments = ["--host", host, "--http-port", str(http_port), "--device", device]
     models = model or [default_model()]
@@ -67,7 +67,7 @@ def serve(
     for text in fault or []:
         arguments += ["--fault", text]
     sys.stdout.flush()
-    os.execv(sys.executable, child.command("reference_server", *arguments))
+    os.execv(sys.executable, child.command("plimsoll.reference_server", *arguments))
 
 
 def _grpc_port(http_port: int, models: Sequence[str]) -> int | None:
@@ -93,9 +93,9 @@ def readiness(
 
     Exit 0 when it is ready, 5 when it isn't in time.
     """
-    from harness.client import Target
-    from harness.readiness import wait_ready
-    from scenarios.durations import parse_duration
+    from plimsoll.harness.run.readiness import wait_ready
+    from plimsoll.harness.transport.client import Target
+    from plimsoll.scenarios.text.durations import parse_duration
 
     try:
         limit_ns = parse_duration(timeout)

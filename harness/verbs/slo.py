@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from harness.errors import HarnessFault
-from harness.verbs.flags import Json, errors_too
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs.flags import Json, errors_too
 
 slo_app = typer.Typer(help="Files of objectives: OpenSLO documents and lists of our own.", no_args_is_help=True)
 
@@ -22,8 +22,8 @@ def slo_check(
     json_: Json = False,
 ) -> None:
     """Check a file of objectives: every error at once, and what it promises in plain words. Sends nothing."""
-    from slo import openslo
-    from slo.objective import ObjectiveError, load_file
+    from plimsoll.slo.objectives import openslo
+    from plimsoll.slo.objectives.objective import ObjectiveError, load_file
 
     with errors_too(json_):
         try:
@@ -44,7 +44,7 @@ def slo_check(
 
 
 def _show_documents(loaded: object, as_json: bool) -> None:
-    from slo.openslo import Loaded, words
+    from plimsoll.slo.objectives.openslo import Loaded, words
 
     assert isinstance(loaded, Loaded)
     if as_json:
@@ -77,8 +77,8 @@ def slo_init(
     ),
 ) -> None:
     """Write a commented OpenSLO file to begin with."""
-    from harness.writing import new
-    from slo.openslo import starter
+    from plimsoll.harness.process.writing import new
+    from plimsoll.slo.objectives.openslo import starter
 
     try:
         new(out, starter())
@@ -92,7 +92,7 @@ def slo_init(
 @slo_app.command("presets")
 def slo_presets(json_: Json = False) -> None:
     """List the published limits that --preset takes, with what each asks of a run and where its sources disagree."""
-    from slo.presets import listing, table
+    from plimsoll.slo.objectives.presets import listing, table
 
     typer.echo(json.dumps({"presets": listing()}, indent=1) if json_ else table(), nl=json_)
 

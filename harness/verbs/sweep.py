@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.verbs import flags as shared
-from harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, SweepFormat
+from plimsoll.harness.verbs import flags as shared
+from plimsoll.harness.verbs.flags import Confidence, Goodput, Json, PresetOption, Slo, SweepFormat
 
 
 def sweep(
@@ -76,9 +76,9 @@ def sweep(
     json_: Json = False,
 ) -> None:
     """Send load at every point of a grid: throughput-latency curves, the knee, the line of the SLO, Pareto fronts."""
-    from harness.promises import Asked
-    from harness.sweep import session
-    from harness.verbs.run import paced, pairs, yaml_values
+    from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.series.sweep import sweep_session as session
+    from plimsoll.harness.verbs.run import paced, pairs, yaml_values
 
     load: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "kind": kind, "rate": rate, "arrival": arrival,

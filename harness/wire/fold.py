@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from harness.wire import sse, tokens
+from plimsoll.harness.wire import sse, tokens
 
 Fold = Callable[[bytes, object, object, bytes, bytes], tuple[bytes, bytes, bytes] | None]
 
@@ -56,7 +56,7 @@ class Folded:
 def load_fold() -> Fold | None:
     """The compiled search, or None where the extension is not there. Asked for each stream, looked for once."""
     try:
-        from harness._engine import fold
+        from plimsoll.harness.generator._engine import fold
     except ImportError:
         return None
     return fold

@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from harness.wire import ndjson, prefixed, sse
-from harness.wire.sse import IntArray
+from plimsoll.harness.wire import ndjson, prefixed, sse
+from plimsoll.harness.wire.sse import IntArray
 
 Framing = Literal["sse", "ndjson", "lines", "chunks", "length-prefixed"]
 #: Framings whose messages are text as it is, never JSON.

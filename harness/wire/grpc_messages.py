@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from harness.exchange import Exchange
+from plimsoll.harness.exchange import Exchange
 
 _PREFIX = Struct(">BI")
 #: All messages of one call together: a call that gives more is a mistake, and would take the worker's memory with it.

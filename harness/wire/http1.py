@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import httptools
 
-from harness.exchange import Exchange
+from plimsoll.harness.exchange import Exchange
 
 #: A response larger than this is given up: it is a mistake, and it would take the worker's memory with it.
 MAX_BODY = 256 * 1024 * 1024

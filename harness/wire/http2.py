@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from harness.wire.http2_frames import (
+from plimsoll.harness.wire.http2_frames import (
     CANCEL,
     CONTINUATION,
     DATA,

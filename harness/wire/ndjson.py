@@ -14,7 +14,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from harness.wire.sse import IntArray, arrival_times
+from plimsoll.harness.wire.sse import IntArray, arrival_times
 
 #: A line larger than this is refused.
 MAX_LINE = 16 * 1024 * 1024

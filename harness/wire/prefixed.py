@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.wire.sse import IntArray, arrival_times
+from plimsoll.harness.wire.sse import IntArray, arrival_times
 
 #: A message larger than this is refused: a length that long is text read as a number, or the wrong byte order.
 MAX_MESSAGE = 16 * 1024 * 1024

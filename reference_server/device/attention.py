@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from reference_server.device.kv_cache import PagedCache
-from reference_server.models.llama import causal_attention
+from plimsoll.reference_server.device.kv_cache import PagedCache
+from plimsoll.reference_server.models.llama import causal_attention
 
 DecodeAttention = Callable[[int, Tensor], Tensor]
 """(layer, queries [B, heads, dim]) -> [B, heads * dim]."""

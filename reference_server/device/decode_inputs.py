@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference_server.device.copies import Staging
+from plimsoll.reference_server.device.copies import Staging
 
 _COLUMNS = 7
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference_server.models.presets import DecoderShape
-from reference_server.runner import Chunk
+from plimsoll.reference_server.models.presets import DecoderShape
+from plimsoll.reference_server.seams.runner import Chunk
 
 _MOST_BYTES = 256 << 20
 

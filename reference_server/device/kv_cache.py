@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from reference_server.models.presets import LlamaShape
+from plimsoll.reference_server.models.presets import LlamaShape
 
 
 class PagedCache:

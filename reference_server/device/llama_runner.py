@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from reference_server.device import graphs
-from reference_server.device.attention import DecodeAttention, gathered
-from reference_server.device.copies import Reading
-from reference_server.device.decode_inputs import DecodeInputs, Row
-from reference_server.device.kv_cache import PagedCache
-from reference_server.device.prompts import Prompts
-from reference_server.models.llama import Llama, elementwise
-from reference_server.runner import Chunk
-from reference_server.startup import COMPILE, WARM_UP, Startup
+from plimsoll.reference_server.device import graphs
+from plimsoll.reference_server.device.attention import DecodeAttention, gathered
+from plimsoll.reference_server.device.copies import Reading
+from plimsoll.reference_server.device.decode_inputs import DecodeInputs, Row
+from plimsoll.reference_server.device.kv_cache import PagedCache
+from plimsoll.reference_server.device.prompts import Prompts
+from plimsoll.reference_server.models.llama import Llama, elementwise
+from plimsoll.reference_server.seams.runner import Chunk
+from plimsoll.reference_server.values.startup import COMPILE, WARM_UP, Startup
 
 if TYPE_CHECKING:
-    from reference_server.device.pages_in_place import PagesInPlace
+    from plimsoll.reference_server.device.pages_in_place import PagesInPlace
 
 _log = logging.getLogger(__name__)
 _RECOMPILES = 256
@@ -269,7 +269,7 @@ class LlamaRunner:
         self._model.elementwise = elementwise(compiled=options.compiled)
         self._in_place = None
         if options.paged:
-            from reference_server.device.pages_in_place import PagesInPlace  # imports a compiler: seconds
+            from plimsoll.reference_server.device.pages_in_place import PagesInPlace  # imports a compiler: seconds
 
             self._in_place = PagesInPlace(self._cache)
         self._graphs = graphs.Graphs(self._decode)

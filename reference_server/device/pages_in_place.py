@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from reference_server.device.attention import DecodeAttention
-from reference_server.device.kv_cache import PagedCache
+from plimsoll.reference_server.device.attention import DecodeAttention
+from plimsoll.reference_server.device.kv_cache import PagedCache
 
 
 @dataclass(frozen=True, slots=True)

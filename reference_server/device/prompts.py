@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference_server.device.attention import prompt_attention
-from reference_server.device.copies import Staging
-from reference_server.device.kv_cache import PagedCache
-from reference_server.models.llama import Llama
-from reference_server.runner import Chunk
+from plimsoll.reference_server.device.attention import prompt_attention
+from plimsoll.reference_server.device.copies import Staging
+from plimsoll.reference_server.device.kv_cache import PagedCache
+from plimsoll.reference_server.models.llama import Llama
+from plimsoll.reference_server.seams.runner import Chunk
 
 _ROOM = 1 << 14
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from reference_server.errors import RequestError
+from plimsoll.reference_server.values.errors import RequestError
 
 
 class Break(Enum):

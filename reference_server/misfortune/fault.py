@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from reference_server.durations import parse_duration_ns
-from reference_server.errors import ConfigError
-from reference_server.misfortune.kinds import ALWAYS, KINDS, FaultKind
-from reference_server.misfortune.window import Window
+from plimsoll.reference_server.misfortune.kinds import ALWAYS, KINDS, FaultKind
+from plimsoll.reference_server.misfortune.window import Window
+from plimsoll.reference_server.values.durations import parse_duration_ns
+from plimsoll.reference_server.values.errors import ConfigError
 
 _DURATIONS = frozenset({"for", "every", "by", "retry_after", "cost", "import", "weights", "warm_up"})
 _SIZES = frozenset({"per", "cap"})

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from reference_server.errors import RequestError
-from reference_server.misfortune.fate import Break, Misfortune, refusal
-from reference_server.misfortune.fault import Fault
-from reference_server.misfortune.placed import UNBEGUN, Placed
+from plimsoll.reference_server.misfortune.fate import Break, Misfortune, refusal
+from plimsoll.reference_server.misfortune.fault import Fault
+from plimsoll.reference_server.misfortune.placed import UNBEGUN, Placed
+from plimsoll.reference_server.values.errors import RequestError
 
 _BREAKS = {"cut": Break.CLOSE, "reset": Break.RESET, "half_open": Break.MUTE}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.misfortune.faults import Faults
 
 
 class Lateness:

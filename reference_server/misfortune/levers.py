@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from reference_server.misfortune.faults import Faults
-from reference_server.misfortune.placed import UNBEGUN, Placed
-from reference_server.timetable import DeadlineWheel, Entry, Fire
+from plimsoll.reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.misfortune.placed import UNBEGUN, Placed
+from plimsoll.reference_server.values.timetable import DeadlineWheel, Entry, Fire
 
 LEVER_FAULTS = frozenset({"slots", "queue_build_up", "batch_window", "prefill_stall", "kv_thrash"})
 

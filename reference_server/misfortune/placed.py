@@ -6,7 +6,7 @@ import random
 import threading
 from typing import Any
 
-from reference_server.misfortune.fault import Fault
+from plimsoll.reference_server.misfortune.fault import Fault
 
 UNBEGUN = -1
 """The origin of a fault whose times have not begun to count."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from reference_server.misfortune.faults import Faults
-from reference_server.startup import PHASES, Startup
+from plimsoll.reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.values.startup import PHASES, Startup
 
 
 def linger(faults: Faults, startup: Startup, sleep: Callable[[float], object] = time.sleep) -> None:

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference_server.models.grids import GridLinear, seeded_linear, to_grid
-from reference_server.models.presets import GRID_MAX, DecoderShape
-from reference_server.tokenizer import EOS, VOCABULARY
+from plimsoll.reference_server.models.grids import GridLinear, seeded_linear, to_grid
+from plimsoll.reference_server.models.presets import GRID_MAX, DecoderShape
+from plimsoll.reference_server.values.tokenizer import EOS, VOCABULARY
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries [N, heads, dim], keys [N, kv_heads, dim], values likewise) -> [N, heads * dim]; all on the

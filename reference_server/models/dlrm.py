@@ -21,10 +21,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from reference_server import tensors as named
-from reference_server.errors import RequestError
-from reference_server.models.grids import GridLinear, seeded_linear, to_grid
-from reference_server.stages import Stages
+from plimsoll.reference_server.models.grids import GridLinear, seeded_linear, to_grid
+from plimsoll.reference_server.values import tensors as named
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
 
 N_DENSE, N_TABLES, DIM = 13, 26, 128
 # fmt: off

@@ -21,11 +21,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from reference_server import tensors as named
-from reference_server.models.grids import GridLinear, seeded_linear
-from reference_server.models.presets import EXACT
-from reference_server.stages import Stages
-from reference_server.words import MAX_WORDS, pieces_of, words_of
+from plimsoll.reference_server.models.grids import GridLinear, seeded_linear
+from plimsoll.reference_server.models.presets import EXACT
+from plimsoll.reference_server.values import tensors as named
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.words import MAX_WORDS, pieces_of, words_of
 
 DIM = 256
 _N_LAYERS, _N_HEADS = 2, 4

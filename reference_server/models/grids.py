@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference_server.models.presets import EXACT
+from plimsoll.reference_server.models.presets import EXACT
 
 
 def level_of(n_in: int) -> float:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from reference_server.models.presets import LlamaShape, RopeScaling
+from plimsoll.reference_server.models.presets import LlamaShape, RopeScaling
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries [N, heads, dim], keys [N, kv_heads, dim], values likewise) -> [N, heads * dim]."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reference_server.errors import ConfigError
-from reference_server.models.presets import LlamaShape, RopeScaling
+from plimsoll.reference_server.models.presets import LlamaShape, RopeScaling
+from plimsoll.reference_server.values.errors import ConfigError
 
 CONFIG = "config.json"
 _SHOWN = 12

@@ -17,9 +17,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from reference_server.models.llama import LlamaLayer, LlamaWeights
-from reference_server.models.llama_config import refuse
-from reference_server.models.presets import LlamaShape
+from plimsoll.reference_server.models.llama import LlamaLayer, LlamaWeights
+from plimsoll.reference_server.models.llama_config import refuse
+from plimsoll.reference_server.models.presets import LlamaShape
 
 _INDEX = "model.safetensors.index.json"
 _FLOATS = ("F64", "F32", "F16", "BF16")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reference_server.errors import ConfigError
-from reference_server.tokenizer import VOCABULARY
+from plimsoll.reference_server.values.errors import ConfigError
+from plimsoll.reference_server.values.tokenizer import VOCABULARY
 
 EXACT = 2**24 - 1
 """Largest integer up to which float32 holds every one."""

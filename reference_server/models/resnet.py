@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from reference_server import images
-from reference_server import tensors as named
-from reference_server.stages import Stages
+from plimsoll.reference_server.values import images
+from plimsoll.reference_server.values import tensors as named
+from plimsoll.reference_server.values.stages import Stages
 
 N_CLASSES = 1000
 _STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))

@@ -1,4 +1,4 @@
-"""``python -m reference_server.oracle``: reads the command line, opens the socket, and leaves the rest to the compiled loop.
+"""``python -m plimsoll.reference_server.oracle``: reads the command line, opens the socket, and leaves the rest to the compiled loop.
 
 Everything that can be wrong is found here, before the socket listens: one line on stderr and exit code 2.
 """
@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from reference_server.durations import parse_duration_ns
+from plimsoll.reference_server.values.durations import parse_duration_ns
 
 _EXIT_USAGE = 2
 _MAX_TOKENS = 131_072
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     given = _parser().parse_args(arguments)
     try:
-        from reference_server import _oracle
+        from plimsoll.reference_server import _oracle
     except ImportError as error:
         return _complain(
             f"it is written in C and was not built ({error}). Install a C compiler (gcc or clang) and the Python "
@@ -107,12 +107,14 @@ def _url(listener: socket.socket) -> str:
 class _OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line without the usage text: the line already says what to change."""
-        self.exit(_EXIT_USAGE, f"reference_server.oracle: {message}. See --help\n")
+        self.exit(_EXIT_USAGE, f"plimsoll.reference_server.oracle: {message}. See --help\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _OneLineParser(
-        prog="reference_server.oracle", allow_abbrev=False, description="A scripted SSE server that stamps its writes."
+        prog="plimsoll.reference_server.oracle",
+        allow_abbrev=False,
+        description="A scripted SSE server that stamps its writes.",
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
@@ -230,7 +232,7 @@ def _exponential(mean_ns: int) -> bytes:
 
 
 def _complain(message: str) -> int:
-    sys.stderr.write(f"reference_server.oracle: {message}\n")
+    sys.stderr.write(f"plimsoll.reference_server.oracle: {message}\n")
     return _EXIT_USAGE
 
 

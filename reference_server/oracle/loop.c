@@ -64,7 +64,7 @@ void connection_close(Loop *l, Connection *c)
 /* Out of descriptors: the spare one lets us accept and close, which is better than a listener that is always ready. */
 static bool refuse_one(Loop *l)
 {
-    static const char NOTE[] = "reference_server.oracle: out of file descriptors, so connections are refused. "
+    static const char NOTE[] = "plimsoll.reference_server.oracle: out of file descriptors, so connections are refused. "
                                "Raise the limit (ulimit -n) and start again\n";
     if (l->spare_fd < 0 || close(l->spare_fd) != 0)
         return false;

@@ -1,4 +1,4 @@
-/* The Python module reference_server._oracle: one function that serves until a signal handler raises.
+/* The Python module plimsoll.reference_server._oracle: one function that serves until a signal handler raises.
  *
  * The interpreter's lock is given up; every 50 ms, and whenever a signal came, Python's own handlers get a look.
  */

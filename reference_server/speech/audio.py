@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from reference_server.speech.seam import Audio
+from plimsoll.reference_server.speech.seam import Audio
 
 ENCODINGS = {"linear16": 2, "mulaw": 1, "alaw": 1, "float32": 4}
 """Names of sample formats and the bytes of one sample."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from reference_server.speech.tones import GROUP
+from plimsoll.reference_server.speech.tones import GROUP
 
 Float = npt.NDArray[np.float64]
 Int = npt.NDArray[np.int64]

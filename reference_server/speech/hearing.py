@@ -14,10 +14,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from reference_server.speech.decode import MIN_FRAMES, Search
-from reference_server.speech.resample import RATE, Kernel, Resampler, kernel
-from reference_server.speech.seam import Audio, Heard
-from reference_server.speech.transcript import FRAME_S, MIN_ENDPOINT_FRAMES, Transcript, clipped
+from plimsoll.reference_server.speech.decode import MIN_FRAMES, Search
+from plimsoll.reference_server.speech.resample import RATE, Kernel, Resampler, kernel
+from plimsoll.reference_server.speech.seam import Audio, Heard
+from plimsoll.reference_server.speech.transcript import FRAME_S, MIN_ENDPOINT_FRAMES, Transcript, clipped
 
 Float = npt.NDArray[np.float64]
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from reference_server.errors import RequestError
-from reference_server.speech import resample
-from reference_server.speech.hearing import Ear, Hearing, Piece
-from reference_server.speech.resample import MAX_RATE, MIN_RATE, Kernel
-from reference_server.speech.seam import Audio, Heard, Listener
-from reference_server.stages import INFERENCE, POSTPROCESS, PREPROCESS, QUEUE, Stages
-from reference_server.startup import WARM_UP, Startup
+from plimsoll.reference_server.speech import resample
+from plimsoll.reference_server.speech.hearing import Ear, Hearing, Piece
+from plimsoll.reference_server.speech.resample import MAX_RATE, MIN_RATE, Kernel
+from plimsoll.reference_server.speech.seam import Audio, Heard, Listener
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import INFERENCE, POSTPROCESS, PREPROCESS, QUEUE, Stages
+from plimsoll.reference_server.values.startup import WARM_UP, Startup
 
 _log = logging.getLogger(__name__)
 TURN_S = 0.384

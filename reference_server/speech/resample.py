@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reference_server.speech.seam import Audio
+from plimsoll.reference_server.speech.seam import Audio
 
 RATE = 8000
 MIN_RATE, MAX_RATE = 8000, 48_000

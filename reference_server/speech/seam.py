@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from reference_server.stages import Stages
-from reference_server.startup import Startup
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.startup import Startup
 
 Audio = npt.NDArray[np.float32]
 

@@ -11,12 +11,12 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from reference_server.errors import RequestError
-from reference_server.speech.alphabet import Unsayable, normalise, symbols
-from reference_server.speech.seam import Audio
-from reference_server.speech.tones import Utterance
-from reference_server.stages import INFERENCE, PREPROCESS, QUEUE, Stages
-from reference_server.startup import WARM_UP, Startup
+from plimsoll.reference_server.speech.alphabet import Unsayable, normalise, symbols
+from plimsoll.reference_server.speech.seam import Audio
+from plimsoll.reference_server.speech.tones import Utterance
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import INFERENCE, PREPROCESS, QUEUE, Stages
+from plimsoll.reference_server.values.startup import WARM_UP, Startup
 
 MIN_RATE, MAX_RATE = 8000, 48_000
 MIN_SPEED, MAX_SPEED = 0.25, 4.0

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reference_server.speech.alphabet import SPACE
-from reference_server.speech.seam import Audio
+from plimsoll.reference_server.speech.alphabet import SPACE
+from plimsoll.reference_server.speech.seam import Audio
 
 GROUP = 7
 """Low tones of one parity, and high tones."""

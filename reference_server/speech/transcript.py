@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reference_server.speech.alphabet import ALPHABET, SPACE
-from reference_server.speech.decode import FIELDS, PENALTY, QUIET
-from reference_server.speech.seam import Heard, Word
+from plimsoll.reference_server.speech.alphabet import ALPHABET, SPACE
+from plimsoll.reference_server.speech.decode import FIELDS, PENALTY, QUIET
+from plimsoll.reference_server.speech.seam import Heard, Word
 
 Float = npt.NDArray[np.float64]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reference_server.speech import audio as samples
-from reference_server.speech.audio import AudioError
-from reference_server.speech.seam import Audio
+from plimsoll.reference_server.speech import audio as samples
+from plimsoll.reference_server.speech.audio import AudioError
+from plimsoll.reference_server.speech.seam import Audio
 
 MAX_CHANNELS = 8
 _PCM, _FLOAT, _ALAW, _MULAW, _EXTENSIBLE = 1, 3, 6, 7, 0xFFFE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from reports.dashboard.parts import BINS_AN_OCTAVE, Bins
+from plimsoll.reports.dashboard.live_parts import BINS_AN_OCTAVE, Bins
 
 SHARES = (Fraction(1, 2), Fraction(9, 10), Fraction(99, 100))
 

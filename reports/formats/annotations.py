@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from reports import words
-from reports.format import Format
-from reports.report import Report
+from plimsoll.reports.format import Format
+from plimsoll.reports.report import Report
+from plimsoll.reports.sentences import words
 
 _LEVEL = MappingProxyType({"PASS": "notice", "INCONCLUSIVE": "warning", "FAIL": "error", "INVALID": "error"})
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import csv
 import io
 
-from reports.format import Format
-from reports.parts import Metric, Number, Statistics
-from reports.report import Report
+from plimsoll.reports.format import Format
+from plimsoll.reports.parts.parts import Metric, Number, Statistics
+from plimsoll.reports.report import Report
 
 _HEADER = (
     "metric",

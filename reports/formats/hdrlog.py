@@ -6,10 +6,10 @@ so failed requests are in a comment line, never in a bucket.
 
 from __future__ import annotations
 
-from reports.format import Format
-from reports.report import Report
-from slo.distribution import decode
-from slo.hlog import Interval, Log, write
+from plimsoll.reports.format import Format
+from plimsoll.reports.report import Report
+from plimsoll.slo.statistics.distribution import decode
+from plimsoll.slo.statistics.hlog import Interval, Log, write
 
 _NS_PER_S = 1e9
 

@@ -15,12 +15,12 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import words
-from reports.format import Format
-from reports.page.content import content
-from reports.report import Report
-from reports.svg.curves import legend_mark
-from reports.svg.plot import Key
+from plimsoll.reports.format import Format
+from plimsoll.reports.page.content import content
+from plimsoll.reports.report import Report
+from plimsoll.reports.sentences import words
+from plimsoll.reports.svg.curves import legend_mark
+from plimsoll.reports.svg.plot import Key
 
 _TYPED = re.compile(r"`([^`\n]+)`")
 
@@ -58,7 +58,7 @@ def said(text: str) -> Markup:
 
 
 def _source(name: str) -> str:
-    return files("reports.formats").joinpath(name).read_text(encoding="utf-8")
+    return files("plimsoll.reports.formats").joinpath(name).read_text(encoding="utf-8")
 
 
 def _mark(key: Key) -> Markup:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from reports.format import Format
-from reports.report import Report
+from plimsoll.reports.format import Format
+from plimsoll.reports.report import Report
 
 
 def render(report: Report) -> bytes:

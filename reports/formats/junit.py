@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from reports import words
-from reports.escape import xml as _clean
-from reports.format import Format
-from reports.parts import ObjectiveResult
-from reports.report import Report
+from plimsoll.reports.format import Format
+from plimsoll.reports.parts.parts import ObjectiveResult
+from plimsoll.reports.report import Report
+from plimsoll.reports.sentences import words
+from plimsoll.reports.wording.escape import xml as _clean
 
 
 def render(report: Report) -> bytes:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from reports import attempts, budget_words, units, words
-from reports.anatomy import Anatomy, heads, note, rows
-from reports.budgets import BudgetPart
-from reports.escape import markdown as _safe
-from reports.escape import markdown_quotes
-from reports.escape import markdown_table as _table
-from reports.format import Format
-from reports.parts import Metric, ObjectiveResult, Statistics
-from reports.report import Report
-from reports.speech import Speech, facts, tables
+from plimsoll.reports.format import Format
+from plimsoll.reports.parts.parts import Metric, ObjectiveResult, Statistics
+from plimsoll.reports.report import Report
+from plimsoll.reports.sections import attempts
+from plimsoll.reports.sections.anatomy import Anatomy, heads, note, rows
+from plimsoll.reports.sections.budgets import BudgetPart
+from plimsoll.reports.sections.speech import Speech, facts, tables
+from plimsoll.reports.sentences import budget_words, words
+from plimsoll.reports.wording import units
+from plimsoll.reports.wording.escape import markdown as _safe
+from plimsoll.reports.wording.escape import markdown_quotes
+from plimsoll.reports.wording.escape import markdown_table as _table
 
 _ICONS = MappingProxyType({"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⛔", "MEASURED": "ℹ️"})
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reports.format import Format
-from reports.mlperf.summary import summary, without
-from reports.report import Report
+from plimsoll.reports.format import Format
+from plimsoll.reports.mlperf.mlperf_summary import summary, without
+from plimsoll.reports.report import Report
 
 
 def render(report: Report) -> bytes:

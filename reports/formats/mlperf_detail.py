@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reports.format import Format
-from reports.mlperf.log import detail
-from reports.report import Report
+from plimsoll.reports.format import Format
+from plimsoll.reports.mlperf.log import detail
+from plimsoll.reports.report import Report
 
 
 def render(report: Report) -> bytes:

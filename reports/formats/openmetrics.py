@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from reports.budgets import BudgetPart
-from reports.format import Format
-from reports.parts import Metric, Number
-from reports.report import Report
-from reports.units import seconds
+from plimsoll.reports.format import Format
+from plimsoll.reports.parts.parts import Metric, Number
+from plimsoll.reports.report import Report
+from plimsoll.reports.sections.budgets import BudgetPart
+from plimsoll.reports.wording.units import seconds
 
 _OUTCOMES = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 _QUANTILES = (

@@ -17,15 +17,17 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from reports import attempts, units, words
-from reports.accuracy import Accuracy
-from reports.anatomy import Anatomy, heads, rows
-from reports.format import Format
-from reports.parts import Metric, ObjectiveResult
-from reports.plain import WIDTH, plain
-from reports.report import Report
-from reports.speech import Speech, facts, tables
-from reports.terminal_budgets import error_budgets
+from plimsoll.reports.format import Format
+from plimsoll.reports.parts.parts import Metric, ObjectiveResult
+from plimsoll.reports.report import Report
+from plimsoll.reports.sections import attempts
+from plimsoll.reports.sections.accuracy import Accuracy
+from plimsoll.reports.sections.anatomy import Anatomy, heads, rows
+from plimsoll.reports.sections.speech import Speech, facts, tables
+from plimsoll.reports.sentences import words
+from plimsoll.reports.sentences.terminal_budgets import error_budgets
+from plimsoll.reports.wording import units
+from plimsoll.reports.wording.plain import WIDTH, plain
 
 _STYLES = MappingProxyType(
     {

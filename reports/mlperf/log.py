@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from reports.mlperf.part import Mlperf, MlperfSpread
-from reports.mlperf.summary import UNUSED, stopping_lines, whole
+from plimsoll.reports.mlperf.mlperf_summary import UNUSED, stopping_lines, whole
+from plimsoll.reports.mlperf.part import Mlperf, MlperfSpread
 
 PREFIX = ":::MLLOG "
 

@@ -1,7 +1,7 @@
 """The ``mlperf`` part of a report: what MLPerf LoadGen would have written of this run, as data, and how it is gathered.
 
-Only for the four scenarios that LoadGen has. ``reports/mlperf/summary.py`` and ``reports/mlperf/log.py`` turn it into LoadGen's
-files. Numbers are LoadGen's own (``slo/loadgen.py``), not the report's: other percentiles, other throughputs.
+Only for the four scenarios that LoadGen has. ``reports/mlperf/mlperf_summary.py`` and ``reports/mlperf/log.py`` turn it into LoadGen's
+files. Numbers are LoadGen's own (``slo/peers/loadgen.py``), not the report's: other percentiles, other throughputs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from reports.parts import Text
-from reports.provenance import public_url
-from slo import loadgen
-from slo.generator import GeneratorFacts
-from slo.loadgen import NEVER, EarlyStopping, Limit, Result
-from slo.presets.preset import TITLES
-from slo.records import Records
-from slo.validity import Validity
+from plimsoll.reports.parts.parts import Text
+from plimsoll.reports.sections.provenance import public_url
+from plimsoll.slo.objectives.presets.preset import TITLES
+from plimsoll.slo.peers import loadgen
+from plimsoll.slo.peers.loadgen import NEVER, EarlyStopping, Limit, Result
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import Validity
 
 #: LoadGen's performance questions; what else the generator promised comes on top.
 _ASKED_ALREADY = frozenset({"min_duration", "min_queries"})

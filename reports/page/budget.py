@@ -10,12 +10,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from reports import units, words
-from reports.budgets import AlertPart, BudgetPart, BurnWindow
-from reports.svg.burn import ROW, Alarm, burn_chart
-from reports.svg.gauge import bad_share, spent
-from reports.svg.plot import Canvas, Chart, Key, chart
-from slo.indicator import ENTRIES
+from plimsoll.reports.sections.budgets import AlertPart, BudgetPart, BurnWindow
+from plimsoll.reports.sentences import words
+from plimsoll.reports.svg.burn import ROW, Alarm, burn_chart
+from plimsoll.reports.svg.gauge import bad_share, spent
+from plimsoll.reports.svg.plot import Canvas, Chart, Key, chart
+from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.indicator import ENTRIES
 
 _WIDE_HEIGHT, _NARROW_HEIGHT = 150.0, 150.0
 _ENTRIES = MappingProxyType({**ENTRIES, "gap": "gap between tokens", "slice": "time slice"})

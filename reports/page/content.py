@@ -1,6 +1,6 @@
 """The page's content as strings and pictures, ready for a template that only places them.
 
-Everything here is plain text (escaped later by the template) or ``Markup`` that ``reports.svg`` made.
+Everything here is plain text (escaped later by the template) or ``Markup`` that ``plimsoll.reports.svg`` made.
 """
 
 from __future__ import annotations
@@ -8,20 +8,22 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from reports import attempts, units, words
-from reports.measures import LIVE
-from reports.page.anatomy import anatomy_panel
-from reports.page.budget import budget_panels, budget_rows
-from reports.page.failures import failure_blocks
-from reports.page.peers import peer_rows
-from reports.page.slowest import slowest_groups, slowest_note
-from reports.page.speech import speech_panel
-from reports.page.spread import heat_chart, prompt_chart
-from reports.page.validity import check_rows, merged_sentence, steadiness_panel
-from reports.parts import Attainment, Metric, ObjectiveResult
-from reports.pictures import ENOUGH, curve_charts, distribution_charts, lag_chart, timeline_charts
-from reports.report import Report
-from reports.svg.whisker import whisker
+from plimsoll.reports.page.anatomy_panel import anatomy_panel
+from plimsoll.reports.page.budget import budget_panels, budget_rows
+from plimsoll.reports.page.failures_panel import failure_blocks
+from plimsoll.reports.page.peers_panel import peer_rows
+from plimsoll.reports.page.pictures import ENOUGH, curve_charts, distribution_charts, lag_chart, timeline_charts
+from plimsoll.reports.page.slowest_panel import slowest_groups, slowest_note
+from plimsoll.reports.page.speech_panel import speech_panel
+from plimsoll.reports.page.spread import heat_chart, prompt_chart
+from plimsoll.reports.page.validity import check_rows, merged_sentence, steadiness_panel
+from plimsoll.reports.parts.parts import Attainment, Metric, ObjectiveResult
+from plimsoll.reports.report import Report
+from plimsoll.reports.sections import attempts
+from plimsoll.reports.sections.measures import LIVE
+from plimsoll.reports.sentences import words
+from plimsoll.reports.svg.whisker import whisker
+from plimsoll.reports.wording import units
 
 _TILES = MappingProxyType(
     {

@@ -1,19 +1,19 @@
 """The page's maps: latency by time of the run, and by prompt length. Chooses titles, notes and sizes; drawing is in
-``reports.svg``.
+``plimsoll.reports.svg``.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from reports import units
-from reports.chart_parts import ByPrompt, Heatmap
-from reports.pictures import without_value
-from reports.report import Report
-from reports.svg.curves import short
-from reports.svg.heat import LEVELS, heat
-from reports.svg.lengths import ENOUGH_FOR_P99, lengths
-from reports.svg.plot import Canvas, Chart, Key, chart
+from plimsoll.reports.page.pictures import without_value
+from plimsoll.reports.parts.chart_parts import ByPrompt, Heatmap
+from plimsoll.reports.report import Report
+from plimsoll.reports.svg.curves import short
+from plimsoll.reports.svg.heat import LEVELS, heat
+from plimsoll.reports.svg.lengths import ENOUGH_FOR_P99, lengths
+from plimsoll.reports.svg.plot import Canvas, Chart, Key, chart
+from plimsoll.reports.wording import units
 
 #: Fewer requests than this make no map.
 _ENOUGH = 40

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reports import units, words
-from reports.parts import MergedChunks, Validity
-from reports.steadiness import Drift, Proposal, SteadinessPart
+from plimsoll.reports.parts.parts import MergedChunks, Validity
+from plimsoll.reports.sections.steadiness import Drift, Proposal, SteadinessPart
+from plimsoll.reports.sentences import words
+from plimsoll.reports.wording import units
 
 
 def check_rows(validity: Validity) -> list[dict[str, Any]]:

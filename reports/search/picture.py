@@ -12,12 +12,12 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from reports import units
-from reports.search import words as say
-from reports.search.parts import ObjectivePart, ProbePart, SearchReport
-from reports.svg.axis import Axis, from_zero, logarithmic
-from reports.svg.ink import element, join, line, text
-from reports.svg.plot import FONT, Canvas, Chart, Key, Picture, chart, grid, svg
+from plimsoll.reports.search import search_words as say
+from plimsoll.reports.search.search_parts import ObjectivePart, ProbePart, SearchReport
+from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic
+from plimsoll.reports.svg.ink import element, join, line, text
+from plimsoll.reports.svg.plot import FONT, Canvas, Chart, Key, Picture, chart, grid, svg
+from plimsoll.reports.wording import units
 
 _WIDE, _NARROW = Canvas(1040, 330, left=64, top=34, bottom=44), Canvas(420, 280, left=58, top=34, bottom=44)
 #: An axis of values whose ends differ by more than this factor is logarithmic.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from reports import units
+from plimsoll.reports.wording import units
 
 _NS_PER_S = 1_000_000_000
 _CLOCK_STEPS_S = (

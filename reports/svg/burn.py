@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from reports import units
-from reports.budgets import BurnTimeline
-from reports.svg.axis import Axis, clock, from_zero
-from reports.svg.ink import element, join, line, text, text_width
-from reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.sections.budgets import BurnTimeline
+from plimsoll.reports.svg.axis import Axis, clock, from_zero
+from plimsoll.reports.svg.ink import element, join, line, text, text_width
+from plimsoll.reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.wording import units
 
 #: Height that each alert takes above the bars.
 ROW = 23.0

@@ -12,12 +12,12 @@ from types import MappingProxyType
 
 from markupsafe import Markup
 
-from reports import units
-from reports.chart_parts import Curve
-from reports.parts import Number
-from reports.svg.axis import Axis, from_zero, logarithmic, tail, tail_at
-from reports.svg.ink import Point, element, join, line, path, spread, text
-from reports.svg.plot import FONT, Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.parts.chart_parts import Curve
+from plimsoll.reports.parts.parts import Number
+from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic, tail, tail_at
+from plimsoll.reports.svg.ink import Point, element, join, line, path, spread, text
+from plimsoll.reports.svg.plot import FONT, Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.wording import units
 
 #: Names short enough to stand at the end of a line.
 SHORT = MappingProxyType(

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from reports.svg.axis import Axis, nice_step
-from reports.svg.ink import element, join, line, text
-from reports.svg.plot import Canvas, Picture, svg
+from plimsoll.reports.svg.axis import Axis, nice_step
+from plimsoll.reports.svg.ink import element, join, line, text
+from plimsoll.reports.svg.plot import Canvas, Picture, svg
 
 ROW = 34.0
 _FOOT = 26.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from reports import units
-from reports.budgets import BudgetPart
-from reports.svg.axis import Axis
-from reports.svg.ink import element, join, line, text
-from reports.svg.plot import Canvas, svg
+from plimsoll.reports.sections.budgets import BudgetPart
+from plimsoll.reports.svg.axis import Axis
+from plimsoll.reports.svg.ink import element, join, line, text
+from plimsoll.reports.svg.plot import Canvas, svg
+from plimsoll.reports.wording import units
 
 _CANVAS = Canvas(320, 56, left=4, right=4)
 _SPENT = Canvas(320, 18, left=4, right=4)

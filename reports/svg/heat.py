@@ -11,12 +11,12 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from reports import units
-from reports.chart_parts import Heatmap
-from reports.parts import Number
-from reports.svg.axis import Axis, clock, logarithmic
-from reports.svg.ink import Point, element, join, path, text
-from reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.parts.chart_parts import Heatmap
+from plimsoll.reports.parts.parts import Number
+from plimsoll.reports.svg.axis import Axis, clock, logarithmic
+from plimsoll.reports.svg.ink import Point, element, join, path, text
+from plimsoll.reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.wording import units
 
 #: A cell is of the deepest level whose share of its column it reaches.
 LEVELS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from reports import units
-from reports.chart_parts import Distribution
-from reports.svg.axis import Axis, from_zero, logarithmic
-from reports.svg.ink import element, join, line, text, text_width
-from reports.svg.plot import FONT, Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.parts.chart_parts import Distribution
+from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic
+from plimsoll.reports.svg.ink import element, join, line, text, text_width
+from plimsoll.reports.svg.plot import FONT, Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.wording import units
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from reports import units
-from reports.chart_parts import ByPrompt, PromptBin
-from reports.parts import Number
-from reports.svg.axis import Axis, from_zero, logarithmic
-from reports.svg.ink import Point, element, join, path, text
-from reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.parts.chart_parts import ByPrompt, PromptBin
+from plimsoll.reports.parts.parts import Number
+from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic
+from plimsoll.reports.svg.ink import Point, element, join, path, text
+from plimsoll.reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.wording import units
 
 #: A p99 of fewer requests is their slowest one: it is in the cloud already.
 ENOUGH_FOR_P99 = 100

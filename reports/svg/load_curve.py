@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from reports.svg.axis import Axis, from_zero, logarithmic
-from reports.svg.ink import Point, element, join, line, path, spread, text
-from reports.svg.plot import FONT, Canvas, Picture, grid, hover, svg
-from reports.svg.plot import series as reading
+from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic
+from plimsoll.reports.svg.ink import Point, element, join, line, path, spread, text
+from plimsoll.reports.svg.plot import FONT, Canvas, Picture, grid, hover, svg
+from plimsoll.reports.svg.plot import series as reading
 
 _LOG_ABOVE = 12.0
 _MOST_LABEL = 24

@@ -13,8 +13,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reports.svg.axis import Axis
-from reports.svg.ink import element, join, line, text
+from plimsoll.reports.svg.axis import Axis
+from plimsoll.reports.svg.ink import element, join, line, text
 
 FONT = 12.0
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from reports import units
-from reports.chart_parts import Timeline
-from reports.parts import Number
-from reports.svg.axis import Axis, clock, from_zero
-from reports.svg.ink import Point, area, element, join, line, path, text
-from reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.parts.chart_parts import Timeline
+from plimsoll.reports.parts.parts import Number
+from plimsoll.reports.svg.axis import Axis, clock, from_zero
+from plimsoll.reports.svg.ink import Point, area, element, join, line, path, text
+from plimsoll.reports.svg.plot import Canvas, Picture, grid, hover, series, svg
+from plimsoll.reports.wording import units
 
 _CROSSES = 50  # more marked bars than this speak for themselves
 

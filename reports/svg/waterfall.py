@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from reports import units
-from reports.svg.axis import Axis, from_zero
-from reports.svg.ink import element, join, line, text
-from reports.svg.plot import Canvas, svg
+from plimsoll.reports.svg.axis import Axis, from_zero
+from plimsoll.reports.svg.ink import element, join, line, text
+from plimsoll.reports.svg.plot import Canvas, svg
+from plimsoll.reports.wording import units
 
 _ROW = 34.0
 _BAR = 12.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from reports import units
-from reports.parts import ObjectiveResult
-from reports.svg.axis import Axis
-from reports.svg.ink import element, join, line, text
-from reports.svg.plot import Canvas, svg
+from plimsoll.reports.parts.parts import ObjectiveResult
+from plimsoll.reports.svg.axis import Axis
+from plimsoll.reports.svg.ink import element, join, line, text
+from plimsoll.reports.svg.plot import Canvas, svg
+from plimsoll.reports.wording import units
 
 _CANVAS = Canvas(320, 40, left=4, right=4)
 _MIDDLE = 20.0

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from reports.parts import Number, ObjectiveResult
-from reports.report import Report
-from reports.sweep.parts import MetricPart, PointOutcome, PromisePart, Setting, SweepPoint
-from slo.capacity.knee import Standing, pace
+from plimsoll.reports.parts.parts import Number, ObjectiveResult
+from plimsoll.reports.report import Report
+from plimsoll.reports.sweep.sweep_parts import MetricPart, PointOutcome, PromisePart, Setting, SweepPoint
+from plimsoll.slo.search.knee import Standing, pace
 
 #: The promise of a report that says whether the endpoint kept up.
 _KEPT_UP = "steady"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from scenarios.closed_loop import before_t0, rows_for, single_sample_plan, warmup_stop
-from scenarios.kind import Kind, Warmup
-from scenarios.plan import Plan, Stop
-from scenarios.sampling import Order
-from scenarios.strict import STRICT
+from plimsoll.scenarios.closed_loop import before_t0, rows_for, single_sample_plan, warmup_stop
+from plimsoll.scenarios.kind import Kind, Warmup
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.sampling import Order
+from plimsoll.scenarios.text.strict import STRICT
 
 
 class ConcurrencyParams(BaseModel):

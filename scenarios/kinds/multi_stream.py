@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from scenarios.closed_loop import before_t0, closed_plan, rows_for, warmup_stop
-from scenarios.durations import Duration
-from scenarios.kind import Frame, Kind, Warmup
-from scenarios.loadgen_samples import StartOrder, as_loadgen, loaded_set, places
-from scenarios.plan import IntArray, Plan, Stop
-from scenarios.sampling import choose, require_samples
-from scenarios.strict import STRICT
+from plimsoll.scenarios.closed_loop import before_t0, closed_plan, rows_for, warmup_stop
+from plimsoll.scenarios.kind import Frame, Kind, Warmup
+from plimsoll.scenarios.plan.loadgen_samples import StartOrder, as_loadgen, loaded_set, places
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
+from plimsoll.scenarios.plan.sampling import choose, require_samples
+from plimsoll.scenarios.text.durations import Duration
+from plimsoll.scenarios.text.strict import STRICT
 
 
 class MultiStreamParams(BaseModel):

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from pydantic import BaseModel, Field
 
-from scenarios.closed_loop import before_t0, closed_plan
-from scenarios.kind import Kind, Warmup
-from scenarios.loadgen_samples import FillOrder, as_loadgen, loaded_set
-from scenarios.plan import Plan, Stop
-from scenarios.sampling import require_samples
-from scenarios.strict import STRICT
+from plimsoll.scenarios.closed_loop import before_t0, closed_plan
+from plimsoll.scenarios.kind import Kind, Warmup
+from plimsoll.scenarios.plan.loadgen_samples import FillOrder, as_loadgen, loaded_set
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.plan.sampling import require_samples
+from plimsoll.scenarios.text.strict import STRICT
 
 #: A warm-up sends at most this many samples.
 WARMUP_SAMPLES = 8

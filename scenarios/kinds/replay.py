@@ -1,6 +1,6 @@
 """Replay: requests come when they came. An open loop whose due times are a recording, faster or slower if asked.
 
-``trace`` is a file (see ``scenarios/traces.py`` for the formats) or a run directory, whose incident it repeats: the same
+``trace`` is a file (see ``scenarios/samples/traces.py`` for the formats) or a run directory, whose incident it repeats: the same
 queries with the same samples at the same times. The window is cut by the recording's own time, then its first
 request is put at 0 and every gap divided by ``speed``. With source ``trace`` of the same file request i has the lengths
 and shared prefixes of row i; with any other source only the times are the recording's. The recording's length is the run's:
@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from scenarios.durations import Duration, format_duration
-from scenarios.kind import Kind, Warmup
-from scenarios.paths import FileName
-from scenarios.plan import IntArray, Plan, Stop
-from scenarios.sampling import choose, require_samples
-from scenarios.strict import STRICT
-from scenarios.traces import Columns, Format, Trace, Unit, read
+from plimsoll.scenarios.kind import Kind, Warmup
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
+from plimsoll.scenarios.plan.sampling import choose, require_samples
+from plimsoll.scenarios.samples.traces import Columns, Format, Trace, Unit, read
+from plimsoll.scenarios.text.durations import Duration, format_duration
+from plimsoll.scenarios.text.paths import FileName
+from plimsoll.scenarios.text.strict import STRICT
 
 #: Fewer bytes than a request takes in any format: for an estimate without reading.
 _BYTES_PER_REQUEST = 20

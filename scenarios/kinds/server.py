@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from scenarios.arrival import RateProfile, constant_rate, due_times, expected_queries
-from scenarios.kind import Kind, Warmup
-from scenarios.loadgen_samples import OneSample, SampleOrder, draw
-from scenarios.plan import IntArray, Plan, Stop
-from scenarios.rates import Arrival, Rate, process, profile
-from scenarios.seeds import child
-from scenarios.strict import STRICT
+from plimsoll.scenarios.kind import Kind, Warmup
+from plimsoll.scenarios.plan.arrival import RateProfile, constant_rate, due_times, expected_queries
+from plimsoll.scenarios.plan.loadgen_samples import OneSample, SampleOrder, draw
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
+from plimsoll.scenarios.plan.rates import Arrival, Rate, process, profile
+from plimsoll.scenarios.plan.seeds import child
+from plimsoll.scenarios.text.strict import STRICT
 
 
 class ServerParams(BaseModel):

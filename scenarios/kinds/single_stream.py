@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from scenarios.closed_loop import before_t0, rows_for, single_sample_plan, warmup_stop
-from scenarios.kind import Kind, Warmup
-from scenarios.loadgen_samples import SampleOrder
-from scenarios.plan import Plan, Stop
-from scenarios.strict import STRICT
+from plimsoll.scenarios.closed_loop import before_t0, rows_for, single_sample_plan, warmup_stop
+from plimsoll.scenarios.kind import Kind, Warmup
+from plimsoll.scenarios.plan.loadgen_samples import SampleOrder
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.text.strict import STRICT
 
 
 class SingleStreamParams(BaseModel):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from documents import files
-from scenarios.clip import NS, Word
+from plimsoll.documents import files
+from plimsoll.scenarios.samples.clip import NS, Word
 
 _KEYS = ("file", "text", "start", "end", "words", "slice", "id")
 

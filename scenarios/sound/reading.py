@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from documents import files
-from scenarios.sound.wav import NotWav, WavHeader, mono, parse_header
+from plimsoll.documents import files
+from plimsoll.scenarios.sound.wav import NotWav, WavHeader, mono, parse_header
 
 Float = npt.NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, Field
 
-from scenarios.plan import IntArray
-from scenarios.seeds import stream
-from scenarios.strict import STRICT
+from plimsoll.scenarios.plan.plan import IntArray
+from plimsoll.scenarios.plan.seeds import stream
+from plimsoll.scenarios.text.strict import STRICT
 
 
 class Slice(BaseModel):

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scenarios.sound.companding import alaw_decoded, mulaw_decoded
-from scenarios.sound.condition import FULL_SCALE
+from plimsoll.scenarios.sound.companding import alaw_decoded, mulaw_decoded
+from plimsoll.scenarios.sound.condition import FULL_SCALE
 
 Float = npt.NDArray[np.float64]
 

@@ -1,8 +1,8 @@
 """Audio: clips of speech, each with its transcript and the instants at which speech truly begins and ends.
 
 ``files`` and ``manifest`` take recordings (WAV; FLAC, OGG and MP3 with ``pip install plimsoll-slo[speech]``); without either, seeded words are spoken in the
-tones that the bundled recogniser hears, with every boundary known to the sample. ``Payload.data["clip"]`` is a ``scenarios.clip.Clip``.
-Where labels lack, speech is found by an energy detector (``scenarios.sound.activity.DEFINITION``), never by asking the server, and the
+tones that the bundled recogniser hears, with every boundary known to the sample. ``Payload.data["clip"]`` is a ``plimsoll.scenarios.samples.clip.Clip``.
+Where labels lack, speech is found by an energy detector (``plimsoll.scenarios.sound.activity.DEFINITION``), never by asking the server, and the
 clip says so.
 """
 
@@ -16,25 +16,25 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, model_validator
 
-from scenarios.clip import NS, Clip, Word
-from scenarios.durations import Duration
-from scenarios.errors import ScenarioError
-from scenarios.lengths import Length, draw_lengths
-from scenarios.paths import FileName, expanded, missing
-from scenarios.payload import Payload, PayloadSource
-from scenarios.payload_list import cap
-from scenarios.plan import IntArray
-from scenarios.seeds import child
-from scenarios.sound.activity import speech_span
-from scenarios.sound.condition import louder, to_int16, with_noise
-from scenarios.sound.manifest import Entry, read_manifest
-from scenarios.sound.reading import Recording, Unreadable, probe, samples_of
-from scenarios.sound.resample import resample
-from scenarios.sound.slices import AS_IT_IS, Slice, assigned
-from scenarios.sound.tones import speak
-from scenarios.source import Source
-from scenarios.strict import STRICT
-from scenarios.words import WORDS
+from plimsoll.scenarios.plan.lengths import Length, draw_lengths
+from plimsoll.scenarios.plan.plan import IntArray
+from plimsoll.scenarios.plan.seeds import child
+from plimsoll.scenarios.samples.clip import NS, Clip, Word
+from plimsoll.scenarios.samples.payload import Payload, PayloadSource
+from plimsoll.scenarios.samples.payload_list import cap
+from plimsoll.scenarios.samples.source import Source
+from plimsoll.scenarios.sound.activity import speech_span
+from plimsoll.scenarios.sound.condition import louder, to_int16, with_noise
+from plimsoll.scenarios.sound.manifest import Entry, read_manifest
+from plimsoll.scenarios.sound.reading import Recording, Unreadable, probe, samples_of
+from plimsoll.scenarios.sound.resample import resample
+from plimsoll.scenarios.sound.slices import AS_IT_IS, Slice, assigned
+from plimsoll.scenarios.sound.tones import speak
+from plimsoll.scenarios.text.durations import Duration
+from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.paths import FileName, expanded, missing
+from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.text.words import WORDS
 
 MOST_WORDS = 3000
 """Of one synthetic clip: about 20 minutes."""

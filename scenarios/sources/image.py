@@ -15,18 +15,18 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, model_validator
 
-from documents import files
-from scenarios.errors import ScenarioError
-from scenarios.paths import FileName, expanded, missing
-from scenarios.payload import Payload, PayloadSource
-from scenarios.payload_list import cap
-from scenarios.picture.decoding import Undecodable, pixels_of, require_decoder
-from scenarios.picture.jpeg import jpeg_bytes
-from scenarios.picture.png import png_bytes
-from scenarios.picture.synthetic import picture
-from scenarios.seeds import child
-from scenarios.source import Source
-from scenarios.strict import STRICT
+from plimsoll.documents import files
+from plimsoll.scenarios.picture.decoding import Undecodable, pixels_of, require_decoder
+from plimsoll.scenarios.picture.jpeg import jpeg_bytes
+from plimsoll.scenarios.picture.png import png_bytes
+from plimsoll.scenarios.picture.synthetic import picture
+from plimsoll.scenarios.plan.seeds import child
+from plimsoll.scenarios.samples.payload import Payload, PayloadSource
+from plimsoll.scenarios.samples.payload_list import cap
+from plimsoll.scenarios.samples.source import Source
+from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.paths import FileName, expanded, missing
+from plimsoll.scenarios.text.strict import STRICT
 
 MAX_SIDE = 8192
 MAX_ELEMENTS = 100_000_000

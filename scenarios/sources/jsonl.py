@@ -15,14 +15,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from documents import files
-from scenarios.errors import ScenarioError
-from scenarios.paths import FileName, missing
-from scenarios.payload import Payload
-from scenarios.payload_list import PayloadList, cap
-from scenarios.reference import checked
-from scenarios.source import Source
-from scenarios.strict import STRICT
+from plimsoll.documents import files
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.samples.payload_list import PayloadList, cap
+from plimsoll.scenarios.samples.reference import checked
+from plimsoll.scenarios.samples.source import Source
+from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.scenarios.text.paths import FileName, missing
+from plimsoll.scenarios.text.strict import STRICT
 
 _KEYS = ("prompt", "messages", "data", "max_output_tokens", "id", "reference")
 

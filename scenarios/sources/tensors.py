@@ -13,11 +13,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from scenarios.payload import Payload
-from scenarios.seeds import child
-from scenarios.source import Source
-from scenarios.strict import STRICT
-from scenarios.words import WORDS
+from plimsoll.scenarios.plan.seeds import child
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.samples.source import Source
+from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.text.words import WORDS
 
 MAX_ELEMENTS = 16_777_216
 

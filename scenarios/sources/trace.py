@@ -16,14 +16,14 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from scenarios.paths import FileName
-from scenarios.payload import Payload
-from scenarios.plan import IntArray
-from scenarios.seeds import child
-from scenarios.source import Source
-from scenarios.strict import STRICT
-from scenarios.traces import BLOCK_TOKENS, Columns, Format, Unit, read
-from scenarios.words import WORDS
+from plimsoll.scenarios.plan.plan import IntArray
+from plimsoll.scenarios.plan.seeds import child
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.samples.source import Source
+from plimsoll.scenarios.samples.traces import BLOCK_TOKENS, Columns, Format, Unit, read
+from plimsoll.scenarios.text.paths import FileName
+from plimsoll.scenarios.text.strict import STRICT
+from plimsoll.scenarios.text.words import WORDS
 
 
 class TraceSource(BaseModel):

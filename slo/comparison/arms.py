@@ -13,16 +13,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from slo.comparison.one_run import Within
-from slo.comparison.quantity import Quantity
-from slo.distribution import quantile
-from slo.goodput import Goodput, goodput, throughput
-from slo.indicator import Measured, catalogue, measure
-from slo.objective import Objective
-from slo.ratios import against
-from slo.records import FloatArray, Records
-from slo.statistics import share
-from slo.validity import Validity
+from plimsoll.slo.comparison.one_run import Within
+from plimsoll.slo.comparison.quantity import Quantity
+from plimsoll.slo.metrics.indicator import Measured, catalogue, measure
+from plimsoll.slo.metrics.ratios import against
+from plimsoll.slo.objectives.goodput import Goodput, goodput, throughput
+from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.records.records import FloatArray, Records
+from plimsoll.slo.statistics import share
+from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.validity.validity import Validity
 
 #: Quantiles of a profile: dense at both ends, the same for every run, so that profiles can be laid over each other.
 PROFILE_Q: tuple[float, ...] = tuple(

@@ -18,13 +18,13 @@ from typing import Literal
 
 import numpy as np
 
-from slo.comparison.arms import Arm, Reading, RunSample, Within, sample
-from slo.comparison.effects import Measured, Method, decidable, measure, pairs, runs_needed
-from slo.comparison.one_run import OneRun
-from slo.comparison.quantity import Quantity, usual
-from slo.comparison.ranks import benjamini_hochberg
-from slo.comparison.sayings import Terms, finding, why
-from slo.distribution import exact
+from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, Within, sample
+from plimsoll.slo.comparison.effects import Measured, Method, decidable, measure, pairs, runs_needed
+from plimsoll.slo.comparison.one_run import OneRun
+from plimsoll.slo.comparison.quantity import Quantity, usual
+from plimsoll.slo.comparison.ranks import benjamini_hochberg
+from plimsoll.slo.comparison.sayings import Terms, finding, why
+from plimsoll.slo.statistics.distribution import exact
 
 Outcome = Literal["IMPROVEMENT", "INDISTINGUISHABLE", "INCONCLUSIVE", "REGRESSION", "INVALID"]
 #: From best to worst; the outcome of a whole is the worst of its parts.

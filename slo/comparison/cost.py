@@ -14,11 +14,11 @@ from typing import Literal
 
 import numpy as np
 
-from slo.comparison.arms import Arm
-from slo.comparison.quantity import Quantity, parse
-from slo.comparison.ranks import signed_rank
-from slo.distribution import exact
-from slo.records import FloatArray
+from plimsoll.slo.comparison.arms import Arm
+from plimsoll.slo.comparison.quantity import Quantity, parse
+from plimsoll.slo.comparison.ranks import signed_rank
+from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics.distribution import exact
 
 Per = Literal["output_tokens", "requests", "good_requests"]
 _RATES = {"output_tokens": "rate(output_tokens)", "requests": "rate(ok)", "good_requests": "rate(good)"}

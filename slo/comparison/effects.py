@@ -1,4 +1,4 @@
-"""One quantity of a candidate against the base's: size, exact interval, p. Judged in ``slo.comparison.compare``, not here.
+"""One quantity of a candidate against the base's: size, exact interval, p. Judged in ``plimsoll.slo.comparison.compare``, not here.
 
 A request that failed is infinitely slow, so a value may be infinite. Infinite against infinite is unknown, and counts
 against every claim. All quantities that are tested together share out the error: the interval of each holds with 1 - alpha /
@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from slo.comparison.arms import Arm
-from slo.comparison.one_run import OneRun, of_percentiles, of_shares
-from slo.comparison.quantity import Quantity
-from slo.comparison.ranks import Shift, least_p_paired, least_p_unpaired, mann_whitney, signed_rank
-from slo.comparison.scale import back, limits, worse
-from slo.records import FloatArray
+from plimsoll.slo.comparison.arms import Arm
+from plimsoll.slo.comparison.one_run import OneRun, of_percentiles, of_shares
+from plimsoll.slo.comparison.quantity import Quantity
+from plimsoll.slo.comparison.ranks import Shift, least_p_paired, least_p_unpaired, mann_whitney, signed_rank
+from plimsoll.slo.comparison.scale import back, limits, worse
+from plimsoll.slo.records.records import FloatArray
 
 Method = Literal["mann-whitney", "signed-rank", "fisher", "none"]
 Data = Literal["enough", "base", "candidate", "both"]

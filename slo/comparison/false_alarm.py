@@ -16,11 +16,11 @@ from math import comb, nan
 
 import numpy as np
 
-from slo.comparison.arms import Arm
-from slo.comparison.compare import Outcome, compare
-from slo.comparison.quantity import Quantity
-from slo.distribution import exact
-from slo.statistics.confidence import clopper_pearson
+from plimsoll.slo.comparison.arms import Arm
+from plimsoll.slo.comparison.compare import Outcome, compare
+from plimsoll.slo.comparison.quantity import Quantity
+from plimsoll.slo.statistics.confidence import clopper_pearson
+from plimsoll.slo.statistics.distribution import exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What one run on each side says of itself: between-run variance is unknown, so it holds for these two runs only.
 
 Requests of one run depend on each other: a queue that is long stays long for a while. So counts are divided by the base's
-design effect, the verdict's own (``slo.statistics.share``), before they are tested. Percentiles are compared by the exact exceedance test and the interval
+design effect, the verdict's own (``plimsoll.slo.statistics.share``), before they are tested. Percentiles are compared by the exact exceedance test and the interval
 of all ratios that it does not reject, shares by the interval of their difference; there is no second method beside either.
 
 It says nothing of other runs, and nothing here judges.
@@ -16,11 +16,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from slo.comparison.quantity import Quantity
-from slo.comparison.ranks import fisher
-from slo.comparison.scale import back, worse
-from slo.records import FloatArray
-from slo.statistics.confidence import clopper_pearson
+from plimsoll.slo.comparison.quantity import Quantity
+from plimsoll.slo.comparison.ranks import fisher
+from plimsoll.slo.comparison.scale import back, worse
+from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics.confidence import clopper_pearson
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from slo.comparison.ranks import benjamini_hochberg, mann_whitney
-from slo.distribution import exact
-from slo.records import FloatArray
+from plimsoll.slo.comparison.ranks import benjamini_hochberg, mann_whitney
+from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics.distribution import exact
 
 Better = Literal["lower", "higher"]
 

@@ -14,12 +14,12 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Literal
 
-from slo.indicator import catalogue
-from slo.objective import BAD_RATIOS, RATES, RATIOS
+from plimsoll.slo.metrics.indicator import catalogue
+from plimsoll.slo.objectives.objective import BAD_RATIOS, RATES, RATIOS
 
 _SHAPE = re.compile(r"\s*([a-z]+[0-9.]*)\s*\(\s*(\w+)\s*\)\s*(?:(?:±|\+-)?\s*([0-9]+(?:\.[0-9]+)?)\s*%)?\s*")
 
-#: Compared when nobody says what: six at most, so that five runs an arm can still decide (see ``slo.comparison.ranks``).
+#: Compared when nobody says what: six at most, so that five runs an arm can still decide (see ``plimsoll.slo.comparison.ranks``).
 STREAMED = ("p50(ttft)", "p99(ttft)", "p99(tpot)", "p99(latency)", "rate(output_tokens)", "ratio(error)")
 WHOLE = ("p50(latency)", "p99(latency)", "rate(ok)", "ratio(error)")
 #: Of live speech and of speech that is made: a latency is mostly playing time there.

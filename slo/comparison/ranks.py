@@ -27,8 +27,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from slo.distribution import exact
-from slo.records import FloatArray
+from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics.distribution import exact
 
 #: Up to this size of the null distribution it is counted out; beyond it the normal approximation is good to 4 digits.
 _EXACT = 10_000

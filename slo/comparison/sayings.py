@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slo.comparison.effects import Measured
-from slo.comparison.scale import back
-from slo.objective import show
-from slo.records import FloatArray
+from plimsoll.slo.comparison.effects import Measured
+from plimsoll.slo.comparison.scale import back
+from plimsoll.slo.objectives.objective import show
+from plimsoll.slo.records.records import FloatArray
 
 _TESTS = {"mann-whitney": "Mann-Whitney", "signed-rank": "Wilcoxon signed-rank"}
 

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from slo.comparison.quantity import Quantity
-from slo.records import FloatArray
+from plimsoll.slo.comparison.quantity import Quantity
+from plimsoll.slo.records.records import FloatArray
 
 
 def worse(values: FloatArray, quantity: Quantity) -> FloatArray:

@@ -1,6 +1,6 @@
 """A bake-off: endpoints in order of one quantity, in tiers that follow from what was shown of each pair of arms.
 
-Each pair is judged once, as ``slo.comparison.compare`` judges a candidate against a base (same tolerance, same intervals), and
+Each pair is judged once, as ``plimsoll.slo.comparison.compare`` judges a candidate against a base (same tolerance, same intervals), and
 tiers are nothing but those judgements: the first tier are the arms that nobody was shown to be better than, the next those
 that only arms of the first were, and so on. So arms of one tier are never told apart, and of two that are told apart the better
 one stands higher. "Not told apart" does not hand on (a and b, b and c, but not a and c): where an arm could as well stand
@@ -17,10 +17,10 @@ from itertools import combinations
 
 import numpy as np
 
-from slo.comparison.arms import Arm
-from slo.comparison.compare import Outcome, compare
-from slo.comparison.quantity import Quantity
-from slo.records import BoolArray
+from plimsoll.slo.comparison.arms import Arm
+from plimsoll.slo.comparison.compare import Outcome, compare
+from plimsoll.slo.comparison.quantity import Quantity
+from plimsoll.slo.records.records import BoolArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ streamed answer: a success without the stamp ranks as +inf where others have it.
 
 from __future__ import annotations
 
-from slo.indicator import Indicator, between
-from slo.records import BoolArray, FloatArray, Records
+from plimsoll.slo.metrics.indicator import Indicator, between
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

@@ -10,9 +10,9 @@ Source: Pipecat (TTFS, last segment), Coval (TTFS).
 
 from __future__ import annotations
 
-from slo.indicator import Indicator
-from slo.records import BoolArray, FloatArray, Records
-from slo.speech import no_live_speech, since
+from plimsoll.slo.metrics.indicator import Indicator
+from plimsoll.slo.metrics.speech import no_live_speech, since
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

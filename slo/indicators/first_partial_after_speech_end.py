@@ -8,9 +8,9 @@ Source: Artificial Analysis (first partial after the end of speech), with labels
 
 from __future__ import annotations
 
-from slo.indicator import Indicator
-from slo.records import BoolArray, FloatArray, Records
-from slo.speech import first_transcript_from, no_live_speech, since
+from plimsoll.slo.metrics.indicator import Indicator
+from plimsoll.slo.metrics.speech import first_transcript_from, no_live_speech, since
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

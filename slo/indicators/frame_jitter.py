@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from slo.indicator import Indicator
-from slo.queries import deadlines, each, none, together
-from slo.records import BoolArray, FloatArray, Records
+from plimsoll.slo.metrics.indicator import Indicator
+from plimsoll.slo.records.queries import deadlines, each, none, together
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

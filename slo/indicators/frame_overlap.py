@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from slo.indicator import Indicator, OnFailure
-from slo.queries import deadlines, each, none, together
-from slo.records import BoolArray, FloatArray, Phase, Records
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure
+from plimsoll.slo.records.queries import deadlines, each, none, together
+from plimsoll.slo.records.records import BoolArray, FloatArray, Phase, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

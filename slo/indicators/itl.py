@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from slo.indicator import Indicator, gap_rows
-from slo.records import BoolArray, FloatArray, Records
-from slo.speech import sounds
+from plimsoll.slo.metrics.indicator import Indicator, gap_rows
+from plimsoll.slo.metrics.speech import sounds
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

@@ -6,8 +6,8 @@ back-pressure. A request that was never sent ranks as +inf; a failed one that wa
 
 from __future__ import annotations
 
-from slo.indicator import Indicator, OnFailure, between
-from slo.records import BoolArray, FloatArray, Records
+from plimsoll.slo.metrics.indicator import Indicator, OnFailure, between
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

@@ -6,8 +6,8 @@ request ranks as +inf. Source: YCSB (service time against intended time); wrk2's
 
 from __future__ import annotations
 
-from slo.indicator import Indicator, between
-from slo.records import BoolArray, FloatArray, Records
+from plimsoll.slo.metrics.indicator import Indicator, between
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

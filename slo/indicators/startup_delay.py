@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from slo.indicator import Indicator
-from slo.records import BoolArray, FloatArray, Records
-from slo.speech import playback
+from plimsoll.slo.metrics.indicator import Indicator
+from plimsoll.slo.metrics.speech import playback
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from slo.indicator import Indicator, entry_rows
-from slo.records import BoolArray, FloatArray, Records
-from slo.speech import transcript_lag
+from plimsoll.slo.metrics.indicator import Indicator, entry_rows
+from plimsoll.slo.metrics.speech import transcript_lag
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

@@ -6,8 +6,8 @@ request ranks as +inf. Source: curl's time_starttransfer, but taken from the due
 
 from __future__ import annotations
 
-from slo.indicator import Indicator, between
-from slo.records import BoolArray, FloatArray, Records
+from plimsoll.slo.metrics.indicator import Indicator, between
+from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:

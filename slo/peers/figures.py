@@ -5,7 +5,7 @@ failures out, divide by another count or interpolate percentiles. Each variant h
 how that tool takes percentiles, where that is written. They reconcile a bake-off; Plimsoll judges by none of them, since
 with most of them a server gains by failing its slowest requests.
 
-``slo.peers.samples`` makes the values; this module summarises each as its tool would. Bounded: each sample is sorted once,
+``plimsoll.slo.peers.samples`` makes the values; this module summarises each as its tool would. Bounded: each sample is sorted once,
 and gaps are never held.
 """
 
@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from slo import fluidity
-from slo.distribution import exact, quantile, quantile_linear, quantile_loadgen
-from slo.peers import goodput as peer_goodput
-from slo.peers.catalogue import CATALOGUE, Peer
-from slo.peers.samples import SAMPLES, Sample, Successes, fluidities, gaps, successes
-from slo.records import FloatArray, Records
-from slo.statistics.selection import order_statistics
+from plimsoll.slo.metrics import fluidity_index as fluidity
+from plimsoll.slo.peers import peers_goodput as peer_goodput
+from plimsoll.slo.peers.catalogue import CATALOGUE, Peer
+from plimsoll.slo.peers.samples import SAMPLES, Sample, Successes, fluidities, gaps, successes
+from plimsoll.slo.records.records import FloatArray, Records
+from plimsoll.slo.statistics.distribution import exact, quantile, quantile_linear, quantile_loadgen
+from plimsoll.slo.statistics.selection import order_statistics
 
 PERCENTILES = ("0.5", "0.9", "0.95", "0.99")
 

@@ -1,6 +1,6 @@
 """The samples that other tools' metrics are statistics of, from the measured requests that succeeded.
 
-Every tool here leaves failed requests out, so this module does too: that is the difference to ``slo.indicators``, and the
+Every tool here leaves failed requests out, so this module does too: that is the difference to ``plimsoll.slo.indicators``, and the
 reason why nothing here is ever judged. One sample serves all tools that agree on it. Values are float64, in ns unless the
 name says otherwise; gaps are not held but streamed, because there may be fifty million.
 """
@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from slo import fluidity
-from slo.deadlines import slabs
-from slo.records import BoolArray, FloatArray, IntArray, Records
+from plimsoll.slo.metrics import fluidity_index as fluidity
+from plimsoll.slo.metrics.deadlines import slabs
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 
 
 @dataclass(frozen=True, slots=True)

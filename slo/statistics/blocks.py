@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from slo.distribution import exact
-from slo.records import BoolArray, FloatArray
-from slo.statistics import confidence as sure
-from slo.statistics.confidence import Probability
+from plimsoll.slo.records.records import BoolArray, FloatArray
+from plimsoll.slo.statistics import confidence as sure
+from plimsoll.slo.statistics.confidence import Probability
+from plimsoll.slo.statistics.distribution import exact
 
 #: Blocks of entries of which only the bad ones are known; fewer entries a block tell nothing of how they cluster.
 BLOCKS = 30

@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from slo.distribution import exact
+from plimsoll.slo.statistics.distribution import exact
 
 Probability = Fraction | str | float
 

@@ -7,7 +7,7 @@ a stretch is depends on the length of the run (a walk that stays below a share 1
 that falls like exp(-c n f^2)), hence the factor: it grows with log(1 / allowed share) and shrinks with the length. Its
 constants are fitted to simulated queues, ``python -m tests.bench.coverage``, and are no law of nature.
 
-Nothing here counts or judges: ``slo.statistics.share`` does.
+Nothing here counts or judges: ``plimsoll.slo.statistics.share`` does.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slo.records import FloatArray
-from slo.statistics.memory import Memory
+from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics.memory import Memory
 
 #: Of the share that may be beyond the limit, what may be beyond the value that distance is measured from: (in a run without
 #: memories, more for each one held, at most). Where many may be, as of a median, less of them: their upper half knows the most

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slo.records import FloatArray, IntArray
+from plimsoll.slo.records.records import FloatArray, IntArray
 
 #: Shorter series tell nothing of their memory and count as independent.
 LEAST = 30

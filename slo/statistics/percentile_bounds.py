@@ -1,5 +1,5 @@
 """Bounds of a percentile that know how slow values cluster: a value is a bound when the share beyond it is shown to be
-small, or large, enough by the tests of ``slo.statistics.share``, by number or by distance.
+small, or large, enough by the tests of ``plimsoll.slo.statistics.share``, by number or by distance.
 
 For independent values these are the usual order statistics. Nothing is judged here; a verdict and its bounds agree
 because both ask the same tests.
@@ -14,11 +14,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from slo.distribution import exact
-from slo.records import BoolArray, FloatArray
-from slo.statistics import confidence as sure
-from slo.statistics import distance
-from slo.statistics.share import Counted, Series, p_few, p_many
+from plimsoll.slo.records.records import BoolArray, FloatArray
+from plimsoll.slo.statistics import confidence as sure
+from plimsoll.slo.statistics import distance
+from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.statistics.share import Counted, Series, p_few, p_many
 
 
 def bounds(

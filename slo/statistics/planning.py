@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from slo.distribution import exact
-from slo.statistics.confidence import (
+from plimsoll.slo.statistics.confidence import (
     CLUSTERED,
     Probability,
     binomial_at_most,
@@ -22,6 +21,7 @@ from slo.statistics.confidence import (
     n_required,
     passing,
 )
+from plimsoll.slo.statistics.distribution import exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from slo.distribution import exact
-from slo.records import IntArray
+from plimsoll.slo.records.records import IntArray
+from plimsoll.slo.statistics.distribution import exact
 
 
 @dataclass(frozen=True, slots=True)

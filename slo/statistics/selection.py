@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from slo.records import IntArray
+from plimsoll.slo.records.records import IntArray
 
 #: Up to so many values sorting is as quick.
 SORTED = 2_000_000

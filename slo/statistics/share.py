@@ -1,17 +1,17 @@
 """Is the share of bad entries at most what was promised, and how sure are we when neighbours share their fate?
 
 Number: n values of which k are bad are worth n / d with k / d bad in the exact binomial test (Clopper and Pearson 1934), d
-being the design effect of the memory that all values show (``slo.statistics.memory``), few as the bad ones may be. The exact
+being the design effect of the memory that all values show (``plimsoll.slo.statistics.memory``), few as the bad ones may be. The exact
 test of the bare counts must agree too, so nothing is ever shown by fewer requests than independent ones would take.
 
-Distance (``slo.statistics.distance``): where a run holds few memories, counting can't show what every value shows. PASS also
+Distance (``plimsoll.slo.statistics.distance``): where a run holds few memories, counting can't show what every value shows. PASS also
 stands when nearly all values are far below the limit, on the assumption that beyond what was seen the tail falls as a
 queue's does; a rare slow mode that the run never met breaks it, as it breaks any short run. FAIL also stands when twenty
 times the share that may be bad is (Markov's inequality, whatever the memory), or twenty times the share that may be beyond
 some multiple of the limit.
 
 Events of which nothing is known but which are bad (errors, slices) have no values to show a memory: blocks of them do
-(``slo.statistics.blocks``). Values of which some are failures allow no more of these than a promise on errors would.
+(``plimsoll.slo.statistics.blocks``). Values of which some are failures allow no more of these than a promise on errors would.
 
 With the memory given, all are monotone: one more bad entry never turns FAIL into anything else, and never makes a PASS.
 No test that estimates the memory of values can promise that of it as well: docs/statistics.md has the proof.
@@ -28,14 +28,14 @@ from typing import Literal
 
 import numpy as np
 
-from slo.distribution import exact
-from slo.records import BoolArray, FloatArray, IntArray, Records
-from slo.statistics import confidence as sure
-from slo.statistics import memory as remembered
-from slo.statistics.blocks import Blocks, blocks_of, design_effect, p_of_blocks
-from slo.statistics.confidence import Probability
-from slo.statistics.distance import Distance, chance
-from slo.statistics.memory import Memory
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
+from plimsoll.slo.statistics import confidence as sure
+from plimsoll.slo.statistics import memory as remembered
+from plimsoll.slo.statistics.blocks import Blocks, blocks_of, design_effect, p_of_blocks
+from plimsoll.slo.statistics.confidence import Probability
+from plimsoll.slo.statistics.distance import Distance, chance
+from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.statistics.memory import Memory
 
 _WINDOWS = 16
 _SLAB = 4_000_000  # values taken at a time: bounds the memory, not the result

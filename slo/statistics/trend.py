@@ -16,8 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from slo.distribution import quantile
-from slo.records import FloatArray, IntArray
+from plimsoll.slo.records.records import FloatArray, IntArray
+from plimsoll.slo.statistics.distribution import quantile
 
 ALPHA = 0.05
 #: A plateau has at least so many windows (Endpoints' minimum too).

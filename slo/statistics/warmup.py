@@ -8,7 +8,7 @@ only a cut whose two sides differ: by more than chance and by an amount that mat
 A slow beginning is no warm-up to leave out where requests failed in it, or where the endpoint stood still (``Incident``): who
 followed the advice would drop what the test was for. Nothing is proposed then, and what happened is told.
 
-MSER minimises a width. It does not test for stationarity (``slo.statistics.trend`` does), and no verdict depends on it.
+MSER minimises a width. It does not test for stationarity (``plimsoll.slo.statistics.trend`` does), and no verdict depends on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slo.records import FloatArray, IntArray
+from plimsoll.slo.records.records import FloatArray, IntArray
 
 BATCH = 5
 #: With fewer batches than this (100 requests) nothing is proposed.

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import rundir
-from harness.rundir import Sealed
-from scenarios.spec import with_flags
-from slo.generator import GeneratorFacts
-from slo.records import Records, from_arrays, from_columns
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.rundir import Sealed
+from plimsoll.scenarios.spec import with_flags
+from plimsoll.slo.records.records import Records, from_arrays, from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 MS = 1_000_000
 
@@ -68,7 +68,7 @@ def main() -> int:
         del sealed
         begun = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "harness", "report", str(Path(folder) / "run"), "--slo", "p99(ttft) <= 200ms", "--slo", "p99(itl) <= 40ms", "--json"],
+            [sys.executable, "-m", "plimsoll", "report", str(Path(folder) / "run"), "--slo", "p99(ttft) <= 200ms", "--slo", "p99(itl) <= 40ms", "--json"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         took = time.monotonic() - begun

@@ -11,19 +11,19 @@ from typing import Any
 
 import uvloop
 
-from harness.client import Target
-from harness.clients.null import NullClient
-from harness.clock import LoopClock
-from harness.exchange import Exchange
-from harness.http.dialect import HttpRequest
-from harness.http.pool import HttpClient
-from harness.issuer import Issuer, Load
-from harness.plugins import protocols
-from harness.recorder import Recorder
-from scenarios.payload import Payload
-from scenarios.plan import Plan
-from scenarios.spec import with_flags
-from slo.distribution import encode, hdr_counts
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.recorder import Recorder
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols.null import NullClient
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.http.dialect import HttpRequest
+from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.spec import with_flags
+from plimsoll.slo.statistics.distribution import encode, hdr_counts
 from tests.bench.grpc_cases import GRPC_CASES
 from tests.bench.live_cases import LIVE_CASES
 from tests.bench.loopback import TOKENS, served, stream

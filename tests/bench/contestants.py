@@ -169,9 +169,9 @@ def plimsoll(bench: Bench, *arguments: str) -> Run:
     """``plimsoll run`` with one worker, all of its processes on the client's core. Raises RuntimeError if a record lacks."""
     with tempfile.TemporaryDirectory(prefix="plimsoll-bench-") as folder:
         out = Path(folder, "run")
-        command = [sys.executable, "-m", "harness", "run", "--workers", "1", "--out", str(out), "--json", *arguments]
+        command = [sys.executable, "-m", "plimsoll", "run", "--workers", "1", "--out", str(out), "--json", *arguments]
         child = pinned.start(command, bench.cores.client)
-        watch = pinned.Watch(child.pid, "harness.worker")
+        watch = pinned.Watch(child.pid, "plimsoll.harness.generator.worker")
         done = pinned.finish(child)
         if done.code not in (0, 4):  # at full load a run may be INVALID: its speed counts here
             raise RuntimeError(f"plimsoll ended with code {done.code}: {done.output[-500:]}")

@@ -21,9 +21,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from slo.statistics import confidence as sure
-from slo.statistics import share
-from slo.statistics.distance import Distance
+from plimsoll.slo.statistics import confidence as sure
+from plimsoll.slo.statistics import share
+from plimsoll.slo.statistics.distance import Distance
 from tests.bench import queues
 
 ALLOWED = ("0.5", "0.1", "0.01", "0.001")

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from reference_server.batcher import Batcher
-from reference_server.stages import Stages
-from reference_server.tensors import Tensor, bytes_tensor
+from plimsoll.reference_server.engine.batcher import Batcher
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.tensors import Tensor, bytes_tensor
 
 MODULES = {"resnet50": "resnet", "dlrm": "dlrm", "embedder": "embedder"}
 N_SAMPLES = 64
@@ -53,7 +53,7 @@ def samples(name: str) -> list[Sequence[Tensor]]:
         ]
         sizes = rng.integers(8, 41, N_SAMPLES)
         return [[bytes_tensor("text", [" ".join(rng.choice(known, size)).encode()])] for size in sizes]
-    from reference_server.models.dlrm import TABLES
+    from plimsoll.reference_server.models.dlrm import TABLES
 
     return [
         [
@@ -125,7 +125,7 @@ def main(names: Sequence[str]) -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in names or MODULES:
-        module = importlib.import_module(f"reference_server.models.{MODULES[name]}")
+        module = importlib.import_module(f"plimsoll.reference_server.models.{MODULES[name]}")
         model = module.build(device="cpu", seed=0, threads=1)
         requests = samples(name)
         for max_batch, n_callers in ((1, 1), (1, 16), (8, 16), (32, 64)):

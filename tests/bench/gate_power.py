@@ -15,11 +15,11 @@ import numpy as np
 from scipy.signal import lfilter
 from scipy.special import ndtr, ndtri
 
-from slo.comparison.arms import Arm, Reading, RunSample, Within
-from slo.comparison.compare import compare
-from slo.comparison.quantity import STREAMED, parse_all
-from slo.records import FloatArray
-from slo.statistics import share
+from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, Within
+from plimsoll.slo.comparison.compare import compare
+from plimsoll.slo.comparison.quantity import STREAMED, parse_all
+from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics import share
 
 _QUANTITIES = parse_all(STREAMED)
 _REQUESTS = 20_000

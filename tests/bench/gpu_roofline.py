@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reference_server.models.presets import LLAMAS
+from plimsoll.reference_server.models.presets import LLAMAS
 
 if TYPE_CHECKING:
     from tests.bench import gpu_measures
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 def _measure(given: argparse.Namespace) -> int:
     import torch
 
-    from reference_server.device.llama_runner import Options
+    from plimsoll.reference_server.device.llama_runner import Options
     from tests.bench import gpu_measures as gpu
 
     begun_s = time.perf_counter()

@@ -9,18 +9,26 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
-from harness.client import Target
-from harness.clock import Clock
-from harness.exchange import Exchange
-from harness.rpc.call import GrpcRequest
-from harness.rpc.channel import Channel
-from harness.rpc.pool import GrpcClient
-from harness.rpc.settings import GrpcOptions
-from harness.wire.grpc_messages import prefixed
-from harness.wire.hpack_blocks import literal
-from harness.wire.http2 import Session
-from harness.wire.http2_frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, settings_frame, window_frame
-from scenarios.payload import Payload
+from plimsoll.harness.clock import Clock
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.rpc.call import GrpcRequest
+from plimsoll.harness.transport.rpc.channel import Channel
+from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
+from plimsoll.harness.transport.rpc.settings import GrpcOptions
+from plimsoll.harness.wire.grpc_messages import prefixed
+from plimsoll.harness.wire.hpack_blocks import literal
+from plimsoll.harness.wire.http2 import Session
+from plimsoll.harness.wire.http2_frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    frame,
+    settings_frame,
+    window_frame,
+)
+from plimsoll.scenarios.samples.payload import Payload
 from tests.virtual_time import VirtualClock
 
 _BLOCK = b"\x88" + literal("content-type", b"application/grpc")

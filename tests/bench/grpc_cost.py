@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from harness.client import Target
-from harness.clock import LoopClock
-from harness.exchange import Exchange
-from harness.rpc.call import GrpcRequest
-from harness.rpc.official import OfficialClient
-from harness.rpc.pool import GrpcClient
-from harness.rpc.settings import GrpcOptions
-from scenarios.payload import Payload
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.rpc.call import GrpcRequest
+from plimsoll.harness.transport.rpc.official import OfficialClient
+from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
+from plimsoll.harness.transport.rpc.settings import GrpcOptions
+from plimsoll.scenarios.samples.payload import Payload
 from tests.bench.grpc_h2 import H2Client
 from tests.bench.grpc_origin import REQUEST, RESPONSE
 from tests.bench.pinned import two_cores

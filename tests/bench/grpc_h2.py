@@ -11,18 +11,18 @@ import h2.config
 import h2.connection
 import h2.events
 
-from harness.client import Target
-from harness.clock import Clock, WallMap
-from harness.exchange import Exchange
-from harness.origin import locate
-from harness.rpc.call import GrpcDialect
-from harness.stream import Readers, Stream
-from harness.wire.grpc_messages import MessageReader, prefixed
-from scenarios.payload import Payload
+from plimsoll.harness.clock import Clock, WallMap
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.origin import locate
+from plimsoll.harness.transport.rpc.call import GrpcDialect
+from plimsoll.harness.transport.stream import Readers, Stream
+from plimsoll.harness.wire.grpc_messages import MessageReader, prefixed
+from plimsoll.scenarios.samples.payload import Payload
 
 
 class H2Client:
-    """Calls on one connection; ``send`` and ``settle`` as ``harness.client.Client`` has them."""
+    """Calls on one connection; ``send`` and ``settle`` as ``plimsoll.harness.transport.client.Client`` has them."""
 
     def __init__(self, target: Target, clock: Clock, dialect: GrpcDialect) -> None:
         self._target, self._clock, self._dialect = target, clock, dialect

@@ -18,9 +18,9 @@ from typing import Any
 
 import uvloop
 
-from harness.wire.grpc_messages import prefixed
-from harness.wire.hpack_blocks import literal
-from harness.wire.http2_frames import (
+from plimsoll.harness.wire.grpc_messages import prefixed
+from plimsoll.harness.wire.hpack_blocks import literal
+from plimsoll.harness.wire.http2_frames import (
     DATA,
     END_HEADERS,
     END_STREAM,

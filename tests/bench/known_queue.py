@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.promises import Asked
-from harness.search.question import Texts, read
-from slo.capacity.search import Settings
+from plimsoll.harness.run.promises import Asked
+from plimsoll.harness.series.search.question import Texts, read
+from plimsoll.slo.search.search import Settings
 from tests.bench.pinned import two_cores
 from tests.bench.truth import pinned
 from tests.e2e.oracle import oracle
@@ -221,7 +221,7 @@ def real(
         with place(cores.server):
             server = stack.enter_context(oracle("--service", served, "--truth", "0", "--spin", "30"))
         command = [
-            sys.executable, "-m", "harness", "search", "--url", server.url, "--protocol", "http", "--option",
+            sys.executable, "-m", "plimsoll", "search", "--url", server.url, "--protocol", "http", "--option",
             """body_text='{"x": 1}'""", "--over", "rate", "--start", f"{START * line:g}", "--lowest", f"{0.2 * line:g}",
             "--slo", str(promise(case.percent, case.within, queue, of)), "--resolution", f"{RESOLUTION:.0%}",
             "--probe", f"{case.base / line:.2f}s", "--longest", "8x", "--cooldown", "200ms", "--warmup", "500ms",

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slo.objective import parse
-from slo.records import from_columns
-from slo.validity import GeneratorFacts, assess
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
 from tests.late_queue import MS, Case, Queue, batches, case, drawn, first_come, last_come, shared, shortest, stalled
 
 N = 2000

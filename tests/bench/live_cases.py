@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from harness.client import Target
-from harness.clock import LoopClock
-from harness.exchange import Exchange, SessionStamps
-from harness.live.session import Session
-from harness.live.websocket import WebSocketClient
-from harness.plugins import protocols
-from scenarios.clip import Clip, Word
-from scenarios.payload import Payload
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.websocket_pool import WebSocketClient
+from plimsoll.harness.transport.live.websocket_session import Session
+from plimsoll.scenarios.samples.clip import Clip, Word
+from plimsoll.scenarios.samples.payload import Payload
 from tests.bench.live_sink import PARTIAL
 from tests.bench.live_streams import wire_bytes
 from tests.bench.pinned import ROOT

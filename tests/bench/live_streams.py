@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from slo import tables
+from plimsoll.slo.records import tables
 from tests.bench.pinned import ROOT, on, two_cores
 
 RATE = 16_000
@@ -49,7 +49,7 @@ def scenario(port: int, streams: int, frame_ms: int, seconds: int, workers: int,
 
 def main(streams: int = 1000, frame_ms: int = 20, seconds: int = 10, workers: int = 1) -> str:
     """One line of figures. Raises RuntimeError if the run left no records."""
-    from scenarios.sound.wav import wav_bytes
+    from plimsoll.scenarios.sound.wav import wav_bytes
 
     cores = two_cores()
     frame = RATE * frame_ms // 1000
@@ -69,7 +69,7 @@ def main(streams: int = 1000, frame_ms: int = 20, seconds: int = 10, workers: in
         port = json.loads(sink.stdout.readline())["port"]
         asked = scenario(port, streams, frame_ms, seconds, workers, folder / "tone.wav")
         (folder / "s.json").write_text(json.dumps(asked))
-        run = [sys.executable, "-m", "harness", "run", str(folder / "s.json"), "--out", str(folder / "run"), "--json"]
+        run = [sys.executable, "-m", "plimsoll", "run", str(folder / "s.json"), "--out", str(folder / "run"), "--json"]
         allowed = os.sched_getaffinity(0)
         if workers == 1:
             os.sched_setaffinity(0, {cores.client})

@@ -42,7 +42,7 @@ def read(url: str) -> None:
 def once(url: str, live: bool, out: Path) -> tuple[float, float, str]:
     """(coordinator's CPU s, p99 of the generator's lag in ms, validity) of one run."""
     command = [
-        sys.executable, "-m", "harness", "run", "--url", url, "--protocol", "openai-chat", "--model", "m", "--kind", "server", "--rate", "2000",
+        sys.executable, "-m", "plimsoll", "run", "--url", url, "--protocol", "openai-chat", "--model", "m", "--kind", "server", "--rate", "2000",
         "--duration", "10s", "--workers", "2", "--prompt-tokens", "8", "--output-tokens", "4", "--slo", "p99(ttft) <= 1s", "--out", str(out),
         *(["--live", "0"] if live else []),
     ]  # fmt: skip

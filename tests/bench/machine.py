@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from harness.manifest import host_facts, package_version
+from plimsoll.harness.host.manifest import host_facts, package_version
 from tests.bench.contestants import missing
 from tests.bench.servers import nginx_path
 

@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from harness import native
-from harness.client import Client, Target
-from harness.clock import LoopClock
-from harness.endpoint import Endpoint
-from harness.http.pool import HttpClient
-from harness.issuer import Load
-from harness.plugins import protocols
-from harness.recorder import Recorder
-from harness.wire import fold
-from scenarios.payload import Payload
-from scenarios.spec import with_flags
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.generator import native
+from plimsoll.harness.generator.issuer import Load
+from plimsoll.harness.generator.recorder import Recorder
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.transport.client import Client, Target
+from plimsoll.harness.transport.endpoint import Endpoint
+from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.harness.wire import fold
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.spec import with_flags
 from tests.bench.loopback import TOKENS, served, stream
 from tests.virtual_time import VirtualClock
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from slo import tables
+from plimsoll.slo.records import tables
 from tests.bench.pinned import two_cores
 from tests.bench.truth import oracle_on, pinned
 
@@ -129,7 +129,7 @@ def measure(rate: float, seconds: float, *options: str, workers: int = 1) -> Sch
     cores = two_cores()
     with tempfile.TemporaryDirectory() as folder, oracle_on(cores.server, "--truth", "0") as server:
         command = [
-            sys.executable, "-m", "harness", "run", "--url", server.url, "--protocol", "http", "--kind", "server", "--rate",
+            sys.executable, "-m", "plimsoll", "run", "--url", server.url, "--protocol", "http", "--kind", "server", "--rate",
             str(rate), "--duration", f"{seconds}s", "--warmup", "1s", "--workers", str(workers), "--option",
             """body_text='{"x": 1}'""", *options, "--out", f"{folder}/run", "--json",
         ]  # fmt: skip

@@ -50,8 +50,8 @@ def nginx_path() -> str | None:
 
 @contextmanager
 def oracle(core: int, *arguments: str) -> Iterator[Server]:
-    """``python -m reference_server.oracle``, keeping no truth: it is a load to be served here, not a standard."""
-    child = pinned.start([sys.executable, "-m", "reference_server.oracle", "--truth", "0", *arguments], core)
+    """``python -m plimsoll.reference_server.oracle``, keeping no truth: it is a load to be served here, not a standard."""
+    child = pinned.start([sys.executable, "-m", "plimsoll.reference_server.oracle", "--truth", "0", *arguments], core)
     try:
         assert child.stdout is not None
         line = child.stdout.readline()

@@ -13,10 +13,10 @@ import time
 
 import numpy as np
 
-from reference_server.config import ServerConfig
-from reference_server.models import recogniser
-from reference_server.speech.seam import Audio, Recogniser
-from reference_server.startup import Startup
+from plimsoll.reference_server.assembly import recogniser
+from plimsoll.reference_server.assembly.config import ServerConfig
+from plimsoll.reference_server.speech.seam import Audio, Recogniser
+from plimsoll.reference_server.values.startup import Startup
 from tests.bench.speech_wer import RATE, spoken, texts
 
 _PIECE_S = 0.1

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from reference_server.models.recogniser import ToneBank
-from reference_server.speech import audio as samples
-from reference_server.speech.alphabet import normalise, symbols
-from reference_server.speech.hearing import Hearing, Piece
-from reference_server.speech.resample import kernel
-from reference_server.speech.seam import Audio, Heard
-from reference_server.speech.tones import Utterance
+from plimsoll.reference_server.assembly.recogniser import ToneBank
+from plimsoll.reference_server.speech import audio as samples
+from plimsoll.reference_server.speech.alphabet import normalise, symbols
+from plimsoll.reference_server.speech.hearing import Hearing, Piece
+from plimsoll.reference_server.speech.resample import kernel
+from plimsoll.reference_server.speech.seam import Audio, Heard
+from plimsoll.reference_server.speech.tones import Utterance
 
 RATE = 16_000
 SNRS_DB = (20, 15, 10, 5, 0, -5)

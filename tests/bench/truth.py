@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reference_server.oracle.truth_file import OracleRow, read_truth
-from slo import tables
+from plimsoll.reference_server.oracle.truth_file import OracleRow, read_truth
+from plimsoll.slo.records import tables
 from tests.bench.pinned import two_cores
 from tests.e2e.oracle import Oracle, oracle
 
@@ -120,7 +120,7 @@ def measure(rate: float, seconds: float, tokens: int, itl_ms: float, stamps: str
     asked = ("--ttft", "20ms", "--itl", f"{itl_ms}ms", "--tokens", str(tokens), "--truth-mb", "1024")
     with tempfile.TemporaryDirectory() as folder, oracle_on(cores.server, *asked) as server:
         command = [
-            sys.executable, "-m", "harness", "run", "--url", server.url, "--protocol", "openai-chat", "--model", "oracle",
+            sys.executable, "-m", "plimsoll", "run", "--url", server.url, "--protocol", "openai-chat", "--model", "oracle",
             "--kind", "server", "--rate", str(rate), "--duration", f"{seconds}s", "--warmup", "1s", "--output-tokens",
             str(tokens), "--option", f"stamps={stamps}", *options, "--out", f"{folder}/run", "--json",
         ]  # fmt: skip

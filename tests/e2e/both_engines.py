@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from harness.client import Target
-from harness.clock import LoopClock
-from harness.endpoint import Endpoint
-from harness.http.pool import HttpClient
-from harness.issuer import Issuer, Load
-from harness.native import NativeRun, attach
-from harness.plugins import protocols
-from harness.recorder import Recorder
-from scenarios.payload import Payload
-from scenarios.plan import Plan, Stop
-from slo.records import Records, Status, concat
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.native import NativeRun, attach
+from plimsoll.harness.generator.recorder import Recorder
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.endpoint import Endpoint
+from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Records, Status, concat
 from tests.raw_server import Script, raw_server
 
 ENGINES = ("python", "native")

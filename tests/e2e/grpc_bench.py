@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from harness.client import Target
-from harness.clock import LoopClock
-from harness.exchange import Exchange
-from harness.rpc.call import GrpcRequest
-from harness.rpc.options import grpc_client
-from scenarios.payload import Payload
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.rpc.call import GrpcRequest
+from plimsoll.harness.transport.rpc.rpc_options import grpc_client
+from plimsoll.scenarios.samples.payload import Payload
 
 
 class Fixed:
@@ -65,7 +65,7 @@ class GrpcBench:
 
 @asynccontextmanager
 async def grpc_bench(url: str, ahead: int = 0, transport: str = "stamped", **options: Any) -> AsyncIterator[GrpcBench]:
-    """A client of ``url``; the options of ``harness.client.Target`` among ``options`` go there, all others are the protocol's."""
+    """A client of ``url``; the options of ``plimsoll.harness.transport.client.Target`` among ``options`` go there, all others are the protocol's."""
     mine = {
         "timeout_ns",
         "connect_timeout_ns",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from harness.client import Target
-from harness.clock import LoopClock
-from harness.exchange import Exchange
-from harness.plugins import protocols
-from scenarios.payload import Payload
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.payload import Payload
 
 MOST_S = 20
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from harness.client import Target
-from harness.exchange import Exchange
-from scenarios.clip import Clip, Word
-from scenarios.payload import Payload
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.clip import Clip, Word
+from plimsoll.scenarios.samples.payload import Payload
 from tests.e2e.in_process import asked
 from tests.fakes.websocket_fake import Fake, Knobs
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from reference_server.oracle.truth_file import OracleRow, read_truth
+from plimsoll.reference_server.oracle.truth_file import OracleRow, read_truth
 from tests.e2e.plimsoll import ROOT
 
-COMMAND = [sys.executable, "-m", "reference_server.oracle"]
+COMMAND = [sys.executable, "-m", "plimsoll.reference_server.oracle"]
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Oracle:
 
 @contextmanager
 def oracle(*arguments: str) -> Iterator[Oracle]:
-    """``python -m reference_server.oracle`` on a free port; it must end by SIGTERM, silently, with code 0."""
+    """``python -m plimsoll.reference_server.oracle`` on a free port; it must end by SIGTERM, silently, with code 0."""
     with subprocess.Popen(
         [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-PLIMSOLL = [sys.executable, "-m", "harness"]
+PLIMSOLL = [sys.executable, "-m", "plimsoll"]
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Server:
 
 @contextmanager
 def server(*arguments: str) -> Iterator[Server]:
-    """``python -m reference_server`` on a free port, stopped at the end."""
+    """``python -m plimsoll.reference_server`` on a free port, stopped at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "reference_server", "--http-port", "0", *arguments],
+        [sys.executable, "-m", "plimsoll.reference_server", "--http-port", "0", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from harness import native
+from plimsoll.harness.generator import native
 from tests.e2e.plimsoll import plimsoll
 
 pytestmark = pytest.mark.e2e

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.timer import LIMIT_NS, lateness
+from plimsoll.harness.run.timer import LIMIT_NS, lateness
 from tests.e2e.plimsoll import begin, children, plimsoll, server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]

@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 import pytest
 import uvloop
 
-from harness import native
-from harness.exchange import Exchange
-from harness.live.dialogue import Message, Script
-from harness.recorder import Columns
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator import native
+from plimsoll.harness.generator.recorder import Columns
+from plimsoll.harness.transport.live.dialogue import Message, Script
 from tests.e2e.grpc_bench import grpc_bench, unary
 from tests.e2e.plimsoll import PLIMSOLL, ROOT
 from tests.e2e.test_websocket_transport import Bench, Peer

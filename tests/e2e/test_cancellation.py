@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.issuer import CANCELLED
-from scenarios import cancellation, spec
-from slo import tables
-from slo.cancelled import CANCEL
-from slo.records import Status
+from plimsoll.harness.generator.issuer import CANCELLED
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.plan import cancellation
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.cancelled import CANCEL
+from plimsoll.slo.records.records import Status
 from tests.e2e.both_engines import MS, Way, against, both, closed, opened, saying
 from tests.e2e.plimsoll import plimsoll, server
 from tests.raw_server import Script, answer
@@ -38,7 +39,7 @@ def cancelled(row: dict[str, Any]) -> bool:
 
 @pytest.fixture(autouse=True)
 def _compiled() -> None:
-    pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+    pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
 
 
 def test_the_chosen_ones_are_dropped_at_their_time_and_keep_what_had_come() -> None:

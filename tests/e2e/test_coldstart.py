@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from harness.coldstart.served import Served
-from harness.coldstart.session import _between
-from harness.errors import HarnessFault
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.series.coldstart.coldstart_session import _between
+from plimsoll.harness.series.coldstart.served import Served
 from tests.e2e.plimsoll import ROOT, begin, plimsoll, wait_for
 from tests.unit.harness.test_coldstart_session import wanted
 
@@ -111,7 +111,7 @@ def test_a_start_of_known_length_is_measured_and_each_slow_first_request_is_foun
 def test_the_bundled_servers_slow_start_is_in_the_time_to_ready(tmp_path: Path) -> None:
     port = free_port()
     start = (
-        f"cd {ROOT} && exec {sys.executable} -m reference_server --model scripted --http-port {port} --ttft 5ms --itl 1ms "
+        f"cd {ROOT} && exec {sys.executable} -m plimsoll.reference_server --model scripted --http-port {port} --ttft 5ms --itl 1ms "
         "--fault slow_start=weights:600ms"
     )
     done = plimsoll(

@@ -20,12 +20,12 @@ from functools import cache
 import pytest
 import uvloop
 
-from harness.client import Client, ProtocolSpec, Target
-from harness.clock import LoopClock
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.plugins import protocols
-from slo.records import Status
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.slo.records.records import Status
 from tests.e2e.plimsoll import ROOT
 from tests.unit.harness.test_clients_conformance import PAYLOAD
 
@@ -43,7 +43,7 @@ BRIEF = {"audio": {"trailing_silence": "100ms"}}
 #: What a protocol needs before it can send anything. One that any server's schema will do for asks no server here.
 OPTIONS: dict[str, dict[str, object]] = {
     "grpc": {
-        "descriptor_set": str(ROOT / "harness" / "protos" / "sets" / "kserve.binpb"),
+        "descriptor_set": str(ROOT / "harness" / "protocols" / "_grpc" / "sets" / "kserve.binpb"),
         "method": "inference.GRPCInferenceService/ModelInfer",
         "message": {"model_name": "m"},
     }

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slo import tables
-from slo.distribution import quantile
+from plimsoll.slo.records import tables
+from plimsoll.slo.statistics.distribution import quantile
 from tests.e2e.plimsoll import begin, plimsoll_valid, server
 from tests.raw_server import answer
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from harness.exit_codes import ExitCode
-from harness.rundir import open_sealed
-from harness.salvage import gathered, open_run
-from harness.segments import read_segments
-from scenarios.flags import Flags
-from slo.records import Status
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.generator.segments import read_segments
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.run.salvage import gathered, open_run
+from plimsoll.scenarios.flags import Flags
+from plimsoll.slo.records.records import Status
 from tests.e2e.test_accuracy import answering, questions
 from tests.fleet_over_pipes import NULL, AgentOverPipe, BridgeOverPipes, during, run
 

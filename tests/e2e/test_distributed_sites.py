@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from reports.measures import measures
-from slo import hlog
-from slo.distribution import decode, merge
-from slo.records import Records
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.reports.sections.measures import measures
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.statistics import hlog
+from plimsoll.slo.statistics.distribution import decode, merge
 from tests.fleet_over_pipes import AgentOverPipe, BridgeOverPipes, Clock, during, run
 
 

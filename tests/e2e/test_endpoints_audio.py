@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slo import tables
-from slo.records import Records, Status
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status
 from tests.e2e.plimsoll import Server, plimsoll, server
 
 pytestmark = pytest.mark.e2e

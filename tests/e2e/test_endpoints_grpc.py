@@ -18,15 +18,16 @@ import pytest
 import yaml
 from google.protobuf import descriptor_pb2
 
-from harness.client import Target
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.plugins import protocols
-from harness.readiness import wait_ready
-from scenarios.clip import Clip, Word
-from scenarios.payload import Payload
-from slo import contradictions, tables
-from slo.records import Records, Status, TokensFrom
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run.readiness import wait_ready
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.clip import Clip, Word
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status, TokensFrom
+from plimsoll.slo.validity import contradictions
 from tests.e2e.in_process import asked
 from tests.e2e.plimsoll import plimsoll
 from tests.e2e.test_reference_server import Server, running
@@ -165,7 +166,9 @@ def test_a_server_without_reflection_needs_a_descriptor_set() -> None:
 def test_the_first_version_of_reflection_is_asked_for_files_one_by_one() -> None:
     """A server that has only v1 and never sends an import by itself; then a prediction by what it reflected."""
     kinds = grpc_stage.Messages("reflection")
-    data = (Path(grpc_stage.__file__).parent.parent.parent / "harness/protos/sets/tfserving.binpb").read_bytes()
+    data = (
+        Path(grpc_stage.__file__).parent.parent.parent / "harness/protocols/_grpc/sets/tfserving.binpb"
+    ).read_bytes()
     files = {file.name: file.SerializeToString() for file in descriptor_pb2.FileDescriptorSet.FromString(data).file}
     asked = []
 

@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from harness.client import Target
-from harness.exchange import Exchange
-from scenarios.payload import Payload
-from slo import contradictions, tables
-from slo.records import Records, Status, TokensFrom
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status, TokensFrom
+from plimsoll.slo.validity import contradictions
 from tests.e2e.in_process import asked
 from tests.e2e.plimsoll import Server, plimsoll, server
 from tests.fakes import anthropic, bentoml, llamacpp, ollama, plain_http, ray_serve, tfserving, tgi, torchserve

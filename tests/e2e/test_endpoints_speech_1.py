@@ -21,8 +21,9 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
 
-from slo import contradictions, tables
-from slo.records import Records, Status
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status
+from plimsoll.slo.validity import contradictions
 from tests.e2e.live_session import MS, against, audio_payload, clip_of
 from tests.e2e.plimsoll import ROOT, Server, plimsoll, server
 from tests.fakes import assemblyai, deepgram_flux, openai_realtime_vllm

@@ -23,10 +23,11 @@ import numpy as np
 import pytest
 import uvloop
 
-from harness.exchange import Exchange
-from scenarios.payload import Payload
-from slo import contradictions, tables
-from slo.records import Records, Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status
+from plimsoll.slo.validity import contradictions
 from tests.e2e.live_session import MS, against, audio_payload, clip_of, session
 from tests.e2e.plimsoll import ROOT, plimsoll_valid
 from tests.fakes.websocket_fake import Fake, Knobs

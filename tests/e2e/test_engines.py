@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from slo.records import Status
+from plimsoll.slo.records.records import Status
 from tests.e2e.both_engines import ENGINES, Way, against, alike, both, closed, opened, saying
 from tests.raw_server import Script, answer
 
 pytestmark = pytest.mark.e2e
-pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
 
 OK, CHUNKED = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 

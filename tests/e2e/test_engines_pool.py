@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-import harness.native
-from harness import held
-from slo.records import Phase, Status
+import plimsoll.harness.generator.native
+from plimsoll.harness.transport import held
+from plimsoll.slo.records.records import Phase, Status
 from tests.e2e.both_engines import ENGINES, MS, Way, against, both, closed, opened, saying
 from tests.raw_server import Script, answer, leave, reset
 
 pytestmark = pytest.mark.e2e
-pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
 
 OK, CHUNKED = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -124,7 +124,7 @@ def test_many_connections_at_once_all_find_the_one_address_that_answers() -> Non
 def test_more_bytes_than_may_wait_for_python_end_the_run_of_the_compiled_engine_with_their_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(harness.native, "waiting", lambda: 1 << 20)
+    monkeypatch.setattr(plimsoll.harness.generator.native, "waiting", lambda: 1 << 20)
     way = Way(opened([0]), protocol="openai-chat", options={})
     ran = against("native", saying(answer(b"data: {}\n\n" * 200_000)), way)
     assert str(ran.aborted).startswith("this worker ran out of memory for responses (at most 1 MiB may wait")

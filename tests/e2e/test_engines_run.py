@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from slo import contradictions, tables
-from slo.records import Records, Status
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status
+from plimsoll.slo.validity import contradictions
 from tests.e2e.both_engines import ENGINES
 from tests.e2e.plimsoll import ROOT, begin, children, plimsoll, server, wait_for
 from tests.e2e.test_validity import loopback
@@ -35,14 +36,14 @@ def engines_of(path: Path) -> set[str]:
 
 def needs(engine: str) -> None:
     if engine == "native":
-        pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+        pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
 
 
 def absent(tmp_path: Path) -> dict[str, str]:
     """An environment in which no process has the extension."""
     site = tmp_path / "site"
     site.mkdir()
-    (site / "sitecustomize.py").write_text("import sys\nsys.modules['harness._engine'] = None\n")
+    (site / "sitecustomize.py").write_text("import sys\nsys.modules['plimsoll.harness.generator._engine'] = None\n")
     return {"PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
 
 
@@ -176,7 +177,7 @@ def test_kill_9_of_a_worker_keeps_its_sealed_rows_and_is_invalid(engine: str, tm
             "--json", cwd=tmp_path,
         )  # fmt: skip
         wait_for(tmp_path / "r" / "segments" / "w000*.seg")
-        os.kill(children(process.pid, "harness.worker")[0], signal.SIGKILL)
+        os.kill(children(process.pid, "plimsoll.harness.generator.worker")[0], signal.SIGKILL)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
     report = json.loads(out)

@@ -16,16 +16,16 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.issuer import Issuer, Load
-from scenarios.payload import Payload
-from scenarios.plan import Plan, Stop
-from slo.records import Phase
+from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Phase
 from tests.e2e.both_engines import MS, Way, closed, drive
 from tests.e2e.plimsoll import ROOT
 from tests.virtual_time import VirtualClient, VirtualClock
 
 pytestmark = pytest.mark.e2e
-pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
 
 Sent = list[tuple[int, int, int, int]]
 _EXAMPLES = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

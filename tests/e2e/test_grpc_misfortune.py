@@ -15,9 +15,9 @@ import pytest
 import trustme
 import uvloop
 
-from harness.wire.grpc_messages import prefixed
-from harness.wire.hpack_blocks import literal
-from harness.wire.http2_frames import (
+from plimsoll.harness.wire.grpc_messages import prefixed
+from plimsoll.harness.wire.hpack_blocks import literal
+from plimsoll.harness.wire.http2_frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -30,7 +30,7 @@ from harness.wire.http2_frames import (
     reset_frame,
     settings_frame,
 )
-from slo.records import Stamp, Status
+from plimsoll.slo.records.records import Stamp, Status
 from tests.e2e.grpc_bench import GrpcBench, grpc_bench, messages, stream, unary
 from tests.raw_server import leave, raw_server
 

@@ -18,12 +18,12 @@ import pytest
 import trustme
 import uvloop
 
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING
-from harness.rpc.call import GrpcRequest
-from reference_server.frontends.grpc_ import inference_pb2
-from slo.records import Stamp, Status
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING
+from plimsoll.harness.transport.rpc.call import GrpcRequest
+from plimsoll.reference_server.frontends.grpc_ import inference_pb2
+from plimsoll.slo.records.records import Stamp, Status
 from tests.e2e.grpc_bench import GrpcBench, bidi, grpc_bench, messages, stream, unary
 from tests.e2e.test_reference_server import running
 from tests.fakes.grpc_scripted import Log, scripted_server

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import uvloop
 
-import harness.live.session
-import harness.rpc.stream
-import harness.wire.grpc_messages
-from harness import held
-from harness.live.dialogue import Message, Script
-from harness.wire.hpack_blocks import literal
-from harness.wire.http2_frames import DATA, END_HEADERS, HEADERS, PING, frame, settings_frame
-from slo.records import Status
+import plimsoll.harness.transport.live.websocket_session
+import plimsoll.harness.transport.rpc.rpc_stream
+import plimsoll.harness.wire.grpc_messages
+from plimsoll.harness.transport import held
+from plimsoll.harness.transport.live.dialogue import Message, Script
+from plimsoll.harness.wire.hpack_blocks import literal
+from plimsoll.harness.wire.http2_frames import DATA, END_HEADERS, HEADERS, PING, frame, settings_frame
+from plimsoll.slo.records.records import Status
 from tests.e2e.grpc_bench import GrpcBench, messages, stream, unary
 from tests.e2e.test_grpc_misfortune import ANSWER, GOOD, goaway, greet, says
 from tests.e2e.test_grpc_misfortune import play as call_against
@@ -54,7 +54,7 @@ def test_a_message_that_would_never_end_is_refused_by_its_announced_length() -> 
 def test_more_messages_than_a_session_may_have_end_it_and_those_before_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(harness.live.session, "MAX_MESSAGES", 1000)
+    monkeypatch.setattr(plimsoll.harness.transport.live.websocket_session, "MAX_MESSAGES", 1000)
 
     async def serve(peer: Peer) -> None:
         await peer.until()
@@ -130,7 +130,7 @@ def test_sessions_leave_nothing_behind_while_the_collector_is_off() -> None:
 
 
 def test_more_messages_than_a_call_may_have_end_it_and_those_before_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness.wire.grpc_messages, "MAX_MESSAGES", 1000)
+    monkeypatch.setattr(plimsoll.harness.wire.grpc_messages, "MAX_MESSAGES", 1000)
 
     async def body(bench: GrpcBench) -> None:
         exchange = await bench.call(stream())
@@ -159,7 +159,10 @@ def test_header_blocks_without_end_are_not_kept_without_end() -> None:
     async def body(bench: GrpcBench) -> None:
         exchange = await bench.call(unary())
         assert exchange.status == Status.PROTOCOL
-        assert exchange.error == f"the server sent more than {harness.rpc.stream.MAX_BLOCKS} header blocks for one call"
+        assert (
+            exchange.error
+            == f"the server sent more than {plimsoll.harness.transport.rpc.rpc_stream.MAX_BLOCKS} header blocks for one call"
+        )
 
     interim = frame(HEADERS, END_HEADERS, 1, b"\x08\x03103" + literal("link", bytes(1000)))
     call_against(body, says(interim * 500), timeout_ns=2000 * MS)

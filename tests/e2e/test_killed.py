@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.rundir import open_sealed, request_ids
-from slo.records import Records, Status
+from plimsoll.harness.run.rundir import open_sealed, request_ids
+from plimsoll.slo.records.records import Records, Status
 from tests.e2e.oracle import Oracle, oracle
 from tests.e2e.plimsoll import ROOT, children, plimsoll, wait_for
 
@@ -136,14 +136,14 @@ def test_a_killed_worker_costs_the_last_second_of_its_rows(log: Oracle, tmp_path
     """And what it had written of its last segment counts."""
     words = [*LOAD, "--url", log.url, "--out", "r", "--duration", "3s"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness", "run", *words],
+        [sys.executable, "-m", "plimsoll", "run", *words],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     wait_for(tmp_path / "r" / "segments" / "w001-000001.seg")
-    os.kill(children(process.pid, "harness.worker")[1], signal.SIGKILL)
+    os.kill(children(process.pid, "plimsoll.harness.generator.worker")[1], signal.SIGKILL)
     dead_ns = time.monotonic_ns()
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 4, said.decode()
@@ -155,7 +155,7 @@ def test_a_killed_worker_costs_the_last_second_of_its_rows(log: Oracle, tmp_path
 
 def test_a_run_that_goes_on_is_left_alone(log: Oracle, tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness", "run", *LOAD, "--url", log.url, "--out", "r"],
+        [sys.executable, "-m", "plimsoll", "run", *LOAD, "--url", log.url, "--out", "r"],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -20,14 +20,14 @@ import aiohttp
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from harness.dashboard import server
-from harness.dashboard.place import Place
-from harness.dashboard.server import MOST_CONNECTIONS, MOST_READERS
-from harness.dashboard.state import LiveState
-from harness.dashboard.watcher import LiveView
-from harness.errors import HarnessFault
-from reports.dashboard.parts import RunPart
-from slo.objective import parse
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.live import server
+from plimsoll.harness.live.live_view import LiveView
+from plimsoll.harness.live.place import Place
+from plimsoll.harness.live.server import MOST_CONNECTIONS, MOST_READERS
+from plimsoll.harness.live.state import LiveState
+from plimsoll.reports.dashboard.live_parts import RunPart
+from plimsoll.slo.objectives.objective import parse
 from tests.e2e import plimsoll
 from tests.e2e.chromium import CHROMIUM, Tab, chromium
 from tests.unit.harness.live_runs import MS, S, beginning, open_plan, status

@@ -23,19 +23,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.exchange import Exchange
-from harness.issuer import Issuer, Load
-from harness.recorder import Columns
-from harness.rundir import _elapsed_ns
-from scenarios.discovery import kinds
-from scenarios.plan import Plan, Stop
-from slo.distribution import quantile_loadgen
-from slo.generator import GeneratorFacts
-from slo.objective import parse
-from slo.records import Records
-from slo.statistics.confidence import early_stopping_estimate, n_required
-from slo.validity import Validity, assess
-from slo.verdict import judge
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.recorder import Columns
+from plimsoll.harness.run.rundir import _elapsed_ns
+from plimsoll.scenarios.discovery import kinds
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.statistics.confidence import early_stopping_estimate, n_required
+from plimsoll.slo.statistics.distribution import quantile_loadgen
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import Validity, assess
+from plimsoll.slo.verdict.verdict import judge
 from tests.virtual_time import VirtualClient, VirtualClock
 
 pytestmark = pytest.mark.e2e

@@ -22,8 +22,8 @@ import msgpack
 import pytest
 import zmq
 
-from harness.exit_codes import OF_OUTCOME
-from harness.rundir import open_sealed
+from plimsoll.harness.exit_codes import OF_OUTCOME
+from plimsoll.harness.run.rundir import open_sealed
 from tests.e2e.plimsoll import PLIMSOLL, Server, plimsoll, server
 
 pytestmark = pytest.mark.e2e
@@ -199,9 +199,9 @@ def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_la
     segments = fleet.path / "killed" / "segments"
     until(lambda: len({path.name[:4] for path in segments.glob("w*.seg")}) == 2, 60, "a sealed segment of each")
     late = fleet.agent("late", "--once")
-    (site,) = fleet.left("harness.distributed.site", "--name=a")
+    (site,) = fleet.left("plimsoll.harness.distributed.site", "--name=a")
     standby = fleet.agents["b"]
-    (relay,) = fleet.left("harness.distributed.locust_", "--name=b")
+    (relay,) = fleet.left("plimsoll.harness.distributed.locust_", "--name=b")
     below = fleet.below(relay)
     os.kill(site, signal.SIGKILL)
     standby.kill()
@@ -222,7 +222,11 @@ def test_a_killed_site_and_a_killed_locust_process_make_the_run_invalid_and_a_la
 
 def test_nothing_outlives_a_killed_coordinator_and_an_agent_told_to_leave(host: Host) -> None:
     agent, master = host.agent("a"), host.master(1, "out", "--protocol", "null", "--duration", "60s")
-    until(lambda: "the run begins" in host.said("a") and host.left("harness.worker"), 60, "the run's begin")
+    until(
+        lambda: "the run begins" in host.said("a") and host.left("plimsoll.harness.generator.worker"),
+        60,
+        "the run's begin",
+    )
     until(lambda: [*(host.path / "out" / "segments").glob("w*.seg")], 30, "a segment")
     master.kill()
     until(lambda: "waiting for the next one" in host.said("a"), 30, "the agent's word")
@@ -241,7 +245,11 @@ def test_nothing_outlives_a_killed_coordinator_and_an_agent_told_to_leave(host: 
 
 def test_an_agent_that_is_told_to_leave_says_so_to_both_sides(host: Host) -> None:
     agent, master = host.agent("a"), host.master(1, "out", "--protocol", "null", "--duration", "60s")
-    until(lambda: "the run begins" in host.said("a") and host.left("harness.worker"), 60, "the run's begin")
+    until(
+        lambda: "the run begins" in host.said("a") and host.left("plimsoll.harness.generator.worker"),
+        60,
+        "the run's begin",
+    )
     agent.send_signal(signal.SIGTERM)
     assert agent.wait(30) == 130
     assert "it was told to leave (SIGTERM): stopping" in host.said("a"), host.said("a")

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.rundir import open_sealed, request_ids
-from slo.records import Stamp, TokensFrom
+from plimsoll.harness.run.rundir import open_sealed, request_ids
+from plimsoll.slo.records.records import Stamp, TokensFrom
 from tests.e2e.plimsoll import ROOT, Server, plimsoll, server, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
@@ -138,7 +138,7 @@ import gevent
 from types import SimpleNamespace
 from locust.env import Environment
 from locust.user.task import LOCUST_STATE_RUNNING, LOCUST_STATE_WAITING
-from harness.distributed.locust_ import StreamingUser
+from plimsoll.harness.distributed.locust_ import StreamingUser
 
 class Reader(StreamingUser):
     host = "http://127.0.0.1:9"

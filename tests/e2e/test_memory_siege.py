@@ -31,14 +31,14 @@ from typing import Any
 import pytest
 import uvloop
 
-from harness.client import Target
-from harness.clock import LoopClock
-from harness.exchange import Exchange
-from harness.held import binary_cost
-from harness.plugins import protocols
-from harness.recorder import Recorder
-from harness.wire.hpack_blocks import literal
-from harness.wire.http2_frames import (
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.recorder import Recorder
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.held import binary_cost
+from plimsoll.harness.wire.hpack_blocks import literal
+from plimsoll.harness.wire.http2_frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -48,7 +48,7 @@ from harness.wire.http2_frames import (
     frame,
     settings_frame,
 )
-from slo.records import Records, Status, concat
+from plimsoll.slo.records.records import Records, Status, concat
 from tests.e2e.both_engines import Way, drive, opened
 from tests.e2e.plimsoll import ROOT
 from tests.e2e.test_conformance_wire import options_of

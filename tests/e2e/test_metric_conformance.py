@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slo import contradictions, tables
-from slo.conformance import SPECIFICATION
-from slo.indicator import catalogue, measure
-from slo.records import Records, Status, TokensFrom
+from plimsoll.slo.metrics.conformance import SPECIFICATION
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status, TokensFrom
+from plimsoll.slo.validity import contradictions
 from tests.e2e.both_engines import ENGINES
 from tests.e2e.plimsoll import plimsoll
 from tests.metric_cases import ANSWERS, FAILURES, Case
@@ -124,7 +125,7 @@ def _of(head: str, cells: list[str]) -> bool:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_says_of_each_answer_what_the_tables_say(engine: str, tmp_path: Path) -> None:
     if engine == "native":
-        pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+        pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
     records, report = run(engine, tmp_path)
     for row, name in enumerate(RUN):
         status = Status[said(name, "status")[0]] if name in FAILURES else Status.OK
@@ -152,7 +153,7 @@ def test_a_run_says_of_each_answer_what_the_tables_say(engine: str, tmp_path: Pa
 def test_no_time_of_a_run_is_shorter_than_the_server_took(engine: str, tmp_path: Path) -> None:
     """The server never writes before its time, so on any host each wait is at least the table's, less a timer's grain."""
     if engine == "native":
-        pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+        pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
     records, _ = run(engine, tmp_path)
     for metric, since in (("ttft", 10), ("ttft_answer", 10), ("e2e", 10)):
         found = measure(catalogue()[metric], records)

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports import report as reporting
-from reports.format import formats
-from reports.report import Report
-from slo.generator import GeneratorFacts
-from slo.objective import parse_all
-from slo.records import Records, from_columns
+from plimsoll.reports import report as reporting
+from plimsoll.reports.format import formats
+from plimsoll.reports.report import Report
+from plimsoll.slo.objectives.objective import parse_all
+from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
 from tests.e2e.test_loadgen_parity import CASES, MS, SAMPLES, SEEDS, Case, Observed, Replay, plan_of, run_loadgen
 
 pytestmark = pytest.mark.e2e
@@ -93,7 +93,7 @@ def as_printed(theirs: Any, ours: Any) -> Any:
 
 
 def assert_same_detail(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Every result that LoadGen has, but what it gets wrong (see slo/loadgen.py)."""
+    """Every result that LoadGen has, but what it gets wrong (see slo/peers/loadgen.py)."""
     kept = [
         key
         for key in theirs

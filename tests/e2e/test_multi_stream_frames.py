@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.rundir import open_sealed
-from slo.indicator import catalogue, measure
-from slo.queries import together
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.records.queries import together
 from tests.e2e.plimsoll import only_late, plimsoll_valid, server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]

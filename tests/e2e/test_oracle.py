@@ -23,7 +23,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from reference_server.oracle.truth_file import read_truth
+from plimsoll.reference_server.oracle.truth_file import read_truth
 from tests.e2e.oracle import COMMAND, Oracle, Reader, oracle, post, stream
 from tests.e2e.plimsoll import ROOT
 
@@ -545,13 +545,18 @@ def test_an_address_in_use_is_said_so(server: Oracle) -> None:
 
 def test_without_the_compiled_loop_it_says_what_to_install(tmp_path: Path) -> None:
     """A copy of the package without its extension, as a machine without a compiler has it."""
-    source = ROOT / "reference_server"
-    for path in [*source.glob("*.py"), *(source / "oracle").glob("*.py")]:
+    folder = ROOT / "plimsoll" / "reference_server"
+    for path in [ROOT / "plimsoll" / "__init__.py", *folder.rglob("*.py")]:
         copy = tmp_path / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "reference_server.oracle"],  # -S: an editable install would find the real one
+        [
+            sys.executable,
+            "-S",
+            "-m",
+            "plimsoll.reference_server.oracle",
+        ],  # -S: an editable install would find the real one
         capture_output=True,
         text=True,
         timeout=20,

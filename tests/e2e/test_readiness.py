@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import readiness
-from harness.client import Target
-from harness.errors import HarnessFault
-from harness.readiness import Ready, wait_ready
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run import readiness
+from plimsoll.harness.run.readiness import Ready, wait_ready
+from plimsoll.harness.transport.client import Target
 from tests.e2e.plimsoll import plimsoll
 
 pytestmark = pytest.mark.e2e
@@ -131,7 +131,7 @@ def test_the_bundled_server_is_ready_only_with_its_models() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     command = [
-        sys.executable, "-m", "reference_server", "--http-port", str(port), "--model", "scripted", "--fault", "slow_start=warm_up:1s",
+        sys.executable, "-m", "plimsoll.reference_server", "--http-port", str(port), "--model", "scripted", "--fault", "slow_start=warm_up:1s",
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -256,7 +256,16 @@ def starting(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server that listens and may not be ready yet, and the address of its gRPC."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    command = [sys.executable, "-m", "reference_server", "--http-port", "0", "--grpc-port", str(port), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "plimsoll.reference_server",
+        "--http-port",
+        "0",
+        "--grpc-port",
+        str(port),
+        *arguments,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             for _ in range(2000):
@@ -313,7 +322,7 @@ def waits(request: Any, hold: threading.Event) -> Iterator[Any]:
 def test_a_taken_port_is_named_with_its_flag() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        command = [sys.executable, "-m", "reference_server", "--http-port", "0", "--grpc-port", str(port)]
+        command = [sys.executable, "-m", "plimsoll.reference_server", "--http-port", "0", "--grpc-port", str(port)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     expected = f"can't listen on 127.0.0.1:{port}: Address already in use. Choose another --grpc-port"

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from reference_server.frontends.http.server import HttpFrontEnd
-from reference_server.metrics import Metrics
-from reference_server.misfortune.faults import Faults
-from reference_server.scripted import ScriptedModel
-from reference_server.service import Service
-from reference_server.startup import WARM_UP, Startup
-from reference_server.timetable import DeadlineWheel
-from reference_server.truth import Truth
+from plimsoll.reference_server.engine.metrics import Metrics
+from plimsoll.reference_server.engine.scripted import ScriptedModel
+from plimsoll.reference_server.frontends.http_server import HttpFrontEnd
+from plimsoll.reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.seams.truth import Truth
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.startup import WARM_UP, Startup
+from plimsoll.reference_server.values.timetable import DeadlineWheel
 from tests.e2e.test_reference_server import CHAT, events, running
 
 pytestmark = pytest.mark.e2e
@@ -205,7 +205,7 @@ def test_a_second_signal_ends_at_once() -> None:
 
 
 def starting(*arguments: str, port: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "reference_server", "--http-port", str(port), *arguments]
+    command = [sys.executable, "-m", "plimsoll.reference_server", "--http-port", str(port), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -37,8 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from safetensors.torch import save_file
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    from reference_server.models.llama_config import read_config
-    from reference_server.models.llama_weights import expected
+    from plimsoll.reference_server.models.llama_config import read_config
+    from plimsoll.reference_server.models.llama_weights import expected
 
     made = tmp_path_factory.mktemp("weights")
     (made / "config.json").write_text(json.dumps(CONFIG))
@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_served_is_one_line(folder: Path, tmp_path: Path
     command = [
         sys.executable,
         "-m",
-        "reference_server",
+        "plimsoll.reference_server",
         "--http-port",
         "0",
         "--model",

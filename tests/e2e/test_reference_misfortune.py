@@ -284,7 +284,7 @@ def test_a_slow_start_is_published_and_load_that_comes_meanwhile_is_refused(tmp_
         assert phases["warm_up"] >= 0.2
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "reference_server", "--http-port", str(port), "--model", "scripted"]
+    command = [sys.executable, "-m", "plimsoll.reference_server", "--http-port", str(port), "--model", "scripted"]
     with subprocess.Popen(
         [*command, "--fault", "slow_start=weights:1m"], cwd=ROOT, stdout=subprocess.DEVNULL
     ) as process:

@@ -65,7 +65,7 @@ class Server:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[Server]:
-    command = [sys.executable, "-m", "reference_server", "--http-port", "0", *arguments]
+    command = [sys.executable, "-m", "plimsoll.reference_server", "--http-port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -332,7 +332,7 @@ def test_slots_give_the_scripted_model_a_known_capacity_and_a_queue_limit() -> N
 
 
 def test_a_second_server_on_the_same_port_is_one_line_and_exit_2(server: Server) -> None:
-    command = [sys.executable, "-m", "reference_server", "--http-port", str(server.port)]
+    command = [sys.executable, "-m", "plimsoll.reference_server", "--http-port", str(server.port)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
@@ -341,7 +341,7 @@ def test_a_second_server_on_the_same_port_is_one_line_and_exit_2(server: Server)
 
 def test_the_ready_line_also_goes_to_a_descriptor_and_sigint_ends_with_0() -> None:
     read_end, write_end = os.pipe()
-    command = [sys.executable, "-m", "reference_server", "--http-port", "0", "--ready-fd", str(write_end)]
+    command = [sys.executable, "-m", "plimsoll.reference_server", "--http-port", "0", "--ready-fd", str(write_end)]
     with subprocess.Popen(
         command, pass_fds=(write_end,), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

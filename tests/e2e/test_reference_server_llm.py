@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reference_server.frontends.http.calls import DEADLINE_HEADER
+from plimsoll.reference_server.frontends.http.calls import DEADLINE_HEADER
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +26,17 @@ TEXT: dict[str, Any] = {"model": "llm", "max_tokens": 24, "ignore_eos": True}
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     pytest.importorskip("torch", reason="the language model needs torch")
-    command = [sys.executable, "-m", "reference_server", "--http-port", "0", "--model", "llm", "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "plimsoll.reference_server",
+        "--http-port",
+        "0",
+        "--model",
+        "llm",
+        "--device",
+        "cpu",
+    ]
     limits = ["--kv-blocks", str(N_BLOCKS), "--queue-limit", "2", "--max-batch", "4", "--threads", "1"]
     with subprocess.Popen(command + limits, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slo import tables
-from slo.records import Records
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records
 from tests.e2e.plimsoll import ROOT, Server, plimsoll, server
 
 pytestmark = pytest.mark.e2e

@@ -32,7 +32,7 @@ def begin_run(url: str, folder: Path, retries: int) -> subprocess.Popen[str]:
 def freeze(process: subprocess.Popen[str], folder: Path) -> None:
     """Stop the worker of the attempt that goes on for half a second."""
     wait_for(folder / "r" / "segments" / "w*.seg")
-    worker = children(process.pid, "harness.worker")[0]
+    worker = children(process.pid, "plimsoll.harness.generator.worker")[0]
     os.kill(worker, signal.SIGSTOP)
     time.sleep(0.5)
     os.kill(worker, signal.SIGCONT)
@@ -75,7 +75,7 @@ def test_ctrl_c_in_a_later_attempt_ends_everything(tmp_path: Path) -> None:
     assert report["exit_code"] == 130
     assert [one["number"] for one in report["attempts"]] == [1, 2]
     assert "interrupted before its end" in report["verdict"]["reasons"][0]
-    assert not children(process.pid, "harness.worker")
+    assert not children(process.pid, "plimsoll.harness.generator.worker")
 
 
 def test_an_endpoint_that_is_gone_before_the_second_attempt_leaves_the_first_as_the_result(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios.spec import load
-from slo import contradictions, tables
-from slo.records import Records, Status
+from plimsoll.scenarios.spec import load
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status
+from plimsoll.slo.validity import contradictions
 from tests.e2e.plimsoll import PLIMSOLL, ROOT, begin, children, only_late, plimsoll, plimsoll_valid, server, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -253,7 +254,7 @@ def test_a_killed_worker_makes_the_run_invalid_and_its_sealed_segments_count(tmp
         )  # fmt: skip
         wait_for(tmp_path / "r" / "segments" / "w000*.seg")
         wait_for(tmp_path / "r" / "segments" / "w001*.seg")
-        os.kill(children(process.pid, "harness.worker")[0], signal.SIGKILL)
+        os.kill(children(process.pid, "plimsoll.harness.generator.worker")[0], signal.SIGKILL)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
     report = json.loads(out)
@@ -408,8 +409,8 @@ def test_a_scenario_of_fixed_outputs_brings_its_model_and_says_where_the_time_we
 
 
 def test_every_library_scenario_loads_and_names_objectives_that_parse() -> None:
-    from harness.job import read_objectives
-    from scenarios.spec import library
+    from plimsoll.harness.run.job import read_objectives
+    from plimsoll.scenarios.spec import library
 
     for name in library():
         _, objectives, errors = read_objectives(load(name).objectives)
@@ -420,7 +421,7 @@ def test_every_library_scenario_loads_and_names_objectives_that_parse() -> None:
 def test_kill_9_of_plimsoll_itself_leaves_no_process_behind(tmp_path: Path) -> None:
     process = begin("run", "smoke", "--model", "scripted", "--duration", "60s", "--out", "r", cwd=tmp_path)
     wait_for(tmp_path / "r" / "segments" / "w*.seg")
-    offspring = children(process.pid, "harness.worker") + children(process.pid, "reference_server")
+    offspring = children(process.pid, "plimsoll.harness.generator.worker") + children(process.pid, "reference_server")
     assert len(offspring) == 2
     process.kill()
     process.communicate(timeout=10)
@@ -560,7 +561,7 @@ def test_a_stray_print_in_a_worker_breaks_nothing(tmp_path: Path) -> None:
     (tmp_path / "site" / "usercustomize.py").write_text("")
     (tmp_path / "site" / "sitecustomize.py").write_text(
         "import atexit, sys, threading\n"
-        "if 'harness.worker' in ' '.join(sys.orig_argv):\n"
+        "if 'plimsoll.harness.generator.worker' in ' '.join(sys.orig_argv):\n"
         "    threading.Timer(2.0, lambda: print('a stray line')).start()\n"
     )
     path = f"{ROOT}{os.pathsep}{tmp_path / 'site'}"
@@ -576,7 +577,7 @@ def test_a_worker_that_hangs_can_be_given_up_with_a_third_ctrl_c(tmp_path: Path)
         "run", "--protocol", "null", "--kind", "server", "--rate", "20", "--duration", "60s", "--out", "r", cwd=tmp_path
     )
     wait_for(tmp_path / "r" / "segments" / "w*.seg")
-    os.kill(children(process.pid, "harness.worker")[0], signal.SIGSTOP)
+    os.kill(children(process.pid, "plimsoll.harness.generator.worker")[0], signal.SIGSTOP)
     for _ in range(3):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)

@@ -20,16 +20,16 @@ import pytest
 import trustme
 import uvloop
 
-from harness.client import Target
-from harness.clock import LoopClock
-from harness.endpoint import Endpoint
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.exit_codes import ExitCode
-from harness.http.dialect import HttpRequest
-from harness.http.pool import HttpClient
-from scenarios.payload import Payload
-from slo.records import Stamp, Status
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.endpoint import Endpoint
+from plimsoll.harness.transport.http.dialect import HttpRequest
+from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Stamp, Status
 from tests.raw_server import answer, leave, raw_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]

@@ -24,9 +24,9 @@ import pytest
 import trustme
 import uvloop
 
-from harness.clients.openai import settle_stream
-from harness.exchange import Exchange
-from slo.records import Stamp, Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols.openai import settle_stream
+from plimsoll.slo.records.records import Stamp, Status
 from tests.e2e.test_transport import Bench, Plain, scripted, server_context
 from tests.raw_server import answer, raw_server
 

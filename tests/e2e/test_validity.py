@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from slo import contradictions, tables
-from slo.records import Records, Status
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status
+from plimsoll.slo.validity import contradictions
 from tests.e2e.plimsoll import ROOT, begin, children, only_late, plimsoll, plimsoll_valid, server, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -71,8 +72,12 @@ def in_worker(tmp_path: Path, code: str) -> dict[str, str]:
     """An environment in which each worker runs ``code`` first, and does without the compiled engine."""
     site = tmp_path / "site"
     site.mkdir()
-    body = "".join(f"    {line}\n" for line in ("sys.modules['harness._engine'] = None", *code.splitlines()))
-    (site / "sitecustomize.py").write_text(f"import sys\nif 'harness.worker' in ' '.join(sys.orig_argv):\n{body}")
+    body = "".join(
+        f"    {line}\n" for line in ("sys.modules['plimsoll.harness.generator._engine'] = None", *code.splitlines())
+    )
+    (site / "sitecustomize.py").write_text(
+        f"import sys\nif 'plimsoll.harness.generator.worker' in ' '.join(sys.orig_argv):\n{body}"
+    )
     return {"PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
 
 
@@ -81,7 +86,7 @@ def frozen(tmp_path: Path, *arguments: str, seconds: float = 0.5, code: int = 4)
     with server(*FAST) as target:
         process = begin("run", "--url", target.url, *CHAT, *LENIENT, *arguments, "--out", "r", "--json", cwd=tmp_path)
         wait_for(tmp_path / "r" / "segments" / "w*.seg")
-        worker = children(process.pid, "harness.worker")[0]
+        worker = children(process.pid, "plimsoll.harness.generator.worker")[0]
         os.kill(worker, signal.SIGSTOP)
         time.sleep(seconds)
         os.kill(worker, signal.SIGCONT)
@@ -313,7 +318,7 @@ def test_a_killed_worker_of_a_closed_loop_makes_the_run_invalid_and_loses_no_wri
             "--duration", "5s", "--out", "r", "--json", cwd=tmp_path,
         )  # fmt: skip
         wait_for(tmp_path / "r" / "segments" / "w001*.seg")
-        victim = children(process.pid, "harness.worker")[-1]
+        victim = children(process.pid, "plimsoll.harness.generator.worker")[-1]
         time.sleep(1)
         os.kill(victim, signal.SIGSTOP)
         written = {path.name for path in (tmp_path / "r" / "segments").glob("*.seg")}

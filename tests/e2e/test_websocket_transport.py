@@ -20,13 +20,13 @@ import uvloop
 from websockets.frames import Frame, Opcode
 from websockets.server import ServerProtocol
 
-from harness.client import Target
-from harness.clock import LoopClock
-from harness.exchange import Exchange
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
-from harness.live.websocket import WebSocketClient
-from scenarios.payload import Payload
-from slo.records import Stamp, Status
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
+from plimsoll.harness.transport.live.websocket_pool import WebSocketClient
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Stamp, Status
 from tests.raw_server import raw_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]

@@ -23,7 +23,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
     for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file() and not name.startswith("tests/"):
+        if (ROOT / name).is_symlink():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file() and not name.startswith("tests/"):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder / "dist"), str(source)]
@@ -48,16 +51,20 @@ def call(installed: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def test_one_name_is_installed(installed: Path) -> None:
+    assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} - {"bin"} == {"plimsoll"}
+
+
 def test_the_installed_package_is_the_wheels_own(installed: Path) -> None:
-    where = call(installed, "-c", "import harness, reports; print(harness.__file__, reports.__file__)")
+    where = call(installed, "-c", "from plimsoll import harness, reports; print(harness.__file__, reports.__file__)")
     assert all(path.startswith(str(installed)) for path in where.split())
 
 
 def test_the_command_runs_and_finds_its_scenarios_and_formats(installed: Path) -> None:
-    assert call(installed, "-m", "harness", "--version").startswith("plimsoll ")
-    assert "interactive-chat" in call(installed, "-m", "harness", "scenarios", "list")
+    assert call(installed, "-m", "plimsoll", "--version").startswith("plimsoll ")
+    assert "interactive-chat" in call(installed, "-m", "plimsoll", "scenarios", "list")
     out = call(
-        installed, "-m", "harness", "run", "--protocol", "null", "--kind", "concurrency", "--concurrency", "2", "--queries",
+        installed, "-m", "plimsoll", "run", "--protocol", "null", "--kind", "concurrency", "--concurrency", "2", "--queries",
         "20", "--slo", "p50(latency) <= 10s", "--out", "r",
     )  # fmt: skip
     assert "PASS" in out
@@ -66,16 +73,16 @@ def test_the_command_runs_and_finds_its_scenarios_and_formats(installed: Path) -
 
 def test_the_compiled_parts_are_in_the_wheel_load_there_and_run(installed: Path) -> None:
     """Where there was a compiler: the engine drives the oracle, both from the wheel and nothing from the checkout."""
-    if not (ROOT / "harness" / "_engine.abi3.so").exists():
+    if not (ROOT / "harness" / "generator" / "_engine.abi3.so").exists():
         pytest.skip("nothing was compiled here")
     where = call(
         installed,
         "-c",
-        "from harness import _engine; from reference_server import _oracle as o; print(_engine.__file__, o.__file__)",
+        "from plimsoll.harness.generator import _engine; from plimsoll.reference_server import _oracle as o; print(_engine.__file__, o.__file__)",
     )
     assert all(path.startswith(str(installed)) and path.endswith(".abi3.so") for path in where.split())
     oracle = subprocess.Popen(
-        [sys.executable, "-m", "reference_server.oracle", "--ttft", "5ms", "--itl", "1ms"],
+        [sys.executable, "-m", "plimsoll.reference_server.oracle", "--ttft", "5ms", "--itl", "1ms"],
         stdout=subprocess.PIPE,
         text=True,
         cwd=installed.parent,
@@ -85,7 +92,7 @@ def test_the_compiled_parts_are_in_the_wheel_load_there_and_run(installed: Path)
     try:
         url = json.loads(oracle.stdout.readline())["url"]
         call(
-            installed, "-m", "harness", "run", "--url", url, "--protocol", "openai-chat", "--kind", "concurrency", "--concurrency",
+            installed, "-m", "plimsoll", "run", "--url", url, "--protocol", "openai-chat", "--kind", "concurrency", "--concurrency",
             "4", "--queries", "40", "--option", "engine=native", "--slo", "p50(latency) <= 10s", "--out", "n",
         )  # fmt: skip
     finally:
@@ -98,4 +105,4 @@ def test_the_compiled_parts_are_in_the_wheel_load_there_and_run(installed: Path)
 
 def test_the_console_script_is_declared(installed: Path) -> None:
     entry = next(installed.glob("plimsoll_slo-*.dist-info")) / "entry_points.txt"
-    assert "plimsoll = harness.__main__:main" in entry.read_text()
+    assert "plimsoll = plimsoll.__main__:main" in entry.read_text()

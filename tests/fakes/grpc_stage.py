@@ -25,7 +25,7 @@ import grpc
 import grpc.aio
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-_SETS = Path(__file__).parent.parent.parent / "harness" / "protos" / "sets"
+_SETS = Path(__file__).parent.parent.parent / "harness" / "protocols" / "_grpc" / "sets"
 
 
 @dataclass(frozen=True)

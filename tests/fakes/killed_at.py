@@ -82,6 +82,6 @@ if __name__ == "__main__":
     at = sys.argv.index("--")
     _plant([word.split(":") for word in sys.argv[1:at]])
     sys.argv[1:] = sys.argv[at + 1 :]
-    from harness.cli import main
+    from plimsoll.harness.verbs.cli import main
 
     main()

@@ -24,10 +24,10 @@ from typing import Any
 
 import yaml
 
-from documents.text import written
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from scenarios.errors import ScenarioError
+from plimsoll.documents.text import written
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.scenarios.text.errors import ScenarioError
 from tests.fuzz import mutations
 
 ROOT = Path(__file__).parents[2]
@@ -76,15 +76,15 @@ def _parsed(data: bytes) -> list[Any]:
 
 
 def _scenario(folder: Path) -> object:
-    from harness.job import check_file
+    from plimsoll.harness.run.job import check_file
 
     return check_file(str(folder / "input.yaml"), encode=False)
 
 
 def _slo(folder: Path) -> object:
-    from harness.promises import Asked, read_promises
-    from slo import openslo
-    from slo.objective import ObjectiveError, load_file
+    from plimsoll.harness.run.promises import Asked, read_promises
+    from plimsoll.slo.objectives import openslo
+    from plimsoll.slo.objectives.objective import ObjectiveError, load_file
 
     path = folder / "input.yaml"
     try:
@@ -96,7 +96,7 @@ def _slo(folder: Path) -> object:
 
 
 def _bakeoff(folder: Path) -> object:
-    from harness.comparison.bakeoff import load
+    from plimsoll.harness.series.comparison.bakeoff_file import load
 
     return load(folder / "input.yaml").contest()
 
@@ -106,11 +106,11 @@ def _objectives() -> list[bytes]:
         b"objectives:\n  - p99(ttft) <= 200ms\n  - ratio(error) <= 0.1% over 28d\n",
         b"objectives: [ttft <= 1s, ratio(good) >= 99%]\n",
     ]
-    return [*lists, *_of("docs/examples/openslo*.yaml", "slo/openslo/starter.yaml")]
+    return [*lists, *_of("docs/examples/openslo*.yaml", "slo/objectives/openslo/starter.yaml")]
 
 
 def _bakeoffs() -> list[bytes]:
-    from harness.comparison.bakeoff import STARTER
+    from plimsoll.harness.series.comparison.bakeoff_file import STARTER
 
     return [STARTER.encode(), *_of("docs/examples/bakeoff.yaml")]
 
@@ -141,7 +141,7 @@ def _trace_damaged(rng: random.Random, bases: list[Files]) -> Files:
 
 
 def _trace(folder: Path) -> object:
-    from scenarios.flags import with_flags
+    from plimsoll.scenarios.flags import with_flags
 
     scenario = with_flags(None, trace=str(folder / "input.jsonl"))
     source = scenario.source_object()
@@ -152,8 +152,8 @@ def _trace(folder: Path) -> object:
 
 
 def _runs(folder: Path) -> list[Files]:
-    from harness.segments import dump_segment
-    from slo.records import from_columns
+    from plimsoll.harness.generator.segments import dump_segment
+    from plimsoll.slo.records.records import from_columns
     from tests.unit.harness.capacity_folders import md1, sealed
     from tests.unit.harness.sealed_runs import records, sealed_run
 
@@ -208,12 +208,12 @@ def _segment(rng: random.Random, data: bytes) -> bytes:
 
 
 def _run(folder: Path) -> object:
-    from harness.promises import Asked, again
-    from harness.rundir import open_sealed
-    from harness.segments import read_segments
-    from harness.session import judge
-    from scenarios.traces import read as read_trace
-    from slo import records, tables
+    from plimsoll.harness.generator.segments import read_segments
+    from plimsoll.harness.run.promises import Asked, again
+    from plimsoll.harness.run.rundir import open_sealed
+    from plimsoll.harness.series.one_run import judge
+    from plimsoll.scenarios.samples.traces import read as read_trace
+    from plimsoll.slo.records import records, tables
 
     if not (folder / "requests.parquet").is_file():
         parts, faults = read_segments([folder])

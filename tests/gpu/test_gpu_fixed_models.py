@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference_server.stages import Stages
-from reference_server.tensors import Tensor, bytes_tensor
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.tensors import Tensor, bytes_tensor
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -21,7 +21,7 @@ def cuda() -> None:
 
 
 def test_a_click_has_the_same_probability_in_any_company() -> None:
-    from reference_server.models.dlrm import TABLES, build
+    from plimsoll.reference_server.models.dlrm import TABLES, build
 
     model = build(device="cuda", seed=0, threads=1)
     model.warm_up(32)
@@ -37,7 +37,7 @@ def test_a_click_has_the_same_probability_in_any_company() -> None:
 
 
 def test_a_text_has_the_vector_that_it_has_on_the_cpu() -> None:
-    from reference_server.models.embedder import build
+    from plimsoll.reference_server.models.embedder import build
 
     texts = bytes_tensor("text", [b"a ship", b"many more words about ships and cakes", b"x" * 100])
     vectors = []
@@ -48,7 +48,7 @@ def test_a_text_has_the_vector_that_it_has_on_the_cpu() -> None:
 
 
 def test_pictures_in_bfloat16_are_near_those_of_the_cpu_whatever_their_company() -> None:
-    from reference_server.models.resnet import build
+    from plimsoll.reference_server.models.resnet import build
 
     rng = np.random.default_rng(1)
     samples = [

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reference_server.kv_blocks import KvBlocks
-from reference_server.models.presets import LlamaShape, RopeScaling
-from reference_server.scheduler import Generation, Scheduler
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
+from plimsoll.reference_server.models.presets import LlamaShape, RopeScaling
 
 if TYPE_CHECKING:
     import torch
 
-    from reference_server.device.llama_runner import LlamaRunner, Options
-    from reference_server.models.llama import Llama
+    from plimsoll.reference_server.device.llama_runner import LlamaRunner, Options
+    from plimsoll.reference_server.models.llama import Llama
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -49,7 +49,7 @@ def model_on(device: str, dtype: torch.dtype) -> Llama:
     """The same weights everywhere: drawn on the CPU, then moved."""
     import torch
 
-    from reference_server.models.llama import Llama, LlamaLayer, LlamaWeights, seeded
+    from plimsoll.reference_server.models.llama import Llama, LlamaLayer, LlamaWeights, seeded
 
     drawn = seeded(SHAPE, seed=1, device="cpu", dtype=torch.float32)
 
@@ -62,8 +62,8 @@ def model_on(device: str, dtype: torch.dtype) -> Llama:
 
 
 def runner_of(model: Llama, options: Options) -> LlamaRunner:
-    from reference_server.device.llama_runner import LlamaRunner
-    from reference_server.startup import Startup
+    from plimsoll.reference_server.device.llama_runner import LlamaRunner
+    from plimsoll.reference_server.values.startup import Startup
 
     runner = LlamaRunner(model, block_size=64, n_blocks=80, max_batch=8, threads=1, options=options, startup=Startup())
     runner.warm_up()
@@ -103,7 +103,7 @@ def test_logits_are_those_of_the_cpu(dtype: str, tolerance: float) -> None:
 def on_cpu(prompts: list[list[int]]) -> list[list[int]]:
     import torch
 
-    from reference_server.device.llama_runner import Options
+    from plimsoll.reference_server.device.llama_runner import Options
 
     return generate(runner_of(model_on("cpu", torch.float32), Options()), prompts)
 
@@ -117,7 +117,7 @@ def test_every_way_of_executing_a_step_gives_the_tokens_of_the_cpu(
 ) -> None:
     import torch
 
-    from reference_server.device.llama_runner import Options
+    from plimsoll.reference_server.device.llama_runner import Options
 
     options = Options(paged=paged, graphs=graphs, compiled=compiled, ahead=ahead, sizes=(1, 4, 8))
     assert generate(runner_of(model_on("cuda", torch.float32), options), prompts) == on_cpu
@@ -127,7 +127,7 @@ def test_in_bf16_graphs_change_no_token(prompts: list[list[int]]) -> None:
     """The same kernels on the same numbers: a graph changes who launches them, so nothing may differ at all."""
     import torch
 
-    from reference_server.device.llama_runner import Options
+    from plimsoll.reference_server.device.llama_runner import Options
 
     model = model_on("cuda", torch.bfloat16)
     with_graphs, without = (
@@ -175,7 +175,7 @@ def share_of_sheet(measured: object) -> float:
 @pytest.mark.alone
 @pytest.mark.parametrize("batch", [1, 64])
 def test_decoding_keeps_its_share_of_the_bandwidth_roofline(large: Llama, batch: int) -> None:
-    from reference_server.device.llama_runner import Options
+    from plimsoll.reference_server.device.llama_runner import Options
     from tests.bench import gpu_measures as gpu
 
     options = Options(paged=True, graphs=True, compiled=True, ahead=True, sizes=(batch,))
@@ -186,7 +186,7 @@ def test_decoding_keeps_its_share_of_the_bandwidth_roofline(large: Llama, batch:
 
 @pytest.mark.alone
 def test_prefill_keeps_its_share_of_the_peak(large: Llama) -> None:
-    from reference_server.device.llama_runner import Options
+    from plimsoll.reference_server.device.llama_runner import Options
     from tests.bench import gpu_measures as gpu
 
     runner = gpu.warm_runner(large, Options(graphs=True, compiled=True, sizes=(1,)), n_tokens=4096, max_batch=1)

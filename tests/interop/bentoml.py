@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slo.records import Status
+from plimsoll.slo.records.records import Status
 from tests.interop.driven import SERVERS, binary, free_ports, good, run, running
 
 pytestmark = pytest.mark.e2e

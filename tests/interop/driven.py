@@ -20,8 +20,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from slo import contradictions, tables
-from slo.records import Records, Status
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status
+from plimsoll.slo.validity import contradictions
 from tests.e2e.plimsoll import ROOT, plimsoll
 
 SERVERS = Path(__file__).parent / "servers"

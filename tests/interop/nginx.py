@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from slo.records import Status
+from plimsoll.slo.records.records import Status
 from tests.e2e import plimsoll
 from tests.interop.driven import answered, becomes, free_ports, holding, run, running
 

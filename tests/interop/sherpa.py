@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slo.records import Status
+from plimsoll.slo.records.records import Status
 from tests.interop.driven import SERVERS, answered, binary, free_ports, run, running
 
 pytestmark = pytest.mark.e2e

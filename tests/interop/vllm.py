@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from slo.records import Status
+from plimsoll.slo.records.records import Status
 from tests.interop.driven import SERVERS, Run, answered, becomes, binary, free_ports, holding, metric, run, running
 
 pytestmark = pytest.mark.e2e

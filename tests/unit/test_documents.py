@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from documents import files
-from documents.text import plain, written
-from harness.comparison import bakeoff
-from harness.errors import HarnessFault
-from harness.job import check_file, prepare
-from harness.plugins import protocols
-from harness.promises import Asked, read_promises
-from harness.secrets import resolve
-from scenarios import spec
-from scenarios.document import read_document
-from scenarios.traces import read as read_trace
-from slo import objective
+from plimsoll.documents import files
+from plimsoll.documents.text import plain, written
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run.job import check_file, prepare
+from plimsoll.harness.run.promises import Asked, read_promises
+from plimsoll.harness.secrecy.secrets import resolve
+from plimsoll.harness.series.comparison import bakeoff_file as bakeoff
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.samples.traces import read as read_trace
+from plimsoll.scenarios.text.document import read_document
+from plimsoll.slo.objectives import objective
 
 
 def scenario(path: Path) -> object:
@@ -315,7 +315,7 @@ def test_one_kind_of_file_given_for_another_is_one_hint(tmp_path: Path) -> None:
     )
     with pytest.raises(objective.ObjectiveError, match="is a bake-off file"):
         objective.load_file(path)
-    for text in ("apiVersion: openslo/v1\nkind: SLO\n", Path("slo/openslo/starter.yaml").read_text()):
+    for text in ("apiVersion: openslo/v1\nkind: SLO\n", Path("slo/objectives/openslo/starter.yaml").read_text()):
         assert "is an OpenSLO document. Check it with: plimsoll slo check FILE;" in "".join(errors_of(tmp_path, text))
         path.write_text(text)
         with pytest.raises(HarnessFault, match="is an OpenSLO document"):

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from harness.client import Target
-from harness.clients.http import HttpDialect
-from harness.exchange import Exchange
-from harness.plugins import protocols
-from harness.wire import fold
-from slo import contradictions, metrics_doc
-from slo.conformance import SPECIFICATION
-from slo.goodput import meets
-from slo.indicator import Indicator, catalogue, measure
-from slo.objective import parse
-from slo.records import Phase, Records, Status, TokensFrom
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols.http import HttpDialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.wire import fold
+from plimsoll.slo import metrics_doc
+from plimsoll.slo.metrics.conformance import SPECIFICATION
+from plimsoll.slo.metrics.indicator import Indicator, catalogue, measure
+from plimsoll.slo.objectives.goodput import meets
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Phase, Records, Status, TokensFrom
+from plimsoll.slo.validity import contradictions
 from tests.finished import finished
 from tests.metric_cases import ANSWERS, ENDS, FAILURES, MS, Case, exchange, recorded
 from tests.unit.harness.test_clients_conformance import PAYLOAD

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from slo import distribution as dist
-from slo.distribution import HdrConfig
-from slo.objective import parse
-from slo.records import Records, from_columns
-from slo.statistics.confidence import (
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.statistics import distribution as dist
+from plimsoll.slo.statistics.confidence import (
     binomial_at_most,
     clopper_pearson,
     early_stopping_estimate,
@@ -29,8 +28,9 @@ from slo.statistics.confidence import (
     n_required,
     order_statistic_bounds,
 )
-from slo.validity import Validity
-from slo.verdict import judge
+from plimsoll.slo.statistics.distribution import HdrConfig
+from plimsoll.slo.validity.validity import Validity
+from plimsoll.slo.verdict.verdict import judge
 
 MS = 1_000_000
 US = HdrConfig(1, 3_600_000_000, 3)
@@ -193,7 +193,7 @@ def rows(took_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Records:
 
 def valid(n: int) -> Validity:
     """A generator beyond reproach."""
-    from slo.validity import Lag
+    from plimsoll.slo.validity.validity import Lag
 
     lag = Lag(0, 0, 0)
     return Validity("VALID", (), (), (), n, n, 0, 1000.0, 1000.0, lag, lag, "kernel", 1.0, None)

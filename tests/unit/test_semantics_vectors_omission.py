@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from harness.exchange import Exchange
-from harness.issuer import Issuer, Load
-from harness.recorder import Columns
-from scenarios.discovery import kinds
-from scenarios.plan import Plan, Stop
-from slo.distribution import HdrConfig, hdr_counts, hdr_quantile, quantile, summary
-from slo.indicator import catalogue, measure
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.recorder import Columns
+from plimsoll.scenarios.discovery import kinds
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.statistics.distribution import HdrConfig, hdr_counts, hdr_quantile, quantile, summary
 from tests.virtual_time import VirtualClient, VirtualClock
 
 MS = 1_000_000

@@ -14,16 +14,15 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from scipy import stats
 
-from scenarios.arrival import constant_rate, due_times
-from scenarios.discovery import kinds
-from scenarios.plan import Stop
-from slo import distribution as dist
-from slo import hlog
-from slo.distribution import HdrConfig
-from slo.goodput import goodput
-from slo.objective import parse
-from slo.records import from_columns
-from slo.statistics.confidence import (
+from plimsoll.scenarios.discovery import kinds
+from plimsoll.scenarios.plan.arrival import constant_rate, due_times
+from plimsoll.scenarios.plan.plan import Stop
+from plimsoll.slo.objectives.goodput import goodput
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import from_columns
+from plimsoll.slo.statistics import distribution as dist
+from plimsoll.slo.statistics import hlog
+from plimsoll.slo.statistics.confidence import (
     binomial_at_most,
     early_stopping_estimate,
     max_failures,
@@ -31,7 +30,8 @@ from slo.statistics.confidence import (
     n_required,
     order_statistic_bounds,
 )
-from slo.statistics.planning import fixed_sample
+from plimsoll.slo.statistics.distribution import HdrConfig
+from plimsoll.slo.statistics.planning import fixed_sample
 
 MS = 1_000_000
 US = HdrConfig(1, 3_600_000_000, 3)

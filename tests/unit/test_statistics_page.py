@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from slo.statistics.confidence import clopper_pearson, max_failures, n_required, order_statistic_bounds
-from slo.statistics.planning import sample
-from slo.statistics.trend import COV_LIMITS, LEAST_WINDOWS, MAX_WINDOWS, PER_WINDOW
-from slo.statistics.warmup import CAP, MATERIAL, Z_FIRST_HALF, Z_LIMIT
+from plimsoll.slo.statistics.confidence import clopper_pearson, max_failures, n_required, order_statistic_bounds
+from plimsoll.slo.statistics.planning import sample
+from plimsoll.slo.statistics.trend import COV_LIMITS, LEAST_WINDOWS, MAX_WINDOWS, PER_WINDOW
+from plimsoll.slo.statistics.warmup import CAP, MATERIAL, Z_FIRST_HALF, Z_LIMIT
 
 PAGE = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text(encoding="utf-8")
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from reference_server.errors import RequestError
-from reference_server.frontends.grpc_ import inference_pb2 as pb
-from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.frontends.open_inference import InferRequest, wishes
-from reference_server.frontends.raw_tensors import (
+from plimsoll.reference_server.frontends.grpc_ import inference_pb2 as pb
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.frontends.shared.open_inference import InferRequest, wishes
+from plimsoll.reference_server.frontends.shared.raw_tensors import (
     checked_shape,
     checked_type,
     from_bytes,
@@ -26,7 +25,8 @@ from reference_server.frontends.raw_tensors import (
     to_bytes,
     wrong,
 )
-from reference_server.tensors import Tensor
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.tensors import Tensor
 
 CONTENTS = {
     "BOOL": "bool_contents",

@@ -1,4 +1,4 @@
-"""``python -m reference_server.frontends.grpc_.generate --write|--check``: the message modules are what the .proto files say.
+"""``python -m plimsoll.reference_server.frontends.grpc_.generate --write|--check``: the message modules are what the .proto files say.
 
 The generated ``*_pb2.py`` and ``*_pb2.pyi`` are committed, so that serving needs no compiler; a test holds them to the .proto files. Needs
 grpcio-tools, in the version of requirements.lock: another one may write other, equally good code.
@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-_HERE = Path(__file__).parent
-_ROOT = _HERE.parent.parent.parent
+_HERE = Path(__file__).absolute().parent
+_ROOT = _HERE.parents[3]
 NAMES = ("inference", "speech")
 
 

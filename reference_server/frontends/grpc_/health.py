@@ -12,11 +12,11 @@ from collections.abc import Collection
 import grpc
 from grpc_health.v1 import health_pb2
 
-from reference_server.errors import RequestError
-from reference_server.frontends import open_inference
-from reference_server.frontends.grpc_ import calls
-from reference_server.frontends.grpc_.calls import Context, question
-from reference_server.service import Service
+from plimsoll.reference_server.frontends.grpc_ import grpc_calls as calls
+from plimsoll.reference_server.frontends.grpc_.grpc_calls import Context, question
+from plimsoll.reference_server.frontends.shared import open_inference
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError
 
 SERVICE = "grpc.health.v1.Health"
 _LOOK_S = 0.05

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 import grpc
 from google.protobuf.json_format import ParseDict
 
-from reference_server.errors import RequestError
-from reference_server.frontends import open_inference
-from reference_server.frontends.grpc_ import calls
-from reference_server.frontends.grpc_ import inference_pb2 as pb
-from reference_server.frontends.grpc_.calls import Call, question
-from reference_server.frontends.grpc_.contents import response
-from reference_server.frontends.grpc_.stream_infer import StreamInfer, asked
-from reference_server.frontends.open_inference import card
-from reference_server.model_statistics import Total
-from reference_server.service import Service
+from plimsoll.reference_server.engine.model_statistics import Total
+from plimsoll.reference_server.frontends.grpc_ import grpc_calls as calls
+from plimsoll.reference_server.frontends.grpc_ import inference_pb2 as pb
+from plimsoll.reference_server.frontends.grpc_.contents import response
+from plimsoll.reference_server.frontends.grpc_.grpc_calls import Call, question
+from plimsoll.reference_server.frontends.grpc_.stream_infer import StreamInfer, asked
+from plimsoll.reference_server.frontends.shared import open_inference
+from plimsoll.reference_server.frontends.shared.open_inference import card
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError
 
 SERVICE = "inference.GRPCInferenceService"
 

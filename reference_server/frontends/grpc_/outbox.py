@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from reference_server.errors import StreamCut
-from reference_server.frontends.grpc_.calls import Call, Context, write
-from reference_server.frontends.http.stream import struck
+from plimsoll.reference_server.frontends.grpc_.grpc_calls import Call, Context, write
+from plimsoll.reference_server.frontends.shared.stream import struck
+from plimsoll.reference_server.values.errors import StreamCut
 
 _MAX_UNSENT = 4 << 20
 

@@ -12,17 +12,17 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import grpc
 
-from reference_server.answers import Script
-from reference_server.errors import RequestError
-from reference_server.frontends.grpc_ import calls
-from reference_server.frontends.grpc_ import speech_pb2 as pb
-from reference_server.frontends.grpc_.calls import Broken, Call, Context
-from reference_server.frontends.http.fields import invalid
-from reference_server.frontends.http.stream import struck
-from reference_server.service import Service
-from reference_server.speech.audio import AudioError, SampleReader, encode
-from reference_server.speech.seam import Heard, Listener, Recogniser, Synthesiser
-from reference_server.stages import Stages
+from plimsoll.reference_server.frontends.grpc_ import grpc_calls as calls
+from plimsoll.reference_server.frontends.grpc_ import speech_pb2 as pb
+from plimsoll.reference_server.frontends.grpc_.grpc_calls import Broken, Call, Context
+from plimsoll.reference_server.frontends.shared.fields import invalid
+from plimsoll.reference_server.frontends.shared.stream import struck
+from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.speech.audio import AudioError, SampleReader, encode
+from plimsoll.reference_server.speech.seam import Heard, Listener, Recogniser, Synthesiser
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
 
 SERVICE = "plimsoll.speech.v1.Speech"
 _ENCODINGS: dict[int, str] = {

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 
-from reference_server.errors import RequestError
+from plimsoll.reference_server.values.errors import RequestError
 
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,

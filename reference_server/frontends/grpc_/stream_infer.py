@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 
-from reference_server.accounting import obey
-from reference_server.errors import RequestError
-from reference_server.frontends import open_inference
-from reference_server.frontends.grpc_ import calls, statuses
-from reference_server.frontends.grpc_ import inference_pb2 as pb
-from reference_server.frontends.grpc_.calls import Broken, Call, Context
-from reference_server.frontends.grpc_.contents import parse_request, response
-from reference_server.frontends.grpc_.outbox import Outbox, TokenSink
-from reference_server.frontends.open_inference import InferRequest, Occasion, card
-from reference_server.service import Service
+from plimsoll.reference_server.frontends.grpc_ import grpc_calls as calls
+from plimsoll.reference_server.frontends.grpc_ import inference_pb2 as pb
+from plimsoll.reference_server.frontends.grpc_ import statuses
+from plimsoll.reference_server.frontends.grpc_.contents import parse_request, response
+from plimsoll.reference_server.frontends.grpc_.grpc_calls import Broken, Call, Context
+from plimsoll.reference_server.frontends.grpc_.outbox import Outbox, TokenSink
+from plimsoll.reference_server.frontends.shared import open_inference
+from plimsoll.reference_server.frontends.shared.open_inference import InferRequest, Occasion, card
+from plimsoll.reference_server.service.accounting import obey
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError
 
 _MAX_SIDE_BY_SIDE = 1024
 """Requests of one stream under way; the next one is read when one of them is answered."""

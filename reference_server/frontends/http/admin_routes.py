@@ -6,8 +6,8 @@ import json
 
 from aiohttp import web
 
-from reference_server.errors import RequestError
-from reference_server.service import Service
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError
 
 _MAX_DIGITS = 19
 """Of nanoseconds in 64 bits."""

@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from reference_server.accounting import obey
-from reference_server.answers import Script
-from reference_server.errors import RequestError, StreamCut, StreamFailure
-from reference_server.frontends.http import multipart, openai_audio
-from reference_server.frontends.http.calls import Call, inference
-from reference_server.frontends.http.openai_audio import SpeechRequest, TranscriptionRequest
-from reference_server.frontends.http.stream import EventSink, struck
-from reference_server.service import Service
-from reference_server.speech.audio import float_to_pcm16
-from reference_server.speech.certain_words import CertainWords
-from reference_server.speech.seam import Audio, Heard, Listener
-from reference_server.speech.wav import wav_header
-from reference_server.stages import POSTPROCESS, PREPROCESS, Stages
+from plimsoll.reference_server.frontends.http import multipart, openai_audio
+from plimsoll.reference_server.frontends.http.calls import Call, inference
+from plimsoll.reference_server.frontends.http.openai_audio import SpeechRequest, TranscriptionRequest
+from plimsoll.reference_server.frontends.shared.stream import EventSink, struck
+from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.service.accounting import obey
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.speech.audio import float_to_pcm16
+from plimsoll.reference_server.speech.certain_words import CertainWords
+from plimsoll.reference_server.speech.seam import Audio, Heard, Listener
+from plimsoll.reference_server.speech.wav import wav_header
+from plimsoll.reference_server.values.errors import RequestError, StreamCut, StreamFailure
+from plimsoll.reference_server.values.stages import POSTPROCESS, PREPROCESS, Stages
 
 _PIECE_S = 0.5
 """Audio of a file is heard in pieces, so that one file does not keep others waiting."""

@@ -10,8 +10,8 @@ import asyncio
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http.fields import Fields
+from plimsoll.reference_server.frontends.shared.fields import Fields
+from plimsoll.reference_server.values.errors import RequestError
 
 SLOWEST_BYTES_PER_S = 1024
 """A body may take the time limit, and longer by what it has sent at this rate."""

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from reference_server.accounting import UNTOUCHED, Account, accounted, in_time
-from reference_server.errors import RequestError, StreamCut, StreamFailure
-from reference_server.frontends.http import kserve_wire, ndjson_wire, openai_wire
-from reference_server.frontends.http.bodies import json_fields, read_body
-from reference_server.frontends.http.fields import Fields
-from reference_server.frontends.http.ordeal import break_off, ordeal
-from reference_server.frontends.http.stream import EventSink
-from reference_server.frontends.websocket import deepgram_wire
-from reference_server.service import Service
-from reference_server.stages import Stages
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.frontends.http import kserve_wire, ndjson_wire, openai_wire
+from plimsoll.reference_server.frontends.http.bodies import json_fields, read_body
+from plimsoll.reference_server.frontends.http.ordeal import break_off, ordeal
+from plimsoll.reference_server.frontends.shared import deepgram_wire
+from plimsoll.reference_server.frontends.shared.fields import Fields
+from plimsoll.reference_server.frontends.shared.stream import EventSink
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.service.accounting import UNTOUCHED, Account, accounted, in_time
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError, StreamCut, StreamFailure
+from plimsoll.reference_server.values.stages import Stages
 
 DEADLINE_HEADER = "x-request-timeout-ms"
 _MAX_ID = 200

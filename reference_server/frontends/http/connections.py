@@ -15,8 +15,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http import openai_wire
+from plimsoll.reference_server.frontends.http import openai_wire
+from plimsoll.reference_server.values.errors import RequestError
 
 _LINGER_S = 1.0
 """How long a connection that was turned away may take to read why."""

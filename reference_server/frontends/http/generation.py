@@ -11,13 +11,13 @@ from typing import Protocol
 
 from aiohttp import web
 
-from reference_server.accounting import obey
-from reference_server.answers import Answer, Ask, Finish, Sink, TextModel
-from reference_server.errors import RequestError, StreamFailure
-from reference_server.frontends.http.calls import Call
-from reference_server.frontends.http.stream import Stopped, StopSink, TextSink
-from reference_server.frontends.http.text_request import TextRequest
-from reference_server.stages import POSTPROCESS, PREPROCESS, Stages
+from plimsoll.reference_server.frontends.http.calls import Call
+from plimsoll.reference_server.frontends.shared.stream import Stopped, StopSink, TextSink
+from plimsoll.reference_server.frontends.shared.text_request import TextRequest
+from plimsoll.reference_server.seams.answers import Answer, Ask, Finish, Sink, TextModel
+from plimsoll.reference_server.service.accounting import obey
+from plimsoll.reference_server.values.errors import RequestError, StreamFailure
+from plimsoll.reference_server.values.stages import POSTPROCESS, PREPROCESS, Stages
 
 
 class Writer(Protocol):

@@ -5,9 +5,9 @@ Lengths are the client's word and are held against the body: a tensor that is cu
 
 from __future__ import annotations
 
-from reference_server.errors import RequestError
-from reference_server.frontends.raw_tensors import from_bytes, wrong
-from reference_server.tensors import Tensor
+from plimsoll.reference_server.frontends.shared.raw_tensors import from_bytes, wrong
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.tensors import Tensor
 
 HEADER = "Inference-Header-Content-Length"
 

@@ -10,16 +10,16 @@ from typing import Any
 
 from aiohttp import web
 
-from reference_server.accounting import obey
-from reference_server.answers import Answer, Ask
-from reference_server.errors import RequestError, StreamFailure
-from reference_server.frontends import open_inference
-from reference_server.frontends.http import kserve_binary, kserve_wire
-from reference_server.frontends.http.calls import Call, inference
-from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.frontends.open_inference import InferRequest, Occasion, card
-from reference_server.service import Service
-from reference_server.tensors import Tensor
+from plimsoll.reference_server.frontends.http import kserve_binary, kserve_wire
+from plimsoll.reference_server.frontends.http.calls import Call, inference
+from plimsoll.reference_server.frontends.shared import open_inference
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.frontends.shared.open_inference import InferRequest, Occasion, card
+from plimsoll.reference_server.seams.answers import Answer, Ask
+from plimsoll.reference_server.service.accounting import obey
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError, StreamFailure
+from plimsoll.reference_server.values.tensors import Tensor
 
 _VERSIONS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.frontends.http.kserve_binary import Tail
-from reference_server.frontends.open_inference import InferRequest, wishes
-from reference_server.frontends.raw_tensors import MAX_DIMENSIONS, MAX_SIZE, objects, shaped, to_bytes
-from reference_server.tensors import NUMPY, Tensor
+from plimsoll.reference_server.frontends.http.kserve_binary import Tail
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.frontends.shared.open_inference import InferRequest, wishes
+from plimsoll.reference_server.frontends.shared.raw_tensors import MAX_DIMENSIONS, MAX_SIZE, objects, shaped, to_bytes
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.tensors import NUMPY, Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ import time
 
 from aiohttp import web
 
-from reference_server.errors import ConfigError, RequestError
-from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.misfortune.fault import Fault, check_models, parse_fault
-from reference_server.misfortune.placed import UNBEGUN
-from reference_server.service import Service
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.misfortune.fault import Fault, check_models, parse_fault
+from plimsoll.reference_server.misfortune.placed import UNBEGUN
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import ConfigError, RequestError
 
 _MAX_BODY = 4096
 _MAX_FAULTS = 64

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from email.message import Message
 
-from reference_server.errors import RequestError
+from plimsoll.reference_server.values.errors import RequestError
 
 MAX_PARTS = 64
 _MAX_HEAD = 8192

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from reference_server.frontends.http import ndjson_wire
-from reference_server.frontends.http.calls import Call, inference
-from reference_server.frontends.http.fields import Fields
-from reference_server.frontends.http.generation import generate
-from reference_server.frontends.http.text_request import TextRequest
-from reference_server.service import Service
-from reference_server.tokenizer import Tokenizer
+from plimsoll.reference_server.frontends.http import ndjson_wire
+from plimsoll.reference_server.frontends.http.calls import Call, inference
+from plimsoll.reference_server.frontends.http.generation import generate
+from plimsoll.reference_server.frontends.shared.fields import Fields
+from plimsoll.reference_server.frontends.shared.text_request import TextRequest
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.tokenizer import Tokenizer
 
 
 def add_routes(app: web.Application, service: Service) -> None:

@@ -10,13 +10,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from reference_server.answers import Finish
-from reference_server.errors import RequestError
-from reference_server.frontends.http import text_request
-from reference_server.frontends.http.fields import Fields
-from reference_server.frontends.http.text_request import TextRequest
-from reference_server.stages import DECODE, PREFILL, Stages
-from reference_server.tokenizer import Tokenizer
+from plimsoll.reference_server.frontends.shared import text_request
+from plimsoll.reference_server.frontends.shared.fields import Fields
+from plimsoll.reference_server.frontends.shared.text_request import TextRequest
+from plimsoll.reference_server.seams.answers import Finish
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import DECODE, PREFILL, Stages
+from plimsoll.reference_server.values.tokenizer import Tokenizer
 
 _REFUSED = ("format", "images", "think", "tools", "suffix", "system", "template", "context", "logprobs")
 

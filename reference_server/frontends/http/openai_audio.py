@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http import text_request
-from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.frontends.http.multipart import Part
-from reference_server.speech.audio import AudioError
-from reference_server.speech.seam import Audio, Heard
-from reference_server.speech.wav import read_wav
+from plimsoll.reference_server.frontends.http.multipart import Part
+from plimsoll.reference_server.frontends.shared import text_request
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.speech.audio import AudioError
+from plimsoll.reference_server.speech.seam import Audio, Heard
+from plimsoll.reference_server.speech.wav import read_wav
+from plimsoll.reference_server.values.errors import RequestError
 
 TRANSCRIPT_TYPES = {
     "json": "application/json",

@@ -8,19 +8,19 @@ from collections.abc import Callable
 import numpy as np
 from aiohttp import web
 
-from reference_server.accounting import obey
-from reference_server.answers import Script
-from reference_server.frontends.http import openai_wire
-from reference_server.frontends.http.calls import Call, inference
-from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.frontends.http.generation import generate
-from reference_server.frontends.http.openai_responses import ResponseWriter, parse_response
-from reference_server.frontends.http.openai_wire import ChunkWriter
-from reference_server.frontends.http.text_request import TextRequest, priority
-from reference_server.service import Service
-from reference_server.stages import PREPROCESS, Stages
-from reference_server.tensors import Tensor
-from reference_server.tokenizer import Tokenizer
+from plimsoll.reference_server.frontends.http import openai_wire
+from plimsoll.reference_server.frontends.http.calls import Call, inference
+from plimsoll.reference_server.frontends.http.generation import generate
+from plimsoll.reference_server.frontends.http.openai_responses import ResponseWriter, parse_response
+from plimsoll.reference_server.frontends.http.openai_wire import ChunkWriter
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.frontends.shared.text_request import TextRequest, priority
+from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.service.accounting import obey
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.stages import PREPROCESS, Stages
+from plimsoll.reference_server.values.tensors import Tensor
+from plimsoll.reference_server.values.tokenizer import Tokenizer
 
 _TEXT_TO_VECTOR = ("embedder",)
 """Models of fixed outputs that take texts."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from reference_server.answers import Finish, Script
-from reference_server.errors import RequestError
-from reference_server.frontends.http import text_request
-from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.frontends.http.text_request import TextRequest
-from reference_server.stages import Stages
-from reference_server.tokenizer import Tokenizer
+from plimsoll.reference_server.frontends.shared import text_request
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.frontends.shared.text_request import TextRequest
+from plimsoll.reference_server.seams.answers import Finish, Script
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"
 _to_json = json.JSONEncoder().encode

@@ -16,9 +16,9 @@ from typing import Any
 
 from aiohttp import web
 
-from reference_server.errors import StreamCut
-from reference_server.misfortune.fate import Break, Misfortune
-from reference_server.timetable import DeadlineWheel, Entry
+from plimsoll.reference_server.misfortune.fate import Break, Misfortune
+from plimsoll.reference_server.values.errors import StreamCut
+from plimsoll.reference_server.values.timetable import DeadlineWheel, Entry
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 """SO_LINGER of zero seconds: closing discards what is unsent and sends a reset."""

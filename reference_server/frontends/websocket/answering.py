@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reference_server.errors import RequestError
-from reference_server.frontends.websocket.deepgram_wire import SpeakOptions
-from reference_server.frontends.websocket.peer import Peer
-from reference_server.frontends.websocket.realtime_settings import Settings
-from reference_server.frontends.websocket.realtime_wire import Events, Item
-from reference_server.frontends.websocket.replies import Reply
-from reference_server.frontends.websocket.speak import encoded
-from reference_server.speech.seam import Synthesiser
-from reference_server.stages import Stages
+from plimsoll.reference_server.frontends.shared.deepgram_wire import SpeakOptions
+from plimsoll.reference_server.frontends.websocket.peer import Peer
+from plimsoll.reference_server.frontends.websocket.realtime_settings import Settings
+from plimsoll.reference_server.frontends.websocket.realtime_wire import Events, Item
+from plimsoll.reference_server.frontends.websocket.replies import Reply
+from plimsoll.reference_server.frontends.websocket.speak import encoded
+from plimsoll.reference_server.speech.seam import Synthesiser
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
 
 _AUDIO_TOKENS_PER_S = 20
 """Of answers; of what is heard it is half as many."""

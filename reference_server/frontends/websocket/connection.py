@@ -15,11 +15,11 @@ from typing import Any
 
 from aiohttp import WebSocketError, WSMsgType, web
 
-from reference_server.errors import StreamCut
-from reference_server.frontends.http.stream import struck
-from reference_server.frontends.websocket.peer import BrokenMessage, Ending
-from reference_server.misfortune.fate import Misfortune
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.frontends.shared.stream import struck
+from plimsoll.reference_server.frontends.websocket.peer import BrokenMessage, Ending
+from plimsoll.reference_server.misfortune.fate import Misfortune
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.values.errors import StreamCut
 
 MAX_UNSENT = 4 << 20
 """Most bytes that wait for a client; one that leaves more unread is cut."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reference_server.errors import RequestError
-from reference_server.frontends.websocket.realtime_wire import Item
+from plimsoll.reference_server.frontends.websocket.realtime_wire import Item
+from plimsoll.reference_server.values.errors import RequestError
 
 MAX_ITEMS = 1000
 MAX_CHARACTERS = 1 << 20

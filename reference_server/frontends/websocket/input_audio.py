@@ -11,13 +11,13 @@ import binascii
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http.fields import invalid
-from reference_server.frontends.websocket.answering import audio_tokens
-from reference_server.frontends.websocket.realtime_settings import Settings
-from reference_server.frontends.websocket.turns import Ended, Said, Started, Turns
-from reference_server.speech.audio import SampleReader
-from reference_server.speech.seam import Audio, Heard, Listener, Recogniser
+from plimsoll.reference_server.frontends.shared.fields import invalid
+from plimsoll.reference_server.frontends.websocket.answering import audio_tokens
+from plimsoll.reference_server.frontends.websocket.realtime_settings import Settings
+from plimsoll.reference_server.frontends.websocket.turns import Ended, Said, Started, Turns
+from plimsoll.reference_server.speech.audio import SampleReader
+from plimsoll.reference_server.speech.seam import Audio, Heard, Listener, Recogniser
+from plimsoll.reference_server.values.errors import RequestError
 
 MAX_UNCOMMITTED_S = 900.0
 _PIECE_S = 0.5

@@ -17,18 +17,18 @@ from datetime import UTC, datetime
 import numpy as np
 from aiohttp import web
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http.calls import Call, inference
-from reference_server.frontends.websocket import deepgram_wire as wire
-from reference_server.frontends.websocket.deepgram_wire import ListenOptions, ListenWriter
-from reference_server.frontends.websocket.peer import INTERNAL, POLICY, Conversation, Ending, Peer
-from reference_server.frontends.websocket.sessions import Dialect, Sessions
-from reference_server.frontends.websocket.speech_models import recogniser
-from reference_server.speech.audio import AudioError, SampleReader, decode
-from reference_server.speech.seam import Audio, Heard, Listener
-from reference_server.speech.wav import read_wav
-from reference_server.stages import Stages
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.frontends.http.calls import Call, inference
+from plimsoll.reference_server.frontends.shared import deepgram_wire as wire
+from plimsoll.reference_server.frontends.shared.deepgram_wire import ListenOptions, ListenWriter
+from plimsoll.reference_server.frontends.websocket.peer import INTERNAL, POLICY, Conversation, Ending, Peer
+from plimsoll.reference_server.frontends.websocket.sessions import Dialect, Sessions
+from plimsoll.reference_server.frontends.websocket.speech_models import recogniser
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.speech.audio import AudioError, SampleReader, decode
+from plimsoll.reference_server.speech.seam import Audio, Heard, Listener
+from plimsoll.reference_server.speech.wav import read_wav
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
 
 COMMANDS = ("KeepAlive", "Finalize", "CloseStream", "Configure")
 IDLE_S = 10.0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.seams.truth import TruthRow
 
 NORMAL = 1000
 GOING_AWAY = 1001

@@ -13,21 +13,21 @@ from typing import Any
 
 from aiohttp import web
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http.fields import Fields, invalid
-from reference_server.frontends.websocket import realtime_wire as wire
-from reference_server.frontends.websocket.answering import Answering
-from reference_server.frontends.websocket.conversation import Conversed
-from reference_server.frontends.websocket.input_audio import InputAudio
-from reference_server.frontends.websocket.peer import GOING_AWAY, Conversation, Ending, Peer
-from reference_server.frontends.websocket.realtime_settings import Settings, answer_settings, only, updated
-from reference_server.frontends.websocket.realtime_wire import Events, Item
-from reference_server.frontends.websocket.replies import Reply, continued, echo
-from reference_server.frontends.websocket.sessions import Dialect, Sessions
-from reference_server.frontends.websocket.speech_models import recogniser
-from reference_server.frontends.websocket.turns import Ended, Said, Started
-from reference_server.service import Service
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.frontends.websocket import realtime_wire as wire
+from plimsoll.reference_server.frontends.websocket.answering import Answering
+from plimsoll.reference_server.frontends.websocket.conversation import Conversed
+from plimsoll.reference_server.frontends.websocket.input_audio import InputAudio
+from plimsoll.reference_server.frontends.websocket.peer import GOING_AWAY, Conversation, Ending, Peer
+from plimsoll.reference_server.frontends.websocket.realtime_settings import Settings, answer_settings, only, updated
+from plimsoll.reference_server.frontends.websocket.realtime_wire import Events, Item
+from plimsoll.reference_server.frontends.websocket.replies import Reply, continued, echo
+from plimsoll.reference_server.frontends.websocket.sessions import Dialect, Sessions
+from plimsoll.reference_server.frontends.websocket.speech_models import recogniser
+from plimsoll.reference_server.frontends.websocket.turns import Ended, Said, Started
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError
 
 LIFE_S = 3600
 """How long a session may last."""

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http.fields import Fields, invalid
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.values.errors import RequestError
 
 _FORMATS = {"audio/pcm": ("linear16", 24_000), "audio/pcmu": ("mulaw", 8000), "audio/pcma": ("alaw", 8000)}
 _REFUSED = ("tools", "tracing", "prompt", "reasoning")

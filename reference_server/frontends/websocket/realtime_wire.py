@@ -11,9 +11,9 @@ from typing import Any
 
 from aiohttp import web
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http import openai_wire
-from reference_server.frontends.http.fields import Fields, invalid
+from plimsoll.reference_server.frontends.http import openai_wire
+from plimsoll.reference_server.frontends.shared.fields import Fields, invalid
+from plimsoll.reference_server.values.errors import RequestError
 
 _QUOTED = 1000
 """An error quotes what was wrong; it must not send all of it back."""

@@ -12,13 +12,13 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
-from reference_server.answers import Ask, Script, TextModel
-from reference_server.errors import RequestError, StreamFailure
-from reference_server.frontends.websocket.realtime_wire import Item
-from reference_server.frontends.websocket.words import SpokenWords
-from reference_server.service import Service
-from reference_server.stages import Stages
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.frontends.websocket.realtime_wire import Item
+from plimsoll.reference_server.frontends.websocket.spoken_words import SpokenWords
+from plimsoll.reference_server.seams.answers import Ask, Script, TextModel
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError, StreamFailure
+from plimsoll.reference_server.values.stages import Stages
 
 DEFAULT_TOKENS = 24
 """Tokens of a text model's answer when nobody says how many."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from reference_server.frontends.websocket import listen, realtime, speak
-from reference_server.frontends.websocket.sessions import Sessions, quiet_subprotocols
-from reference_server.service import Service
+from plimsoll.reference_server.frontends.websocket import listen, realtime, speak
+from plimsoll.reference_server.frontends.websocket.sessions import Sessions, quiet_subprotocols
+from plimsoll.reference_server.service.service import Service
 
 
 def add_routes(app: web.Application, service: Service) -> None:

@@ -15,12 +15,10 @@ from typing import Any
 
 from aiohttp import web
 
-from reference_server.accounting import Account, accounted
-from reference_server.errors import RequestError, StreamCut, StreamFailure
-from reference_server.frontends.http.calls import request_id
-from reference_server.frontends.http.ordeal import break_off, ordeal
-from reference_server.frontends.websocket.connection import ConnectedPeer, upgrade
-from reference_server.frontends.websocket.peer import (
+from plimsoll.reference_server.frontends.http.calls import request_id
+from plimsoll.reference_server.frontends.http.ordeal import break_off, ordeal
+from plimsoll.reference_server.frontends.websocket.connection import ConnectedPeer, upgrade
+from plimsoll.reference_server.frontends.websocket.peer import (
     GOING_AWAY,
     INTERNAL,
     TRY_AGAIN_LATER,
@@ -28,9 +26,11 @@ from reference_server.frontends.websocket.peer import (
     Conversation,
     Ending,
 )
-from reference_server.service import Service
-from reference_server.stages import Stages
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.service.accounting import Account, accounted
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError, StreamCut, StreamFailure
+from plimsoll.reference_server.values.stages import Stages
 
 
 @dataclass(frozen=True, slots=True)

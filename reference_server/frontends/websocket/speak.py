@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from reference_server.answers import Script
-from reference_server.errors import RequestError, StreamCut
-from reference_server.frontends.http.calls import Call, inference
-from reference_server.frontends.http.fields import invalid
-from reference_server.frontends.http.stream import struck
-from reference_server.frontends.websocket import deepgram_wire as wire
-from reference_server.frontends.websocket.deepgram_wire import SpeakOptions, SpeakWriter
-from reference_server.frontends.websocket.peer import INTERNAL, POLICY, Conversation, Ending, Peer
-from reference_server.frontends.websocket.sessions import Dialect, Sessions
-from reference_server.frontends.websocket.speech_models import let_go, synthesiser
-from reference_server.speech.audio import encode
-from reference_server.speech.seam import Audio, Synthesiser
-from reference_server.speech.wav import wav_header
-from reference_server.stages import Stages
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.frontends.http.calls import Call, inference
+from plimsoll.reference_server.frontends.shared import deepgram_wire as wire
+from plimsoll.reference_server.frontends.shared.deepgram_wire import SpeakOptions, SpeakWriter
+from plimsoll.reference_server.frontends.shared.fields import invalid
+from plimsoll.reference_server.frontends.shared.stream import struck
+from plimsoll.reference_server.frontends.websocket.peer import INTERNAL, POLICY, Conversation, Ending, Peer
+from plimsoll.reference_server.frontends.websocket.sessions import Dialect, Sessions
+from plimsoll.reference_server.frontends.websocket.speech_models import let_go, synthesiser
+from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.speech.audio import encode
+from plimsoll.reference_server.speech.seam import Audio, Synthesiser
+from plimsoll.reference_server.speech.wav import wav_header
+from plimsoll.reference_server.values.errors import RequestError, StreamCut
+from plimsoll.reference_server.values.stages import Stages
 
 COMMANDS = ("Speak", "Flush", "Clear", "Close")
 IDLE_S = 60.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from reference_server.service import Service
-from reference_server.speech.alphabet import Unsayable, normalise
-from reference_server.speech.seam import Audio, Recogniser, Synthesiser
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.speech.alphabet import Unsayable, normalise
+from plimsoll.reference_server.speech.seam import Audio, Recogniser, Synthesiser
 
 
 def recogniser(service: Service, name: str = "") -> Recogniser:

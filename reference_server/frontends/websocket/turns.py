@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from reference_server.speech.certain_words import CertainWords
-from reference_server.speech.seam import Heard
+from plimsoll.reference_server.speech.certain_words import CertainWords
+from plimsoll.reference_server.speech.seam import Heard
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,20 +16,21 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import rundir
-from harness.errors import HarnessFault
-from harness.rundir import Sealed, open_sealed, seal
-from harness.segments import SegmentWriter, read_segment, write_segment
-from harness.workforce import Member
-from scenarios.flags import with_flags
-from scenarios.parsing import parse
-from scenarios.plan import Plan
-from scenarios.spec import Scenario
-from slo import accounts, tables
-from slo import records as rec
-from slo.generator import GeneratorFacts
-from slo.records import COLUMNS, Records, from_arrays
-from slo.validity import assess
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.segments import SegmentWriter, read_segment, write_segment
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.rundir import Sealed, open_sealed, seal
+from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios.flags import with_flags
+from plimsoll.scenarios.parsing import parse
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.spec import Scenario
+from plimsoll.slo.records import records as rec
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import COLUMNS, Records, from_arrays
+from plimsoll.slo.validity import accounts
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
 
 MS = 1_000_000
 N = 60

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.clock import MOST_AWAKE_NS, LoopClock
+from plimsoll.harness.clock import MOST_AWAKE_NS, LoopClock
 
 US = 1_000
 

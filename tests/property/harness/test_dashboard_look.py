@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from harness.dashboard.state import LiveState
-from reports.dashboard import exposition, page
-from reports.dashboard.parts import LiveReport, RunPart
-from slo.objective import parse
+from plimsoll.harness.live.state import LiveState
+from plimsoll.reports.dashboard import exposition
+from plimsoll.reports.dashboard import live_page as page
+from plimsoll.reports.dashboard.live_parts import LiveReport, RunPart
+from plimsoll.slo.objectives.objective import parse
 from tests.unit.harness.live_runs import S, beginning, open_plan, status
 
 NS = st.lists(st.integers(0, 10**13), max_size=5)

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.distributed import clocks, intervals
-from harness.distributed.clocks import Echo, Offset
-from harness.distributed.messages import LIMIT, PIECE, line
-from harness.distributed.pieces import Assembly, Damaged, cut
-from scenarios.arrival import constant_rate, due_times
-from scenarios.plan import Dealing, Plan, Stop
-from slo import hlog
-from slo.arrivals import dispersion
-from slo.distribution import DEFAULT_HDR, hdr_counts, merge
-from slo.indicator import catalogue, measure
-from slo.records import Records, concat, from_columns
-from slo.validity import CLOCK_LIMIT_NS
+from plimsoll.harness.distributed import clocks, intervals
+from plimsoll.harness.distributed.clocks import Echo, Offset
+from plimsoll.harness.distributed.fleet_messages import LIMIT, PIECE, line
+from plimsoll.harness.distributed.pieces import Assembly, Damaged, cut
+from plimsoll.scenarios.plan.arrival import constant_rate, due_times
+from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.records.records import Records, concat, from_columns
+from plimsoll.slo.statistics import hlog
+from plimsoll.slo.statistics.distribution import DEFAULT_HDR, hdr_counts, merge
+from plimsoll.slo.validity.arrivals import dispersion
+from plimsoll.slo.validity.validity import CLOCK_LIMIT_NS
 
 MS = 1_000_000
 DELAYS = st.integers(0, 200 * MS)

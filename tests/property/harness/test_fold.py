@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.wire import fold, sse, tokens
+from plimsoll.harness.wire import fold, sse, tokens
 
 FOLD = fold.load_fold()
 pytestmark = pytest.mark.skipif(FOLD is None, reason="the extension is not compiled here")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.exchange import Exchange
-from harness.wire import http1
-from harness.wire.http1 import MAX_HEAD, MAX_HEADERS, ResponseReader, WireError
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.wire import http1
+from plimsoll.harness.wire.http1 import MAX_HEAD, MAX_HEADERS, ResponseReader, WireError
 
 KIB = 1024
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients.http import HttpDialect
-from harness.clients.kserve import MAX_DIMENSIONS, KserveDialect
-from harness.clients.openai import EmbeddingDialect, GenerationDialect
-from harness.exchange import Exchange
-from harness.http.dialect import Dialect
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols.http import HttpDialect
+from plimsoll.harness.protocols.kserve import MAX_DIMENSIONS, KserveDialect
+from plimsoll.harness.protocols.openai import EmbeddingDialect, GenerationDialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.http.dialect import Dialect
+from plimsoll.slo.records.records import Status
 from tests.finished import finished
 
 URL = "http://127.0.0.1:1"

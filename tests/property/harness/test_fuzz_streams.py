@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.wire import ndjson, pointer, sse, tokens
-from harness.wire.ndjson import NdjsonError, NdjsonParser
-from harness.wire.sse import SseError, SseParser
+from plimsoll.harness.wire import ndjson, pointer, sse, tokens
+from plimsoll.harness.wire.ndjson import NdjsonError, NdjsonParser
+from plimsoll.harness.wire.sse import SseError, SseParser
 
 KIB = 1024
 LIMIT = 256 * KIB

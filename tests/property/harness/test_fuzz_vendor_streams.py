@@ -9,19 +9,19 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients.anthropic import messages_dialect
-from harness.clients.http import HttpDialect
-from harness.clients.llamacpp import llamacpp_dialect
-from harness.clients.ollama import ollama_dialect
-from harness.clients.openai_responses import responses_dialect
-from harness.clients.tfserving import TfServingDialect
-from harness.clients.tgi import tgi_dialect
-from harness.clients.torchserve import TorchServeDialect
-from harness.clients.triton_generate import triton_dialect
-from harness.exchange import Exchange
-from harness.http.dialect import Dialect
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols.anthropic import messages_dialect
+from plimsoll.harness.protocols.http import HttpDialect
+from plimsoll.harness.protocols.llamacpp import llamacpp_dialect
+from plimsoll.harness.protocols.ollama import ollama_dialect
+from plimsoll.harness.protocols.openai_responses import responses_dialect
+from plimsoll.harness.protocols.tfserving import TfServingDialect
+from plimsoll.harness.protocols.tgi import tgi_dialect
+from plimsoll.harness.protocols.torchserve import TorchServeDialect
+from plimsoll.harness.protocols.triton_generate import triton_dialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.http.dialect import Dialect
+from plimsoll.slo.records.records import Status
 from tests.finished import finished
 
 KEY = "sk-do-not-show-me"

@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.exchange import Exchange
-from harness.wire.http1 import ResponseReader, WireError
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.wire.http1 import ResponseReader, WireError
 
 bodies = st.binary(max_size=200)
 cuts = st.lists(st.integers(0, 400), max_size=8)

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.exchange import Exchange
-from harness.wire.grpc_messages import MessageError, MessageReader, prefixed
-from harness.wire.hpack_blocks import BlockDecoder, BlockError, literal, request_block
-from harness.wire.http2 import Sending, Session
-from harness.wire.http2_frames import (
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.wire.grpc_messages import MessageError, MessageReader, prefixed
+from plimsoll.harness.wire.hpack_blocks import BlockDecoder, BlockError, literal, request_block
+from plimsoll.harness.wire.http2 import Sending, Session
+from plimsoll.harness.wire.http2_frames import (
     DATA,
     END_HEADERS,
     END_STREAM,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.exchange import Exchange
-from harness.native import header_list
-from harness.wire.http1 import MAX_HEAD, MAX_HEADERS, ResponseReader, WireError
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.native import header_list
+from plimsoll.harness.wire.http1 import MAX_HEAD, MAX_HEADERS, ResponseReader, WireError
 from tests.property.harness.test_fuzz_http1 import Response, cuts, responses
 
-engine = pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+engine = pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
 
 KIB = 1024
 

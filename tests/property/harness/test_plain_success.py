@@ -9,11 +9,11 @@ import orjson
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients.http import HttpDialect
-from harness.exchange import Exchange
-from harness.http.dialect import PlainSuccess
-from slo.records import COLUMNS
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols.http import HttpDialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.http.dialect import PlainSuccess
+from plimsoll.slo.records.records import COLUMNS
 from tests.finished import finished
 
 #: Names that an error path may have, short and of few letters so that bodies hit them often.
@@ -53,7 +53,7 @@ options = st.fixed_dictionaries(
 
 
 def plain(rule: PlainSuccess, exchange: Exchange) -> bool:
-    """The engine's rule (harness/engine/pool.c), of a response that came whole and without the two headers."""
+    """The engine's rule (harness/generator/engine/pool.c), of a response that came whole and without the two headers."""
     return exchange.code in rule.success and not any(needle in exchange.body for needle in rule.needles)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.wire import framing, prefixed
+from plimsoll.harness.wire import framing, prefixed
 
 orders: st.SearchStrategy[Literal["big", "little"]] = st.sampled_from(["big", "little"])
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.distributed import streaming_user as streaming
-from slo.records import Status
+from plimsoll.harness.streaming_users import streaming_user as streaming
+from plimsoll.slo.records.records import Status
 from tests.unit.harness.test_streaming_user import END, READER, SSE, Clock, Wire, event
 
 BODY = event() + b": comment\n\n" + event("a") + event("b").replace(b"\n\n", b"\r\n\r\n") + event("c") + END

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.wire import ndjson
-from harness.wire.ndjson import NdjsonError, NdjsonParser, decode
+from plimsoll.harness.wire import ndjson
+from plimsoll.harness.wire.ndjson import NdjsonError, NdjsonParser, decode
 
 streams = st.lists(
     st.sampled_from([b"\n", b"\n", b"\r", b"\r\n", b" ", b"\t", b"{}", b'{"a":1}', b"\xff", b"\0", b"\xe2\x82"]),

@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.wire import sse
-from harness.wire.sse import SseError, SseParser, decode
+from plimsoll.harness.wire import sse
+from plimsoll.harness.wire.sse import SseError, SseParser, decode
 
 #: Pieces whose every concatenation is near some rule's edge.
 PIECES = [

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.batch_queue import FAIR_EVERY, Batch, BatchQueue, DrainRate, Place, QueueFull, WrongSize
+from plimsoll.reference_server.engine.batch_queue import (
+    FAIR_EVERY,
+    Batch,
+    BatchQueue,
+    DrainRate,
+    Place,
+    QueueFull,
+    WrongSize,
+)
 
 WAIT_NS = 50
 ADMIT, READY, LEAVE, TAKE, LATER = "admit", "ready", "leave", "take", "later"

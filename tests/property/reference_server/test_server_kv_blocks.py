@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.kv_blocks import KvBlocks, OutOfBlocks
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks, OutOfBlocks
 
 ACTIONS = st.lists(
     st.tuples(st.sampled_from(["open", "grow", "publish", "close"]), st.integers(0, 7), st.integers(1, 40)),

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.kv_blocks import KvBlocks
-from reference_server.runner import Chunk, ScriptedRunner
-from reference_server.scheduler import Generation, QueueFull, Scheduler, TooLong
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.scheduler import Generation, QueueFull, Scheduler, TooLong
+from plimsoll.reference_server.seams.runner import Chunk, ScriptedRunner
 
 STEP_NS = 1_000_000
 AGEING_NS = 5 * STEP_NS

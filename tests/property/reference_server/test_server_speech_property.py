@@ -10,17 +10,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from reference_server.speech import audio, resample, wav
-from reference_server.speech.alphabet import ALPHABET, Unsayable, normalise, symbols
-from reference_server.speech.audio import AudioError, SampleReader
-from reference_server.speech.decode import MIN_FRAMES, PENALTY, QUIET, SILENCE_SCORE, Float, Search
-from reference_server.speech.seam import Audio, Heard
-from reference_server.speech.tones import Utterance
+from plimsoll.reference_server.speech import audio, resample, wav
+from plimsoll.reference_server.speech.alphabet import ALPHABET, Unsayable, normalise, symbols
+from plimsoll.reference_server.speech.audio import AudioError, SampleReader
+from plimsoll.reference_server.speech.decode import MIN_FRAMES, PENALTY, QUIET, SILENCE_SCORE, Float, Search
+from plimsoll.reference_server.speech.seam import Audio, Heard
+from plimsoll.reference_server.speech.tones import Utterance
 
 pytest.importorskip("torch", reason="the recogniser needs torch")
 
-from reference_server.models.recogniser import ToneBank
-from reference_server.speech.hearing import Hearing, Piece
+from plimsoll.reference_server.assembly.recogniser import ToneBank
+from plimsoll.reference_server.speech.hearing import Hearing, Piece
 
 SAYABLE = st.text(ALPHABET, min_size=1, max_size=24).map(normalise).filter(bool)
 RATES = st.sampled_from([8000, 16_000, 24_000, 48_000])

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios import spec
-from scenarios.arrival import PROCESSES, RateProfile, Segment, due_times
-from scenarios.durations import MAX_NS, format_duration, parse_duration
-from scenarios.plan import Dealing, Plan, Stop
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.plan.arrival import PROCESSES, RateProfile, Segment, due_times
+from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
+from plimsoll.scenarios.text.durations import MAX_NS, format_duration, parse_duration
 
 S = 1_000_000_000
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scenarios import spec
-from scenarios.clip import Clip
-from scenarios.picture.jpeg import jpeg_bytes
-from scenarios.sound.activity import speech_span
-from scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
-from scenarios.sound.reading import Unreadable, probe, samples_of
-from scenarios.sound.resample import resample
-from scenarios.sound.slices import assigned
-from scenarios.sound.wav import NotWav, parse_header, wav_bytes
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.picture.jpeg import jpeg_bytes
+from plimsoll.scenarios.samples.clip import Clip
+from plimsoll.scenarios.sound.activity import speech_span
+from plimsoll.scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
+from plimsoll.scenarios.sound.reading import Unreadable, probe, samples_of
+from plimsoll.scenarios.sound.resample import resample
+from plimsoll.scenarios.sound.slices import assigned
+from plimsoll.scenarios.sound.wav import NotWav, parse_header, wav_bytes
 
 slices = st.lists(
     st.fixed_dictionaries(

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from slo.records import Phase, Records, Stamp, Status, TokensFrom, from_columns
+from plimsoll.slo.records.records import Phase, Records, Stamp, Status, TokensFrom, from_columns
 
 MS = 1_000_000
 step = st.integers(0, 300 * MS)

@@ -12,13 +12,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from slo_strategies import build, rows
 
-from slo.budgets.accounting import ledger_of
-from slo.budgets.alerts import Alert, alerts, detection_ns
-from slo.budgets.budget import budget, exhausted_in_ns, spending, spent_by_time
-from slo.budgets.burn import burn_between, tallies
-from slo.budgets.ledger import Account, AlertRule, Ledger
-from slo.objective import parse
-from slo.records import Records, Status
+from plimsoll.slo.objectives.budgets.accounting import ledger_of
+from plimsoll.slo.objectives.budgets.alerts import Alert, alerts, detection_ns
+from plimsoll.slo.objectives.budgets.budget import budget, exhausted_in_ns, spending, spent_by_time
+from plimsoll.slo.objectives.budgets.burn import burn_between, tallies
+from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, Status
 
 S = 1_000_000_000
 PERIOD = 3600 * S

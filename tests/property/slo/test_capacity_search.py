@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.capacity.search import Answer, Next, Probe, Settings, decide, most_probes
+from plimsoll.slo.search.search import Answer, Next, Probe, Settings, decide, most_probes
 
 OUTCOMES = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 Said = tuple[str, int | None]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.capacity.curtail import hopeless, hopeless_at, multiples
-from slo.goodput import goodput
-from slo.objective import Objective, parse
-from slo.objective_verdict import judge_objective
-from slo.records import Records, Status, from_columns
-from slo.statistics.distance import MULTIPLES
-from slo.verdict import holm
+from plimsoll.slo.objectives.goodput import goodput
+from plimsoll.slo.objectives.objective import Objective, parse
+from plimsoll.slo.objectives.objective_verdict import judge_objective
+from plimsoll.slo.records.records import Records, Status, from_columns
+from plimsoll.slo.search.curtail import hopeless, hopeless_at, multiples
+from plimsoll.slo.statistics.distance import MULTIPLES
+from plimsoll.slo.verdict.verdict import holm
 
 MS = 1_000_000
 OBJECTIVES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.capacity.sizing import around, size
+from plimsoll.slo.search.sizing import around, size
 
 _RATES = st.floats(0.01, 1e6).map(lambda value: round(value, 2)).filter(lambda value: value > 0)
 _SHARES = st.integers(1, 100).map(lambda percent: f"{percent}/100")

@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo import deadlines, fluidity, smoothness
-from slo.indicator import catalogue, measure
-from slo.records import Records, from_columns
+from plimsoll.slo.metrics import deadlines, smoothness
+from plimsoll.slo.metrics import fluidity_index as fluidity
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.records.records import Records, from_columns
 
 #: Waits and deadlines of like size, so that everything happens; small numbers, so that ties do.
 waits = st.lists(st.lists(st.integers(0, 12), max_size=9), min_size=1, max_size=8)

@@ -11,13 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from slo_strategies import build, rows
 
-from slo import openslo
-from slo.objective import ObjectiveError
-from slo.objective import parse as limit
-from slo.openslo.counting import Component, Empty, Method, Requests, Terms, Values
-from slo.openslo.evidence import slice_mean
-from slo.openslo.promise import Slo
-from slo.records import Phase, Records, Status, concat
+from plimsoll.slo.objectives import openslo
+from plimsoll.slo.objectives.objective import ObjectiveError
+from plimsoll.slo.objectives.objective import parse as limit
+from plimsoll.slo.objectives.openslo.counting import Component, Empty, Method, Requests, Terms, Values
+from plimsoll.slo.objectives.openslo.evidence import slice_mean
+from plimsoll.slo.objectives.openslo.promise import Slo
+from plimsoll.slo.records.records import Phase, Records, Status, concat
 from tests.memory_held import memory_held
 
 MS = 1_000_000

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from slo.objective import Objective, parse
-from slo.records import Records, Status, from_columns
-from slo.validity import GeneratorFacts, assess
-from slo.verdict import judge
+from plimsoll.slo.objectives.objective import Objective, parse
+from plimsoll.slo.records.records import Records, Status, from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.verdict.verdict import judge
 from tests.memory_held import memory_held
 
 MS = 1_000_000

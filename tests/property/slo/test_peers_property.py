@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slo_strategies import records
 
-from reports.peers import peers as part
-from slo.objective import parse_all
-from slo.peers import figures as peers
-from slo.peers.catalogue import CATALOGUE
-from slo.records import Records
+from plimsoll.reports.sections.peers import peers as part
+from plimsoll.slo.objectives.objective import parse_all
+from plimsoll.slo.peers import figures as peers
+from plimsoll.slo.peers.catalogue import CATALOGUE
+from plimsoll.slo.records.records import Records
 
 GOODPUT = {"vllm.goodput", "distserve.attainment", "mlperf.goodput"}
 LIMITS = parse_all(["ttft <= 200ms", "tpot <= 100ms", "e2e <= 1s", "ratio(good) >= 50%"])[0]

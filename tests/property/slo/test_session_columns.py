@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.exchange import Exchange, SessionStamps
-from harness.recorder import Columns
-from harness.segments import dump_segment, load_segment
-from slo import records as rows
-from slo.records import Records
-from slo.session_columns import RAGGED, SESSION_COLUMNS
-from slo.tables import from_tables, to_tables
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.generator.recorder import Columns
+from plimsoll.harness.generator.segments import dump_segment, load_segment
+from plimsoll.slo.records import records as rows
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS
+from plimsoll.slo.records.tables import from_tables, to_tables
 
 NS = st.integers(-1, 10**12)
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.statistics.share import share_test
+from plimsoll.slo.statistics.share import share_test
 
 RANK = {"PASS": 0, "INCONCLUSIVE": 1, "FAIL": 2}
 limits = st.sampled_from(["0.001", "0.01", "0.05", "0.1", "0.5", "0.9", "0.99"])

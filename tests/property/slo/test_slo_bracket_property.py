@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.objective import parse
-from slo.records import Records, from_columns
-from slo.validity import GeneratorFacts, assess
-from slo.verdict import judge
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.verdict.verdict import judge
 from tests.bench.lag_bracket import QUEUES, errors
 from tests.late_queue import MS, Queue, case, drawn, endless, first_come, stalled
 

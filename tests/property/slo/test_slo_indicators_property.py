@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slo_strategies import heard, records
 
-from slo.distribution import summary
-from slo.indicator import catalogue, measure
-from slo.records import Records, Status, concat
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.records.records import Records, Status, concat
+from plimsoll.slo.statistics.distribution import summary
 
 
 @given(some=st.one_of(records, heard), seed=st.integers(0, 2**32 - 1))

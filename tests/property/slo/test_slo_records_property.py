@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slo_strategies import records
 
-from slo.contradictions import find
-from slo.records import COLUMNS, Records, concat, empty
-from slo.tables import load, to_tables
+from plimsoll.slo.records.records import COLUMNS, Records, concat, empty
+from plimsoll.slo.records.tables import load, to_tables
+from plimsoll.slo.validity.contradictions import find
 
 
 def same(a: Records, b: Records) -> bool:

@@ -11,13 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from slo_strategies import build, rows
 
-from slo import distribution as dist
-from slo.indicator import catalogue
-from slo.objective import Objective, ObjectiveError, parse
-from slo.records import Phase, Records, Status, concat
-from slo.statistics.confidence import n_required, order_statistic_bounds
-from slo.validity import GeneratorFacts, Validity, assess
-from slo.verdict import judge
+from plimsoll.slo.metrics.indicator import catalogue
+from plimsoll.slo.objectives.objective import Objective, ObjectiveError, parse
+from plimsoll.slo.records.records import Phase, Records, Status, concat
+from plimsoll.slo.statistics import distribution as dist
+from plimsoll.slo.statistics.confidence import n_required, order_statistic_bounds
+from plimsoll.slo.validity.validity import GeneratorFacts, Validity, assess
+from plimsoll.slo.verdict.verdict import judge
 from tests.memory_held import memory_held
 
 MS = 1_000_000

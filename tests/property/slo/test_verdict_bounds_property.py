@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slo.goodput import goodput
-from slo.objective import parse
-from slo.objective_verdict import ObjectiveVerdict, judge_objective
-from slo.records import Records, Status, from_columns
-from slo.statistics.share import course
+from plimsoll.slo.objectives.goodput import goodput
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, judge_objective
+from plimsoll.slo.records.records import Records, Status, from_columns
+from plimsoll.slo.statistics.share import course
 
 MS = 1_000_000
 

@@ -8,7 +8,8 @@ import jiwer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo import edits, wer
+from plimsoll.slo.metrics import edits
+from plimsoll.slo.metrics import word_errors as wer
 
 words = st.lists(st.sampled_from(["a", "b", "c", "dd", "ee"]), max_size=12)
 names = st.sampled_from(wer.NAMES)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import rundir
-from harness.rundir import RunDirectory, Sealed
-from reports.search.parts import AnswerPart, ProbePart, RangePart, SearchReport
-from reports.sweep.parts import LinePart, SeriesPart, SweepPoint, SweepReport
-from scenarios.flags import with_flags
-from slo.generator import GeneratorFacts
-from slo.records import IntArray, Records, from_columns
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.rundir import RunDirectory, Sealed
+from plimsoll.reports.search.search_parts import AnswerPart, ProbePart, RangePart, SearchReport
+from plimsoll.reports.sweep.sweep_parts import LinePart, SeriesPart, SweepPoint, SweepReport
+from plimsoll.scenarios.flags import with_flags
+from plimsoll.slo.records.records import IntArray, Records, from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
 from tests.unit.harness.sealed_runs import HOST
 
 MS = 1_000_000

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.recorder import FRESH, spread
-from harness.watcher import Beginning
-from scenarios.plan import Plan, Stop
-from scenarios.spec import parse
+from plimsoll.harness.generator.recorder import FRESH, spread
+from plimsoll.harness.run.watcher import Beginning
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.spec import parse
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -10,11 +10,12 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from harness import rundir, writing
-from harness.rundir import RunDirectory, Sealed
-from scenarios.flags import with_flags
-from slo.generator import GeneratorFacts
-from slo.records import Records, from_columns
+from plimsoll.harness.process import writing
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.rundir import RunDirectory, Sealed
+from plimsoll.scenarios.flags import with_flags
+from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 MS = 1_000_000
 HOST = {"hostname": "h", "cpu": "c1", "cpus_allowed": 2, "machine": "x86_64", "os": "Linux 6", "python": "3.12"}

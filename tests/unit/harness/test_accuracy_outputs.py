@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import outputs
-from harness.accuracy import scores_of
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.outputs import OutputLog, gather, read_answer
-from harness.rundir import RunDirectory
-from harness.wire import pointer
-from scenarios.parsing import parse
-from slo.records import Status
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator import outputs
+from plimsoll.harness.generator.outputs import OutputLog, gather, read_answer
+from plimsoll.harness.run.accuracy import scores_of
+from plimsoll.harness.run.rundir import RunDirectory
+from plimsoll.harness.wire import pointer
+from plimsoll.scenarios.parsing import parse
+from plimsoll.slo.records.records import Status
 
 JSON, SSE, NDJSON = b"application/json", b"text/event-stream", b"application/x-ndjson"
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.attempts import spoiled
-from harness.coordinator import Outcome
-from harness.dashboard.place import Place
-from harness.dashboard.series import Series
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from harness.job import Prepared, prepare
-from harness.promises import Asked, keep
-from harness.rundir import open_sealed
-from harness.session import carry_through, judge, run_job
-from harness.verbs.gate import _judge_again
-from harness.watcher import Watcher
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.live.place import Place
+from plimsoll.harness.live.series import Series
+from plimsoll.harness.run.attempts import spoiled
+from plimsoll.harness.run.coordinator import Outcome
+from plimsoll.harness.run.job import Prepared, prepare
+from plimsoll.harness.run.promises import Asked, keep
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.run.watcher import Watcher
+from plimsoll.harness.series.one_run import carry_through, judge, run_job
+from plimsoll.harness.verbs.gate import _judge_again
 from tests.unit.harness.sealed_runs import sealed_run
 
 LATE = {"worker_faults": ["worker 0 was killed by SIGKILL"]}
@@ -79,7 +79,7 @@ def asked(folder: Path, retries: int, slo: str = "p50(ttft) <= 1s") -> Prepared:
 
 def sent(monkeypatch: pytest.MonkeyPatch, *deeds: Deed) -> Runs:
     runs = Runs(*deeds)
-    monkeypatch.setattr("harness.session.carry_out", runs)
+    monkeypatch.setattr("plimsoll.harness.series.one_run.carry_out", runs)
     return runs
 
 
@@ -178,7 +178,7 @@ def test_ctrl_c_while_the_report_is_made_says_how_to_make_it(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"harness.session.{name}", interrupted)
+    monkeypatch.setattr(f"plimsoll.harness.series.one_run.{name}", interrupted)
     with pytest.raises(HarnessFault, match=f"`plimsoll report {tmp_path / 'r'}` makes it") as fault:
         run_job(asked(tmp_path, 0), as_json=True)
     assert fault.value.code == ExitCode.INTERRUPTED
@@ -254,7 +254,7 @@ def test_ctrl_c_while_the_report_of_a_spoiled_attempt_is_written_leaves_that_att
         raise KeyboardInterrupt
 
     runs = sent(monkeypatch, made(**LATE))
-    monkeypatch.setattr("harness.session._say_again", pressed)
+    monkeypatch.setattr("plimsoll.harness.series.one_run._say_again", pressed)
     assert run_job(asked(tmp_path, 5), as_json=True) == ExitCode.INTERRUPTED
     assert len(runs.seeds) == 1
     assert json.loads(capsys.readouterr().out)["exit_code"] == ExitCode.INTERRUPTED
@@ -320,7 +320,7 @@ def test_one_page_shows_all_attempts_at_one_address(monkeypatch: pytest.MonkeyPa
         seen.append(view)
         return made(**(LATE if len(seen) == 1 else {}))(prepared)
 
-    monkeypatch.setattr("harness.session.carry_out", looked_at)
+    monkeypatch.setattr("plimsoll.harness.series.one_run.carry_out", looked_at)
     _, report = carry_through(asked(tmp_path, 1), live=series)
     assert report.verdict.outcome == "PASS"
     assert [view.serving for view in seen] == [False, True]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness.comparison import bakeoff
-from harness.comparison.arms import Arm, read_arms
-from harness.comparison.bakeoff import STARTER, Bakeoff, parse
-from harness.errors import HarnessFault
-from harness.job import find_scenario
-from scenarios.document import read_document
-from scenarios.durations import format_duration
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.job import find_scenario
+from plimsoll.harness.series.comparison import bakeoff_file as bakeoff
+from plimsoll.harness.series.comparison.arms import Arm, read_arms
+from plimsoll.harness.series.comparison.bakeoff_file import STARTER, Bakeoff, parse
+from plimsoll.scenarios.text.document import read_document
+from plimsoll.scenarios.text.durations import format_duration
 
 TWO: dict[str, Any] = {"arms": [{"name": "a", "url": "http://a:1"}, {"name": "b", "url": "http://b:1"}]}
 

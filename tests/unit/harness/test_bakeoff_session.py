@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness.comparison import interleave
-from harness.comparison.bakeoff import Bakeoff, parse
-from harness.comparison.bakeoff_output import bake_off
-from harness.comparison.bakeoff_session import judge
-from harness.comparison.interleave import Interleaving, slots
-from harness.comparison.replications import of_interleaving
-from harness.errors import HarnessFault
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.series.comparison import interleave
+from plimsoll.harness.series.comparison.bakeoff_file import Bakeoff, parse
+from plimsoll.harness.series.comparison.bakeoff_output import bake_off
+from plimsoll.harness.series.comparison.bakeoff_session import judge
+from plimsoll.harness.series.comparison.interleave import Interleaving, slots
+from plimsoll.harness.series.comparison.replications import of_interleaving
 from tests.unit.harness.sealed_runs import sealed_run
 
 TTFT_MS = {"fast": 10.0, "same": 10.0, "slow": 40.0}

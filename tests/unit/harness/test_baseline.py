@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.comparison import baseline
-from harness.comparison.baseline import Baseline
-from harness.comparison.replications import find, read, unlike
-from harness.errors import HarnessFault
-from slo.comparison.quantity import parse_all
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.series.comparison import baseline
+from plimsoll.harness.series.comparison.baseline import Baseline
+from plimsoll.harness.series.comparison.replications import find, read, unlike
+from plimsoll.slo.comparison.quantity import parse_all
 from tests.unit.harness.sealed_runs import sealed_run
 
 WANTED = parse_all(["p99(ttft)", "ratio(error)", "rate(output_tokens)"])

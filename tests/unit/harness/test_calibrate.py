@@ -13,14 +13,15 @@ import pytest
 from rich.console import Console
 from test_capability import probe, table
 
-from harness import calibrate, yardstick
-from harness.calibrate import Load, Session, judge, parse_budget
-from harness.calibration_view import tables
-from harness.capability import Probe
-from harness.errors import HarnessFault
-from harness.yardstick import Errors, Standard, differences
-from slo.generator import GeneratorFacts
-from slo.records import Records, Status, from_columns
+from plimsoll.harness.calibration import probes as calibrate
+from plimsoll.harness.calibration import yardstick
+from plimsoll.harness.calibration.calibration_view import tables
+from plimsoll.harness.calibration.probes import Load, Session, judge, parse_budget
+from plimsoll.harness.calibration.yardstick import Errors, Standard, differences
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.host.capability import Probe
+from plimsoll.slo.records.records import Records, Status, from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 MS = 1_000_000
 SERVER = Standard("oracle", "http://127.0.0.1:1")
@@ -37,7 +38,7 @@ class Climb(Session):
         self, limit: float, monkeypatch: pytest.MonkeyPatch, budget_s: float = 100.0, hiccups: int = 0
     ) -> None:
         self.now_s = 0.0
-        monkeypatch.setattr("harness.calibrate.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("plimsoll.harness.calibration.probes.time.monotonic", lambda: self.now_s)
         super().__init__(Path(), budget_s, lambda text: None, set(), apart=True)
         self.limit = limit
         self.hiccups = hiccups

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.capability import (
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.host.capability import (
     SCHEMA,
     Demand,
     Host,
@@ -24,8 +25,7 @@ from harness.capability import (
     this_host,
     usable_cores,
 )
-from harness.client import Target
-from harness.errors import HarnessFault
+from plimsoll.harness.transport.client import Target
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HERE = Host(hostname="bench-01", cpu="a fast one", cores=4, kernel="Linux 6.1", plimsoll="0.1.0", engine="native")

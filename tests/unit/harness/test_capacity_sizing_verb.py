@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from harness.capacity import plan
-from harness.capacity.evidence import _brings
-from harness.cli import app
-from harness.errors import HarnessFault
-from harness.promises import kept
-from harness.rundir import open_sealed
-from harness.session import judge, write_report
-from slo.records import Status, from_columns
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.promises import kept
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.series.capacity import capacity_plan as plan
+from plimsoll.harness.series.capacity.evidence import _brings
+from plimsoll.harness.series.one_run import judge, write_report
+from plimsoll.harness.verbs.cli import app
+from plimsoll.slo.records.records import Status, from_columns
 from tests.unit.harness.capacity_folders import md1, rows, sealed, search, sweep
 from tests.unit.harness.sealed_runs import Full
 

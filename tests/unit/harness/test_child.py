@@ -13,14 +13,23 @@ from typing import Any
 
 import pytest
 
-from harness import child, writing
-from harness.crew import Crew
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.process import child, writing
+from plimsoll.harness.run.crew import Crew
 
-ROOT = Path(child.__file__).parent.parent
+ROOT = Path(child.__file__).parents[3]
 #: Names of ours and of the standard library, one of each kind that was executed or broke a start.
-NAMES = ("json.py", "secrets.py", "typing.py", "scenarios.py", "slo/__init__.py", "harness/__init__.py", "asyncio.py")
+NAMES = (
+    "json.py",
+    "secrets.py",
+    "typing.py",
+    "scenarios.py",
+    "slo/__init__.py",
+    "harness/__init__.py",
+    "plimsoll/__init__.py",
+    "asyncio.py",
+)
 SAYS = "import sys; sys.stderr.write('executed: ' + __file__); sys.exit(9)\n"
 
 
@@ -41,9 +50,9 @@ def test_a_child_is_ours_in_any_directory(installed: bool, trapped: Path, monkey
         monkeypatch.setenv("PYTHONPATH", str(ROOT))  # which stands for site-packages
     else:
         monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert ("-m" in child.command("harness.worker")) == installed
+    assert ("-m" in child.command("plimsoll.harness.generator.worker")) == installed
     code = (
-        "import json, secrets, scenarios, slo, harness, sys; print(*sys.argv, __name__);"
+        "import json, secrets, sys; from plimsoll import harness, scenarios, slo; print(*sys.argv, __name__);"
         "print(*{m.__file__ for m in (json, secrets, scenarios, slo, harness)}, sep='\\n')"
     )
     (trapped / "mine").mkdir()
@@ -57,7 +66,7 @@ def test_a_child_is_ours_in_any_directory(installed: bool, trapped: Path, monkey
     first, *files = done.stdout.splitlines()
     assert first.endswith("show_paths.py a b c __main__")
     assert not [name for name in files if Path(name).parent in (trapped, trapped / "slo", trapped / "harness")]
-    assert str(ROOT / "harness" / "__init__.py") in files
+    assert str(ROOT / "plimsoll" / "harness" / "__init__.py") in files
 
 
 def test_the_command_by_its_module_looks_past_files_with_our_names(tmp_path: Path) -> None:
@@ -65,7 +74,7 @@ def test_the_command_by_its_module_looks_past_files_with_our_names(tmp_path: Pat
     (tmp_path / "secrets.py").write_text(SAYS)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "harness", "run", "--protocol", "null", "--kind", "concurrency"),
+            *(sys.executable, "-m", "plimsoll", "run", "--protocol", "null", "--kind", "concurrency"),
             *("--concurrency", "1", "--queries", "3", "--slo", "p50(latency) <= 10s", "--out", "r"),
         ],
         capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)},
@@ -123,4 +132,4 @@ def _nothing(member: Any, message: Any) -> None:
 def test_no_process_of_ours_is_started_in_another_way() -> None:
     """``sys.executable`` stands in the one module that knows how."""
     found = [path for path in (ROOT / "harness").rglob("*.py") if "sys.executable" in path.read_text(encoding="utf-8")]
-    assert {str(path.relative_to(ROOT)) for path in found} == {"harness/child.py", "harness/verbs/serve.py"}
+    assert {str(path.relative_to(ROOT)) for path in found} == {"harness/process/child.py", "harness/verbs/serve.py"}

@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
-from harness.client import Target
-from harness.clients.anthropic import MessagesOptions, messages_dialect
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.http.json_stream import JsonDialect
-from harness.options import problems
-from scenarios.payload import Payload
-from slo.records import Status, TokensFrom
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import problems
+from plimsoll.harness.protocols._http.json_stream import JsonDialect
+from plimsoll.harness.protocols.anthropic import MessagesOptions, messages_dialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS, finished
 
 KEY = (("Authorization", "Bearer sk-ant-very-secret"),)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients.assemblyai import PROTOCOLS, AssemblyAiDialogue
-from harness.errors import HarnessFault
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY
-from scenarios.clip import Clip
-from scenarios.payload import Payload
-from slo.records import Status
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.protocols.assemblyai import PROTOCOLS, AssemblyAiDialogue
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY
+from plimsoll.scenarios.samples.clip import Clip
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
 

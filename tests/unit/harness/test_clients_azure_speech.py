@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients import azure_speech
-from harness.clients.azure_speech import RecognitionDialogue, SpeechDialogue, taken_apart
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING
-from slo.records import Status
+from plimsoll.harness.protocols import azure_speech
+from plimsoll.harness.protocols.azure_speech import RecognitionDialogue, SpeechDialogue, taken_apart
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING
+from plimsoll.slo.records.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, settled
 

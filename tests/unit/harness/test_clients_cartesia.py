@@ -11,11 +11,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients import cartesia
-from harness.clients.cartesia import RecognitionDialogue, SpeechDialogue, TurnDialogue
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY
-from slo.records import Status
+from plimsoll.harness.protocols import cartesia
+from plimsoll.harness.protocols.cartesia import RecognitionDialogue, SpeechDialogue, TurnDialogue
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY
+from plimsoll.slo.records.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
 

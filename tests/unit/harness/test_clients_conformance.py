@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Client, ProtocolSpec, Target
-from harness.clients.http import HttpDialect
-from harness.clients.kserve import KserveDialect
-from harness.clients.openai import EmbeddingDialect, GenerationDialect
-from harness.exchange import Exchange, SessionStamps
-from harness.http.dialect import Dialect
-from harness.plugins import protocols
-from scenarios.clip import Clip
-from scenarios.payload import Payload
-from slo.records import Status, TokensFrom
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols.http import HttpDialect
+from plimsoll.harness.protocols.kserve import KserveDialect
+from plimsoll.harness.protocols.openai import EmbeddingDialect, GenerationDialect
+from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.http.dialect import Dialect
+from plimsoll.scenarios.samples.clip import Clip
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import finished
 
 SPECS = list(protocols().values())

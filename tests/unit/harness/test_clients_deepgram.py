@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients import deepgram, deepgram_flux, deepgram_speak
-from harness.clients.deepgram import ListenDialogue
-from harness.clients.deepgram_flux import FluxDialogue
-from harness.clients.deepgram_speak import SpeakDialogue
-from harness.errors import HarnessFault
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
-from scenarios.payload import Payload
-from slo.records import Status
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.protocols import deepgram, deepgram_flux, deepgram_speak
+from plimsoll.harness.protocols.deepgram import ListenDialogue
+from plimsoll.harness.protocols.deepgram_flux import FluxDialogue
+from plimsoll.harness.protocols.deepgram_speak import SpeakDialogue
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients import elevenlabs
-from harness.clients.elevenlabs import ScribeDialogue, SpeechDialogue
-from harness.live.dialogue import DONE, NOTHING, READY
-from slo.records import Status
+from plimsoll.harness.protocols import elevenlabs
+from plimsoll.harness.protocols.elevenlabs import ScribeDialogue, SpeechDialogue
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY
+from plimsoll.slo.records.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
 

@@ -8,15 +8,15 @@ import numpy as np
 import orjson
 import pytest
 
-from harness.client import Target
-from harness.clients.tfserving import PROTOCOLS as TFSERVING
-from harness.clients.tfserving import TfServingDialect
-from harness.clients.torchserve import PROTOCOLS as TORCHSERVE
-from harness.clients.torchserve import TorchServeDialect
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from scenarios.payload import Payload
-from slo.records import Status, TokensFrom
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols.tfserving import PROTOCOLS as TFSERVING
+from plimsoll.harness.protocols.tfserving import TfServingDialect
+from plimsoll.harness.protocols.torchserve import PROTOCOLS as TORCHSERVE
+from plimsoll.harness.protocols.torchserve import TorchServeDialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS, finished
 
 KEY = (("authorization", "Bearer sekret-value"),)

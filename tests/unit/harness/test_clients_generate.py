@@ -7,18 +7,18 @@ from typing import Any
 import orjson
 import pytest
 
-from harness.client import Target
-from harness.clients.llamacpp import llamacpp_dialect
-from harness.clients.ollama import ollama_dialect
-from harness.clients.tgi import tgi_dialect
-from harness.clients.triton_generate import triton_dialect
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.http.json_stream import JsonDialect
-from harness.plugins import protocols
-from scenarios.payload import Payload
-from slo.anatomy import parse
-from slo.records import Status, TokensFrom
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols._http.json_stream import JsonDialect
+from plimsoll.harness.protocols.llamacpp import llamacpp_dialect
+from plimsoll.harness.protocols.ollama import ollama_dialect
+from plimsoll.harness.protocols.tgi import tgi_dialect
+from plimsoll.harness.protocols.triton_generate import triton_dialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.metrics.anatomy import parse
+from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS, finished
 
 PROMPT = Payload(prompt="hi", max_output_tokens=5)

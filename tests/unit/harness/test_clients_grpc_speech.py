@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients import google_speech, google_tts, plimsoll_speech, riva, vosk_grpc
-from harness.errors import HarnessFault
-from harness.exchange import Exchange, SessionStamps
-from harness.live.dialogue import ENDPOINT, NOTHING
-from harness.plugins import protocols
-from harness.protos.descriptors import shipped
-from harness.rpc.speech import Recognition, Synthesis
-from scenarios.clip import Clip, Word
-from scenarios.payload import Payload
-from slo.records import Status
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.protocols import google_speech, google_tts, plimsoll_speech, riva, vosk_grpc
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols._grpc.descriptors import shipped
+from plimsoll.harness.protocols._speech.grpc_speech import Recognition, Synthesis
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import ENDPOINT, NOTHING
+from plimsoll.scenarios.samples.clip import Clip, Word
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status
 from tests.finished import MS, finished
 
 V1 = shipped("google_speech_v1").message("google.cloud.speech.v1.StreamingRecognizeResponse")

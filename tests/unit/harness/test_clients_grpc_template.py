@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients.grpc_ import PROTOCOLS
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.live.dialogue import DONE, NOTHING
-from harness.protos.descriptors import SETS, shipped
-from harness.rpc.call import GrpcRequest
-from harness.rpc.template import INLINE, TemplateDialect
-from scenarios.payload import Payload
-from slo.accuracy import Answer
-from slo.records import Status, TokensFrom
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols._grpc.descriptors import SETS, shipped
+from plimsoll.harness.protocols._grpc.grpc_template import INLINE, TemplateDialect
+from plimsoll.harness.protocols.grpc_ import PROTOCOLS
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, NOTHING
+from plimsoll.harness.transport.rpc.call import GrpcRequest
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status, TokensFrom
+from plimsoll.slo.verdict.accuracy import Answer
 from tests.finished import MS, finished
 
 (SPEC,) = PROTOCOLS

@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients.kserve_grpc import KserveGrpcDialect
-from harness.clients.tfserving_grpc import KINDS, TfServingGrpcDialect
-from harness.clients.torchserve_grpc import TorchServeGrpcDialect
-from harness.clients.triton_stream import TritonStreamDialect
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.kserve.tensors import CONTENTS, DTYPES, Tensor, says_something, text_of
-from harness.plugins import protocols
-from harness.protos.descriptors import shipped
-from reference_server.frontends.grpc_ import inference_pb2 as pb
-from reference_server.frontends.grpc_.contents import parse_request, response
-from reference_server.tensors import Tensor as ServerTensor
-from scenarios.payload import Payload
-from slo.accuracy import Answer
-from slo.records import Status
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols._grpc.descriptors import shipped
+from plimsoll.harness.protocols._kserve.tensors import CONTENTS, DTYPES, Tensor, says_something, text_of
+from plimsoll.harness.protocols.kserve_grpc import KserveGrpcDialect
+from plimsoll.harness.protocols.tfserving_grpc import KINDS, TfServingGrpcDialect
+from plimsoll.harness.protocols.torchserve_grpc import TorchServeGrpcDialect
+from plimsoll.harness.protocols.triton_stream import TritonStreamDialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.reference_server.frontends.grpc_ import inference_pb2 as pb
+from plimsoll.reference_server.frontends.grpc_.contents import parse_request, response
+from plimsoll.reference_server.values.tensors import Tensor as ServerTensor
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status
+from plimsoll.slo.verdict.accuracy import Answer
 from tests.finished import MS, finished
 
 SCHEMA = shipped("kserve")

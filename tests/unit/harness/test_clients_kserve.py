@@ -8,13 +8,13 @@ import numpy as np
 import orjson
 import pytest
 
-from harness.client import Target
-from harness.clients.kserve import KserveDialect, KserveOptions
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.options import problems
-from scenarios.payload import Payload
-from slo.records import Status
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import problems
+from plimsoll.harness.protocols.kserve import KserveDialect, KserveOptions
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status
 from tests.finished import finished
 
 TENSOR = {"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1.0, 2.0, 3.0, 4.0]}

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients import kyutai
-from harness.clients.kyutai import RecognitionDialogue, SpeechDialogue
-from harness.live.dialogue import DONE, NOTHING, READY
-from slo.records import Status
+from plimsoll.harness.protocols import kyutai
+from plimsoll.harness.protocols.kyutai import RecognitionDialogue, SpeechDialogue
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY
+from plimsoll.slo.records.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, TEXT, At, check_hostile, hear, settled
 

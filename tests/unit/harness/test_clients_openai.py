@@ -10,14 +10,14 @@ import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletionChunk
 
-from harness.client import Target
-from harness.clients.openai import EmbeddingDialect, GenerationDialect, GenerationOptions
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.options import problems
-from harness.plugins import protocols
-from scenarios.payload import Payload
-from slo.records import Status, TokensFrom
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import problems
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols.openai import EmbeddingDialect, GenerationDialect, GenerationOptions
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS, finished
 
 ROLE = {"role": "assistant", "content": ""}

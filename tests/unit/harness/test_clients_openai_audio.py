@@ -10,16 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.client import Target
-from harness.clients.openai_audio import SpeechDialect, SpeechOptions, TranscriptionDialect, TranscriptionOptions
-from harness.exchange import Exchange
-from harness.http.pool import Prepared
-from harness.options import problems
-from scenarios.clip import Clip
-from scenarios.payload import Payload
-from scenarios.sound.wav import wav_bytes
-from slo.records import Status, TokensFrom
-from slo.session_columns import PACE_FILE
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import problems
+from plimsoll.harness.protocols.openai_audio import (
+    SpeechDialect,
+    SpeechOptions,
+    TranscriptionDialect,
+    TranscriptionOptions,
+)
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.http.http_pool import Prepared
+from plimsoll.scenarios.samples.clip import Clip
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.sound.wav import wav_bytes
+from plimsoll.slo.records.records import Status, TokensFrom
+from plimsoll.slo.records.session_columns import PACE_FILE
 from tests.finished import MS, finished
 
 URL = "http://127.0.0.1:1/v1"

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients.openai_realtime import PROTOCOLS, RealtimeDialogue
-from harness.errors import HarnessFault
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
-from harness.live.realtime_options import RealtimeOptions
-from harness.live.realtime_vllm import VllmDialogue
-from harness.options import accept
-from scenarios.payload import Payload
-from slo.records import Status, TokensFrom
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._speech.realtime_options import RealtimeOptions
+from plimsoll.harness.protocols._speech.realtime_vllm import VllmDialogue
+from plimsoll.harness.protocols.openai_realtime import PROTOCOLS, RealtimeDialogue
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, TEXT, At, check_hostile, hear, hostile, settled
 

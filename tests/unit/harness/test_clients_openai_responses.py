@@ -7,12 +7,12 @@ from typing import Any
 import orjson
 import pytest
 
-from harness.client import Target
-from harness.clients.openai_responses import ResponsesOptions, responses_dialect
-from harness.exchange import Exchange
-from harness.options import problems
-from scenarios.payload import Payload
-from slo.records import Status, TokensFrom
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import problems
+from plimsoll.harness.protocols.openai_responses import ResponsesOptions, responses_dialect
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS, finished
 
 USAGE = {"input_tokens": 7, "output_tokens": 3, "output_tokens_details": {"reasoning_tokens": 1}}

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients.vosk import VoskDialogue
-from harness.live.dialogue import ENDPOINT, NOTHING
-from slo.records import Status
+from plimsoll.harness.protocols.vosk import VoskDialogue
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import ENDPOINT, NOTHING
+from plimsoll.slo.records.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.client import Target
-from harness.clients.websocket import WebSocketDialogue, WebSocketOptions, path_of
-from harness.errors import HarnessFault
-from harness.exchange import Exchange, SessionStamps
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
-from harness.live.session import Prepared
-from harness.options import problems
-from scenarios.clip import Clip
-from scenarios.payload import Payload
-from slo.records import Status, TokensFrom
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.options import problems
+from plimsoll.harness.protocols.websocket import WebSocketDialogue, WebSocketOptions, path_of
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Script
+from plimsoll.harness.transport.live.websocket_session import Prepared
+from plimsoll.scenarios.samples.clip import Clip
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status, TokensFrom
 from tests.finished import MS, finished
 
 CLIP = Clip((3000 * np.sin(np.arange(16_000) * 0.1)).astype(np.int16), 16_000, 0, 900 * MS, "one two")

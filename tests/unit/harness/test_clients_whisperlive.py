@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients import whisperlive
-from harness.clients.whisperlive import WhisperLiveDialogue
-from harness.live.dialogue import DONE, ENDPOINT, NOTHING, READY
-from slo.records import Status
+from plimsoll.harness.protocols import whisperlive
+from plimsoll.harness.protocols.whisperlive import WhisperLiveDialogue
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY
+from plimsoll.slo.records.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client import Target
-from harness.clients.whisperlivekit import WhisperLiveKitDialogue
-from harness.live.dialogue import DONE, NOTHING, READY
-from slo.records import Status
+from plimsoll.harness.protocols.whisperlivekit import WhisperLiveKitDialogue
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY
+from plimsoll.slo.records.records import Status
 from tests.finished import MS
 from tests.live_talk import AUDIO, CLIP, At, check_hostile, hear, hostile, settled
 

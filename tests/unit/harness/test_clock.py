@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.clock import OFFSET_MAX_AGE_NS, LoopClock, WallMap, sample_offset
+from plimsoll.harness.clock import OFFSET_MAX_AGE_NS, LoopClock, WallMap, sample_offset
 
 MS = 1_000_000
 

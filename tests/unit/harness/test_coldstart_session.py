@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from harness.coldstart import asked, output, session
-from harness.coldstart.answers import thinned
-from harness.coldstart.asked import Wanted
-from harness.coldstart.session import Ran
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from harness.redaction import learn
-from reports.coldstart.parts import RepeatPart
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.secrecy.redaction import learn
+from plimsoll.harness.series.coldstart import asked
+from plimsoll.harness.series.coldstart import coldstart_output as output
+from plimsoll.harness.series.coldstart import coldstart_session as session
+from plimsoll.harness.series.coldstart.answers import thinned
+from plimsoll.harness.series.coldstart.asked import Wanted
+from plimsoll.harness.series.coldstart.coldstart_session import Ran
+from plimsoll.reports.coldstart.coldstart_parts import RepeatPart
 from tests.unit.harness.sealed_runs import Full
 
 S = 1_000_000_000

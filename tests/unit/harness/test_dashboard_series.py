@@ -9,12 +9,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from harness.dashboard.place import Place
-from harness.dashboard.series import Series
-from harness.dashboard.watcher import LiveView, watcher
-from harness.job import Prepared, prepare
-from harness.promises import Asked
-from reports.dashboard.exposition import render
+from plimsoll.harness.live.live_view import LiveView, watcher
+from plimsoll.harness.live.place import Place
+from plimsoll.harness.live.series import Series
+from plimsoll.harness.run.job import Prepared, prepare
+from plimsoll.harness.run.promises import Asked
+from plimsoll.reports.dashboard.exposition import render
 
 
 def prepared(folder: Path) -> Prepared:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from harness.dashboard.interval import FIRST_NS, MOST
-from harness.dashboard.state import LiveState
-from reports.dashboard.parts import LiveReport, RunPart, VerdictPart
-from scenarios.plan import Stop
-from slo.objective import parse
+from plimsoll.harness.live.interval import FIRST_NS, MOST
+from plimsoll.harness.live.state import LiveState
+from plimsoll.reports.dashboard.live_parts import LiveReport, RunPart, VerdictPart
+from plimsoll.scenarios.plan.plan import Stop
+from plimsoll.slo.objectives.objective import parse
 from tests.unit.harness.live_runs import MS, S, beginning, open_plan, status
 
 RUN = RunPart(scenario="made up", kind="server")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.dashboard.place import Place, where
-from harness.dashboard.watcher import verdict_in
-from harness.errors import HarnessFault
-from reports.dashboard.parts import VerdictPart
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.live.live_view import verdict_in
+from plimsoll.harness.live.place import Place, where
+from plimsoll.reports.dashboard.live_parts import VerdictPart
 
 
 @pytest.mark.parametrize(

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from harness.coordinator import ended, planned
-from harness.distributed import identity
-from harness.distributed.clocks import pong
-from harness.distributed.fleet import Fleet
-from harness.distributed.pieces import cut
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from harness.manifest import package_version
-from harness.rundir import RunDirectory, seal
-from harness.segments import dump_segment, read_segments
-from harness.workforce import Member
-from scenarios.plan import Plan
-from scenarios.spec import with_flags
-from slo import hlog
-from slo.records import from_columns
+from plimsoll.harness.distributed import identity
+from plimsoll.harness.distributed.clocks import pong
+from plimsoll.harness.distributed.fleet import Fleet
+from plimsoll.harness.distributed.pieces import cut
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.generator.segments import dump_segment, read_segments
+from plimsoll.harness.host.manifest import package_version
+from plimsoll.harness.run.coordinator import ended, planned
+from plimsoll.harness.run.rundir import RunDirectory, seal
+from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.spec import with_flags
+from plimsoll.slo.records.records import from_columns
+from plimsoll.slo.statistics import hlog
 
 SCENARIO = with_flags(None, protocol="null", rate=50.0, duration=1.0, seed=1)
 PLAN: Plan = SCENARIO.build(len(SCENARIO.source_object()))

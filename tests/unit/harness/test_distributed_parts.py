@@ -14,31 +14,31 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from harness import coordinator, workforce
-from harness.client import Target
-from harness.crew import Crew, split_workers
-from harness.distributed import identity
-from harness.distributed.agents import Agent, Roster, deal
-from harness.distributed.clocks import Offset
-from harness.distributed.courier import Courier
-from harness.distributed.intake import MOST_FAULTS, Intake
-from harness.distributed.invitation import differences, invitations, literals
-from harness.distributed.messages import LIMIT, PIECE, WINDOW, line
-from harness.distributed.pieces import cut, shard_of
-from harness.distributed.site import foreseen
-from harness.distributed.statuses import Statuses
-from harness.errors import HarnessFault
-from harness.job import target_of
-from harness.limits import HostLimits
-from harness.recorder import FRESH
-from harness.redaction import learn
-from harness.segments import dump_segment
-from harness.workforce import Member, Workforce
-from scenarios.payload import Payload
-from scenarios.plan import Dealing, Plan
-from scenarios.spec import with_flags
-from slo.records import Records, from_columns
-from slo.validity import GeneratorFacts, assess
+from plimsoll.harness.distributed import identity
+from plimsoll.harness.distributed.agents import Agent, Roster, deal
+from plimsoll.harness.distributed.clocks import Offset
+from plimsoll.harness.distributed.courier import Courier
+from plimsoll.harness.distributed.fleet_messages import LIMIT, PIECE, WINDOW, line
+from plimsoll.harness.distributed.intake import MOST_FAULTS, Intake
+from plimsoll.harness.distributed.invitation import differences, invitations, literals
+from plimsoll.harness.distributed.pieces import cut, shard_of
+from plimsoll.harness.distributed.site import foreseen
+from plimsoll.harness.distributed.statuses import Statuses
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.recorder import FRESH
+from plimsoll.harness.generator.segments import dump_segment
+from plimsoll.harness.host.limits import HostLimits
+from plimsoll.harness.run import coordinator, workforce
+from plimsoll.harness.run.crew import Crew, split_workers
+from plimsoll.harness.run.job import target_of
+from plimsoll.harness.run.workforce import Member, Workforce
+from plimsoll.harness.secrecy.redaction import learn
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.plan.plan import Dealing, Plan
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.spec import with_flags
+from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
 
 HELLO = {"type": "hello", "name": "a1", "version": "1.0", "code": "c0de", "workers": 2, "host": {"hostname": "h1"}}
 

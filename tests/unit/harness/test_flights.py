@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.exchange import Exchange
-from harness.live.flights import SWEEP_EACH_NS, Flights
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.live.flights import SWEEP_EACH_NS, Flights
 from tests.virtual_time import VirtualClock
 
 MS = 1_000_000

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from test_capability import probe, table
 
-from harness import foresight
-from harness.capability import engine_of, save, this_host
-from harness.coordinator import Job
-from harness.errors import HarnessFault
-from harness.job import prepare
-from harness.limits import HostLimits
-from harness.worker import connections_ahead
-from scenarios.spec import with_flags
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.worker import connections_ahead
+from plimsoll.harness.host.capability import engine_of, save, this_host
+from plimsoll.harness.host.limits import HostLimits
+from plimsoll.harness.run import foresight
+from plimsoll.harness.run.coordinator import Job
+from plimsoll.harness.run.job import prepare
+from plimsoll.scenarios.spec import with_flags
 
 WIDE = HostLimits(open_files=1 << 20, all_files=1 << 30, ports=(1024, 65535), tw_reuse=2)
 
@@ -70,7 +70,7 @@ def test_a_run_beyond_the_calibration_is_warned_about_and_its_manifest_says_so(t
 def test_as_many_workers_as_the_calibration_asks_for_where_the_user_gave_none(
     cores: int, rate: float, given: int | None, workers: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.capability.usable_cores", lambda: cores)
+    monkeypatch.setattr("plimsoll.harness.host.capability.usable_cores", lambda: cores)
     asked = job(kind="server", rate=rate, arrival="constant", output_tokens=1, workers=given)
     calibrated(tmp_path, asked)  # 10 requests/s a worker
     assert foresight.foresee(asked, WIDE).workers == workers
@@ -148,7 +148,7 @@ def test_a_peak_counts_as_the_rate_and_chance_does_not() -> None:
 
 def test_output_lengths_are_known_on_average_where_the_source_makes_them_up() -> None:
     def tokens(length: Any) -> float | None:
-        from scenarios.spec import parse
+        from plimsoll.scenarios.spec import parse
 
         return foresight.output_tokens(
             parse({"kind": "server", "source": {"kind": "synthetic_text", "output_tokens": length}}, "s")

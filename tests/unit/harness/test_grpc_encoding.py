@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.client import Target
-from harness.errors import HarnessFault
-from harness.rpc.call import GrpcRequest
-from harness.rpc.encoding import Encoder, timeout_of, timeout_text
-from harness.rpc.settings import GrpcOptions
-from harness.wire.hpack_blocks import BlockDecoder
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.rpc.call import GrpcRequest
+from plimsoll.harness.transport.rpc.encoding import Encoder, timeout_of, timeout_text
+from plimsoll.harness.transport.rpc.settings import GrpcOptions
+from plimsoll.harness.wire.hpack_blocks import BlockDecoder
 
 MS = 1_000_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, Field
 
-from harness.errors import HarnessFault
-from harness.options import STRICT
-from harness.rpc.options import grpc_accept, grpc_problems, shared_options
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.options import STRICT
+from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_problems, shared_options
 
 
 class Mine(BaseModel):

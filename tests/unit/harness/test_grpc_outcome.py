@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness.exchange import Exchange
-from harness.redaction import learn
-from harness.rpc.call import CODES, code_name
-from harness.rpc.outcome import judge, percent_decoded, put_headers, reset_status
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.secrecy.redaction import learn
+from plimsoll.harness.transport.rpc.call import CODES, code_name
+from plimsoll.harness.transport.rpc.rpc_outcome import judge, percent_decoded, put_headers, reset_status
+from plimsoll.slo.records.records import Status
 
 
 def finished(*headers: tuple[bytes, bytes], messages: int = 1, body: bytes = b"m") -> Exchange:

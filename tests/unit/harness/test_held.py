@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import pytest
 
-from harness import held
-from harness.exchange import Exchange, SessionStamps
-from harness.live import messages
-from harness.wire import framing
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.protocols._speech import live_messages as messages
+from plimsoll.harness.transport import held
+from plimsoll.harness.wire import framing
+from plimsoll.slo.records.records import Status
 
 KIB = 1 << 10
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.verbs.flags import REPORT_FORMATS
-from reports.comparison.formats import FORMATS as OF_A_COMPARISON
-from reports.format import formats
-from reports.search.formats import FORMATS as OF_A_SEARCH
-from reports.sweep.formats import FORMATS as OF_A_SWEEP
+from plimsoll.harness.verbs.cli import app
+from plimsoll.harness.verbs.flags import REPORT_FORMATS
+from plimsoll.reports.comparison.comparison_formats import FORMATS as OF_A_COMPARISON
+from plimsoll.reports.format import formats
+from plimsoll.reports.search.search_formats import FORMATS as OF_A_SEARCH
+from plimsoll.reports.sweep.sweep_formats import FORMATS as OF_A_SWEEP
 
 VERBS = ((), ("run",), ("compare",), ("serve",), ("scenarios",), ("scenarios", "list"), ("slo", "presets"))
 

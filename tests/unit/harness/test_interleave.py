@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.comparison import interleave
-from harness.comparison.interleave import Interleaving, go_on, order, read, round_seed, save, slots
-from harness.errors import HarnessFault
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.series.comparison import interleave
+from plimsoll.harness.series.comparison.interleave import Interleaving, go_on, order, read, round_seed, save, slots
 
 ARMS = ("base", "new")
 

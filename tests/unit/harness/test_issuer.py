@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.clients.null import NullClient
-from harness.exchange import Exchange
-from harness.issuer import Issuer, Load
-from scenarios.plan import Plan, Stop
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.protocols.null import NullClient
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.slo.records.records import Status
 from tests.virtual_time import VirtualClient, VirtualClock
 
 MS = 1_000_000

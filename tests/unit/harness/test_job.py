@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import HarnessFault
-from harness.job import Prepared, prepare
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.job import Prepared, prepare
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_the_engine_is_one_of_three_and_native_is_refused_where_it_can_not_be_us
     assert "engine: 'fast' is none of auto, native, python" in faults(scenario_file(of("fast")))
     assert "engine: the native engine speaks no TLS" in faults(scenario_file(of("native", "https://127.0.0.1:1")))
     assert "engine: the native engine speaks HTTP only" in faults(scenario_file(of("native", protocol="null")))
-    monkeypatch.setattr("harness.native.available", lambda: False)
+    monkeypatch.setattr("plimsoll.harness.generator.native.available", lambda: False)
     assert "engine: the native engine is not compiled here" in faults(scenario_file(of("native")))
     assert ready(of("python")).job.target.engine == "python"
 

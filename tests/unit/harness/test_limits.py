@@ -6,8 +6,8 @@ import errno
 import os
 from collections.abc import Mapping
 
-from harness.endpoint import explain
-from harness.limits import Connections, HostLimits, exhaustion, foresee, read
+from plimsoll.harness.host.limits import Connections, HostLimits, exhaustion, foresee, read
+from plimsoll.harness.transport.endpoint import explain
 
 HOST = HostLimits(open_files=20_064, all_files=1_000_000, ports=(32768, 60999), tw_reuse=2)
 USUAL = {"net.ipv4.ip_local_port_range": "32768\t60999\n", "net.ipv4.tcp_tw_reuse": "2\n", "fs.file-max": "1000000\n"}

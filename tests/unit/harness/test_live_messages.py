@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import HarnessFault
-from harness.live.handshake import handshake_headers, request_target
-from harness.live.messages import fault_in, kind_of, member, ns_of, text_at
-from harness.model_name import models_path
-from harness.speech.feeding import feed
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.protocols._http.model_name import models_path
+from plimsoll.harness.protocols._speech.feeding import feed
+from plimsoll.harness.protocols._speech.live_messages import fault_in, kind_of, member, ns_of, text_at
+from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
 
 JSON = st.recursive(
     st.none()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.distributed.feed import REQUESTS, Feed, milliseconds
-from harness.recorder import spread
+from plimsoll.harness.distributed.feed import REQUESTS, Feed, milliseconds
+from plimsoll.harness.generator.recorder import spread
 
 
 def test_counters_are_cumulative_and_a_worker_is_counted_once() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness.distributed import bridge
-from harness.distributed.bridge import Address, address
-from harness.distributed.launch import command
-from harness.errors import HarnessFault
-from harness.verbs.run import addressed, fleet
+from plimsoll.harness.distributed import bridge
+from plimsoll.harness.distributed.bridge import Address, address
+from plimsoll.harness.distributed.launch import command
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs.run import addressed, fleet
 
 
 def test_what_the_form_holds_becomes_flags_and_what_it_leaves_empty_does_not() -> None:

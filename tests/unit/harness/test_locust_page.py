@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlencode
 
 import pytest
 
-from harness.distributed.page import FORM_LIMIT, Door
-from harness.visitors import VARIABLE, Visitors
+from plimsoll.harness.distributed.page import FORM_LIMIT, Door
+from plimsoll.harness.live.visitors import VARIABLE, Visitors
 
 HERE = "127.0.0.1:8089"
 GIVEN = {"plimsoll_slo": "slo.yaml", "plimsoll_flags": "--seed 7", "plimsoll_rate": "40", "web_base_path": ""}

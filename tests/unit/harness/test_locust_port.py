@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.distributed.messages import problem
-from harness.distributed.port import MOST_AGENTS, OURS, Guard, bounded
-from harness.recorder import FRESH
-from slo.foreign import cleaned, one_line, printable
+from plimsoll.harness.distributed.fleet_messages import problem
+from plimsoll.harness.distributed.port import MOST_AGENTS, OURS, Guard, bounded
+from plimsoll.harness.generator.recorder import FRESH
+from plimsoll.slo.records.foreign import cleaned, one_line, printable
 
 ENTRY = {
     "name": "/v1", "method": "POST", "last_request_timestamp": 1.5, "start_time": 1.0, "num_requests": 1, "num_none_requests": 0,

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("gevent")
 
-from harness.distributed import relay as relays
-from harness.distributed.relay import Office, Relay
+from plimsoll.harness.distributed import relay as relays
+from plimsoll.harness.distributed.relay import Office, Relay
 
 HELLO = {"type": "hello", "name": "a", "wall_ns": 1}
 

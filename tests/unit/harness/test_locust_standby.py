@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.distributed.agent import Standby
-from harness.distributed.bridge import Address
-from harness.exit_codes import ExitCode
+from plimsoll.harness.distributed.bridge import Address
+from plimsoll.harness.distributed.standby import Standby
+from plimsoll.harness.exit_codes import ExitCode
 
 
 def after(last: dict[str, Any], once: bool, *before: dict[str, Any]) -> tuple[ExitCode | None, list[str]]:

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("gevent")
 
-from harness import child
-from harness.distributed import start_button as module
-from harness.distributed.start_button import StartButton
+from plimsoll.harness.distributed import start_button as module
+from plimsoll.harness.distributed.start_button import StartButton
+from plimsoll.harness.process import child
 
 
 class Hook:
@@ -69,7 +69,7 @@ class Bench:
 def test_the_exit_code_is_the_coordinators(monkeypatch: pytest.MonkeyPatch, headless: bool, then: str) -> None:
     bench = Bench(monkeypatch, headless, plimsoll_scenario="smoke")
     bench.button.start()
-    words = child.command("harness", "run", "smoke")
+    words = child.command("plimsoll", "run", "smoke")
     assert bench.process.command[: len(words)] == words
     bench.end(4)
     assert (bench.environment.process_exit_code, bench.calls) == (4, [then])

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.client import Target
-from harness.clock import LoopClock
-from harness.http.pool import HttpClient
-from harness.native import NativeRun, spin_of, why_not
-from scenarios.spec import with_flags
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.generator.native import NativeRun, spin_of, why_not
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.scenarios.spec import with_flags
 
-engine = pytest.importorskip("harness._engine", reason="the extension is not compiled here")
+engine = pytest.importorskip("plimsoll.harness.generator._engine", reason="the extension is not compiled here")
 
 REQUEST = (b"GET / HTTP/1.1\r\n", b"\r\n", False)
 
@@ -224,7 +224,7 @@ def test_why_the_native_engine_can_not_be_used_ends_with_a_next_step(monkeypatch
     assert why_not(plain) is None
     assert "TLS. Give an http:// URL" in (why_not(tls) or "")
     assert "HTTP only. Leave this option out" in (why_not(plain, http=False) or "")
-    monkeypatch.setattr("harness.native.available", lambda: False)
+    monkeypatch.setattr("plimsoll.harness.generator.native.available", lambda: False)
     assert "not compiled here. Install a C compiler" in (why_not(plain) or "")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
-from slo import openslo
+from plimsoll.harness.verbs.cli import main
+from plimsoll.slo.objectives import openslo
 
 
 def plimsoll(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

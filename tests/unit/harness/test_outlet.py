@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import outlet
+from plimsoll.harness.process import outlet
 
 SCRIPT = """
 import os, sys
 from pathlib import Path
 from rich.console import Console
-from harness import outlet
+from plimsoll.harness.process import outlet
 outlet.install()
 sys.stdin and sys.stdin.readline()
 for _ in range(3):

@@ -11,16 +11,16 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from harness.errors import HarnessFault
-from harness.outlook.input import Guesses, Question
-from harness.outlook.input import read as read_question
-from harness.outlook.outlook import Assumptions, Outlook, clock, outlook
-from harness.outlook.view import tables
-from harness.promises import Asked, Promises, read_promises
-from scenarios.spec import with_flags
-from slo import openslo
-from slo.objective import parse
-from slo.records import Records, from_columns
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.outlook.input import Guesses, Question
+from plimsoll.harness.outlook.input import read as read_question
+from plimsoll.harness.outlook.outlook import Assumptions, Outlook, clock, outlook
+from plimsoll.harness.outlook.view import tables
+from plimsoll.harness.run.promises import Asked, Promises, read_promises
+from plimsoll.scenarios.spec import with_flags
+from plimsoll.slo.objectives import openslo
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, from_columns
 
 S = 1_000_000_000
 P99 = "p99(ttft) <= 200ms"
@@ -82,7 +82,7 @@ def test_too_short_a_scenario_says_what_would_do() -> None:
 
 def test_max_queries_and_max_duration_cut_what_is_counted() -> None:
     base = with_flags(None, rate=100, arrival="constant", duration="10s").to_mapping()
-    from scenarios.parsing import parse as read_scenario
+    from plimsoll.scenarios.parsing import parse as read_scenario
 
     base["stop"] |= {"max_queries": 200, "min_queries": 1}
     assert outlook(read_scenario(base, "x"), promised(P99), Assumptions()).paces[0].requests == 200
@@ -94,7 +94,7 @@ def test_max_queries_and_max_duration_cut_what_is_counted() -> None:
 def test_a_ramp_is_timed_by_its_own_rate() -> None:
     scenario = with_flags(None, kind="server").to_mapping()
     scenario["params"] = {"rate": {"ramp": {"from": 0, "to": 20, "over": "20s"}}, "arrival": "constant"}
-    from scenarios.parsing import parse as read_scenario
+    from plimsoll.scenarios.parsing import parse as read_scenario
 
     found = outlook(read_scenario(scenario, "x"), promised(P99), Assumptions())
     # 200 in the first 20 s (t^2 / 2), then 98 more at 20/s.
@@ -198,7 +198,7 @@ spec: {}
 
 
 def documents() -> Promises:
-    starter = Path(__file__).parents[3] / "slo" / "openslo" / "starter.yaml"
+    starter = Path(__file__).parents[3] / "slo" / "objectives" / "openslo" / "starter.yaml"
     found, errors = read_promises(Asked([str(starter)]))
     assert errors == []
     return Promises(slos=(*found.slos, *openslo.parse(COMPOSITE, "composite.yaml").slos))
@@ -276,7 +276,7 @@ def test_shares_are_read_exactly() -> None:
 def test_the_verb_sends_nothing_writes_nothing_and_exits_with_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.cli import app
+    from plimsoll.harness.verbs.cli import app
 
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["plan", "--rate", "20", "--duration", "15s", "--slo", P99, "--json"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.live.player import Player
+from plimsoll.harness.transport.live.player import Player
 from tests.virtual_time import VirtualClock
 
 MS = 1_000_000

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import harness.plugins as plugins
-from harness.client import ProtocolSpec
-from harness.errors import HarnessFault
+import plimsoll.harness.protocols._discovery as plugins
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.transport.client import ProtocolSpec
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_entry_points_add_protocols_and_a_broken_one_is_named(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "tests_outside", module)
     assert plugins.protocols()["outside"] is outside
     module.SPEC = (null,)  # type: ignore[attr-defined]
-    with pytest.raises(HarnessFault, match=r"already defined by harness\.clients\.null"):
+    with pytest.raises(HarnessFault, match=r"already defined by plimsoll\.harness\.protocols\.null"):
         plugins.protocols()
     module.SPEC = (1,)  # type: ignore[attr-defined]
     with pytest.raises(HarnessFault, match="not a ProtocolSpec"):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import HarnessFault
-from harness.promises import Asked, again, keep, kept, read_promises
-from harness.rundir import RunDirectory, Sealed
-from slo import openslo
-from slo.records import empty
-from slo.validity import GeneratorFacts
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.promises import Asked, again, keep, kept, read_promises
+from plimsoll.harness.run.rundir import RunDirectory, Sealed
+from plimsoll.slo.objectives import openslo
+from plimsoll.slo.records.records import empty
+from plimsoll.slo.validity.validity import GeneratorFacts
 
 
 def sealed(folder: Path, *objectives: str) -> Sealed:

@@ -7,13 +7,13 @@ from typing import Any
 import orjson
 import pytest
 
-from harness import outcome
-from harness.exchange import Exchange
-from harness.outputs import read_answer
-from harness.plugins import protocols
-from harness.wire import pointer
-from harness.wire.tokens import Fault
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.outputs import read_answer
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.transport import outcome
+from plimsoll.harness.wire import pointer
+from plimsoll.harness.wire.tokens import Fault
+from plimsoll.slo.records.records import Status
 from tests.finished import finished
 
 EVENTS, LINES, JSON = "text/event-stream", "application/x-ndjson", "application/json"

@@ -11,13 +11,13 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import HarnessFault
-from harness.protos.descriptors import shipped
-from harness.protos.messages import ANY, checked, encode, outline_problems, read, to_json
-from harness.protos.paths import MessagePath
-from harness.protos.template import MessageTemplate
-from harness.wire import pointer
-from scenarios.payload import Payload
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.protocols._grpc.descriptors import shipped
+from plimsoll.harness.protocols._grpc.paths import MessagePath
+from plimsoll.harness.protocols._grpc.protobuf_json import ANY, checked, encode, outline_problems, read, to_json
+from plimsoll.harness.protocols._grpc.template import MessageTemplate
+from plimsoll.harness.wire import pointer
+from plimsoll.scenarios.samples.payload import Payload
 
 KSERVE, GOOGLE = shipped("kserve"), shipped("google_speech_v1")
 INFER = KSERVE.message("inference.ModelInferRequest")

@@ -14,9 +14,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import HarnessFault
-from harness.protos import generate
-from harness.protos.descriptors import (
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.protocols._grpc import generate
+from plimsoll.harness.protocols._grpc.descriptors import (
     SETS,
     Schema,
     choices,
@@ -27,9 +27,9 @@ from harness.protos.descriptors import (
     shipped,
     split_method,
 )
-from harness.protos.messages import encode
-from harness.protos.reflection import _collect
-from reference_server.frontends.grpc_ import inference_pb2, speech_pb2
+from plimsoll.harness.protocols._grpc.protobuf_json import encode
+from plimsoll.harness.protocols._grpc.reflection import _collect
+from plimsoll.reference_server.frontends.grpc_ import inference_pb2, speech_pb2
 
 SERVICE = "inference.GRPCInferenceService"
 PROTO = Path(__file__).parent.parent.parent / "fakes" / "abc.proto"

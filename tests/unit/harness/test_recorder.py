@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import recorder, segments
-from harness.exchange import Exchange, SessionStamps
-from harness.recorder import FRESH, Fresh, Recorder, shown_timing, spread, spread_quantile
-from harness.redaction import learn
-from harness.segments import SegmentWriter, read_segment, read_segments, write_segment
-from slo.contradictions import find
-from slo.records import Records, Status, TokensFrom, concat
-from slo.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.generator import recorder, segments
+from plimsoll.harness.generator.recorder import FRESH, Fresh, Recorder, shown_timing, spread, spread_quantile
+from plimsoll.harness.generator.segments import SegmentWriter, read_segment, read_segments, write_segment
+from plimsoll.harness.secrecy.redaction import learn
+from plimsoll.slo.records.records import Records, Status, TokensFrom, concat
+from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.slo.validity.contradictions import find
 from tests.virtual_time import VirtualClock
 
 MS = 1_000_000

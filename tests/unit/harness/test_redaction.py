@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.redaction import MASK, Guarded, Redactor, learn
+from plimsoll.harness.secrecy.redaction import MASK, Guarded, Redactor, learn
 
 KEY = "s3cr/Et+Q'7&Zt=Wq~91\"x"
 TEXTS = st.text(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from plimsoll.harness.verbs.cli import main
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.comparison import interleave
-from harness.comparison.interleave import Interleaving, slots
-from harness.comparison.replications import find, of_interleaving, read, unlike
-from harness.errors import HarnessFault
-from slo.comparison.quantity import parse_all
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.series.comparison import interleave
+from plimsoll.harness.series.comparison.interleave import Interleaving, slots
+from plimsoll.harness.series.comparison.replications import find, of_interleaving, read, unlike
+from plimsoll.slo.comparison.quantity import parse_all
 from tests.unit.harness.sealed_runs import sealed_run
 
 TTFT = parse_all(["p99(ttft)", "ratio(error)", "rate(ok)"])

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.comparison import rounds
-from harness.comparison.arms import read_arms
-from harness.comparison.replications import of_interleaving
-from harness.comparison.rounds import Contest, carry_out_all
-from harness.coordinator import Outcome
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from harness.job import Prepared
-from harness.promises import Asked
-from harness.rundir import open_sealed
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.run.coordinator import Outcome
+from plimsoll.harness.run.job import Prepared
+from plimsoll.harness.run.promises import Asked
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.series.comparison import rounds
+from plimsoll.harness.series.comparison.arms import read_arms
+from plimsoll.harness.series.comparison.replications import of_interleaving
+from plimsoll.harness.series.comparison.rounds import Contest, carry_out_all
 from tests.unit.harness.sealed_runs import Full, sealed_run
 
 Deed = Callable[[Prepared], Outcome]
@@ -67,7 +67,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     made = Runs()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PLIMSOLL_API_KEY", raising=False)
-    monkeypatch.setattr("harness.session.carry_out", made)
+    monkeypatch.setattr("plimsoll.harness.series.one_run.carry_out", made)
     monkeypatch.setattr(rounds, "preflight", reached)
     return made
 

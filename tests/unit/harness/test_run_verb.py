@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.errors import HarnessFault
-from harness.verbs.run import paced, pairs, yaml_values
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs.run import paced, pairs, yaml_values
 
 
 def test_a_dotted_name_reaches_inside() -> None:

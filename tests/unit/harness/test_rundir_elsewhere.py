@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from harness import rundir
-from harness.accuracy import scores_of
-from harness.errors import HarnessFault
-from harness.outputs import gather
-from harness.rundir import RunDirectory, Sealed, open_sealed, seal
-from harness.session import _tidy
-from harness.workforce import Member
-from scenarios.flags import with_flags
-from slo.validity import GeneratorFacts
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.outputs import gather
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.accuracy import scores_of
+from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed, seal
+from plimsoll.harness.run.workforce import Member
+from plimsoll.harness.series.one_run import _tidy
+from plimsoll.scenarios.flags import with_flags
+from plimsoll.slo.validity.validity import GeneratorFacts
 from tests.unit.harness.sealed_runs import records
 
 Full = Callable[[Path], bool]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.rundir import _missing
-from harness.workforce import Member
-from scenarios.plan import Dealing, Plan, Stop
-from slo.records import Status, empty
+from plimsoll.harness.run.rundir import _missing
+from plimsoll.harness.run.workforce import Member
+from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
+from plimsoll.slo.records.records import Status, empty
 
 
 def sessions(n: int) -> Plan:

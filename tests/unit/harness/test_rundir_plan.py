@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from harness.errors import HarnessFault
-from harness.promises import Promises
-from harness.rundir import open_sealed
-from harness.session import judge
-from slo import tables
-from slo.objective import parse
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.promises import Promises
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.series.one_run import judge
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records import tables
 from tests.unit.harness.capacity_folders import md1, sealed
 
 ASKED = Promises(objectives=(parse("p50(latency) <= 1s"),))

@@ -12,21 +12,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness import rundir
-from harness.attempts import spoiled
-from harness.errors import HarnessFault
-from harness.promises import Promises
-from harness.rundir import RunDirectory, Sealed, open_sealed
-from harness.session import judge
-from reports.attempts import said
-from reports.report import Report
-from scenarios import cancellation
-from scenarios.flags import with_flags
-from scenarios.parsing import parse as parse_scenario
-from slo import cancelled, tables
-from slo.generator import GeneratorFacts
-from slo.objective import parse
-from slo.records import Records, from_arrays
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.attempts import spoiled
+from plimsoll.harness.run.promises import Promises
+from plimsoll.harness.run.rundir import RunDirectory, Sealed, open_sealed
+from plimsoll.harness.series.one_run import judge
+from plimsoll.reports.report import Report
+from plimsoll.reports.sections.attempts import said
+from plimsoll.scenarios.flags import with_flags
+from plimsoll.scenarios.parsing import parse as parse_scenario
+from plimsoll.scenarios.plan import cancellation
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records import cancelled, tables
+from plimsoll.slo.records.records import Records, from_arrays
+from plimsoll.slo.validity.generator import GeneratorFacts
 from tests.unit.harness.capacity_folders import md1, rows, sealed
 from tests.unit.harness.sealed_runs import sealed_run
 

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from harness import rundir, salvage, segments
-from harness.ahead import Ahead, read
-from harness.errors import HarnessFault
-from harness.rundir import RunDirectory, open_sealed
-from harness.salvage import agents_among, gathered, open_run
-from harness.segments import claim, hold, keep_done, read_segments, write_segment
-from harness.verbs.gate import _the_run
-from scenarios.flags import with_flags
-from slo.accounts import check, digests
-from slo.generator import GeneratorFacts
-from slo.records import Records, Status, from_columns
-from slo.validity import assess
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator import segments
+from plimsoll.harness.generator.segments import claim, hold, keep_done, read_segments, write_segment
+from plimsoll.harness.run import rundir, salvage
+from plimsoll.harness.run.ahead import Ahead, read
+from plimsoll.harness.run.rundir import RunDirectory, open_sealed
+from plimsoll.harness.run.salvage import agents_among, gathered, open_run
+from plimsoll.harness.verbs.gate import _the_run
+from plimsoll.scenarios.flags import with_flags
+from plimsoll.slo.records.records import Records, Status, from_columns
+from plimsoll.slo.validity.accounts import check, digests
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
 
 MS = 1_000_000
 DONE = {"aborted": None, "faults": [], "max_duration_hit": False, "disk_notes": [], "folders": [], "cpu": 0.1}
@@ -116,7 +117,7 @@ def test_a_copy_of_a_cut_off_run_ended_when_the_run_did(tmp_path: Path) -> None:
 
 
 def test_a_sign_of_life_stands_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.ahead._now", lambda: f"{10**18:020d}")
+    monkeypatch.setattr("plimsoll.harness.run.ahead._now", lambda: f"{10**18:020d}")
     directory = rundir.create(tmp_path / "r")
     plan = with_flags(None, queries=3).build(1)
     manifest = {
@@ -129,7 +130,7 @@ def test_a_sign_of_life_stands_in_the_file(tmp_path: Path, monkeypatch: pytest.M
     ahead = Ahead(directory, "the coordinator", pytest.fail)
     ahead.prepare(manifest, {}, plan, GeneratorFacts(True, 3), "turns")
     ahead.announce({"t0_wall_ns": 10**18})
-    monkeypatch.setattr("harness.ahead._now", lambda: f"{10**18 + 5 * MS:020d}")
+    monkeypatch.setattr("plimsoll.harness.run.ahead._now", lambda: f"{10**18 + 5 * MS:020d}")
     ahead.alive()
     begun = read(directory.path)
     assert begun is not None

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.promises import Asked, Promises, keep, read_promises
-from harness.recorder import FRESH
-from harness.rundir import open_sealed
-from harness.search import probe
-from harness.search.hopeless import PREFIX, Hopeless, overdue
-from harness.search.probe import among, judged, progress
-from harness.watcher import Beginning
-from reports.parts import ObjectiveResult
-from reports.search.parts import ProbePart
-from scenarios.flags import with_flags
-from slo.capacity.probe import Next
+from plimsoll.harness.generator.recorder import FRESH
+from plimsoll.harness.run.promises import Asked, Promises, keep, read_promises
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.run.watcher import Beginning
+from plimsoll.harness.series.search import probe
+from plimsoll.harness.series.search.hopeless import PREFIX, Hopeless, overdue
+from plimsoll.harness.series.search.probe import among, judged, progress
+from plimsoll.reports.parts.parts import ObjectiveResult
+from plimsoll.reports.search.search_parts import ProbePart
+from plimsoll.scenarios.flags import with_flags
+from plimsoll.slo.search.probe import Next
 from tests.unit.harness.sealed_runs import sealed_run
 
 MS = 1_000_000
@@ -205,9 +205,9 @@ def test_the_objective_with_farthest_to_go_says_how_long_the_next_probe_is() -> 
 
 
 def test_an_endpoint_that_did_not_keep_up_has_failed_whatever_its_percentiles_were(tmp_path: Path) -> None:
-    from harness.search.probe import of_endpoint
-    from reports.parts import Check, Validity, Verdict
-    from reports.report import Report
+    from plimsoll.harness.series.search.probe import of_endpoint
+    from plimsoll.reports.parts.parts import Check, Validity, Verdict
+    from plimsoll.reports.report import Report
 
     def report(*broken: str) -> Report:
         checks = [

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.errors import HarnessFault
-from harness.promises import Asked, read_promises
-from harness.search.question import Question, Texts, enough, read
-from slo.statistics.confidence import n_needed
-from slo.statistics.planning import sample
-from slo.statistics.share import share_test
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.promises import Asked, read_promises
+from plimsoll.harness.series.search.question import Question, Texts, enough, read
+from plimsoll.harness.verbs.cli import app
+from plimsoll.slo.statistics.confidence import n_needed
+from plimsoll.slo.statistics.planning import sample
+from plimsoll.slo.statistics.share import share_test
 
 URL = {"url": "http://127.0.0.1:9"}
 

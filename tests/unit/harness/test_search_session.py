@@ -10,24 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from harness.coordinator import Outcome
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from harness.job import Prepared
-from harness.promises import Asked
-from harness.rundir import RunDirectory, open_sealed
-from harness.search import endpoint, probe, session
-from harness.search.output import search_and_say
-from harness.search.question import Question, Texts, read
-from harness.search.session import search
-from harness.session import write_report
-from harness.watcher import Watcher
-from reports.format import formats
-from reports.report import Report
-from reports.search import words as say
-from reports.search.formats import FORMATS
-from reports.search.parts import SearchReport
-from slo.records import Status, from_columns
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.run.coordinator import Outcome
+from plimsoll.harness.run.job import Prepared
+from plimsoll.harness.run.promises import Asked
+from plimsoll.harness.run.rundir import RunDirectory, open_sealed
+from plimsoll.harness.run.watcher import Watcher
+from plimsoll.harness.series.one_run import write_report
+from plimsoll.harness.series.search import probe
+from plimsoll.harness.series.search import search_session as session
+from plimsoll.harness.series.search import series_endpoint as endpoint
+from plimsoll.harness.series.search.question import Question, Texts, read
+from plimsoll.harness.series.search.search_output import search_and_say
+from plimsoll.harness.series.search.search_session import search
+from plimsoll.reports.format import formats
+from plimsoll.reports.report import Report
+from plimsoll.reports.search import search_words as say
+from plimsoll.reports.search.search_formats import FORMATS
+from plimsoll.reports.search.search_parts import SearchReport
+from plimsoll.slo.records.records import Status, from_columns
 from tests.unit.harness.sealed_runs import Full, sealed_run
 
 Deed = Callable[[Prepared], Outcome]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.redaction import KNOWN, MASK, Redactor, redact
-from harness.secrets import Headers, learn_target, public_command, resolve, sensitive_values
+from plimsoll.harness.secrecy.redaction import KNOWN, MASK, Redactor, redact
+from plimsoll.harness.secrecy.secrets import Headers, learn_target, public_command, resolve, sensitive_values
 
 ENV = {"TOKEN": "tok-abcdef", "EMPTY": "", "REGION": "eu"}
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
+from plimsoll.harness.verbs.cli import app
 
 
 def handed_on(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:

@@ -11,13 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.errors import HarnessFault
-from harness.speech import codecs
-from harness.speech.codecs import BrokenAudio, decodable, decoder, encodable, encode_file, encode_frames
-from harness.speech.ogg import BrokenOgg, Demuxer, checksum, page
-from harness.speech.pacing import Pace, frame_schedule
-from scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
-from scenarios.sound.wav import wav_bytes
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.protocols._speech import codecs
+from plimsoll.harness.protocols._speech.codecs import (
+    BrokenAudio,
+    decodable,
+    decoder,
+    encodable,
+    encode_file,
+    encode_frames,
+)
+from plimsoll.harness.protocols._speech.ogg import BrokenOgg, Demuxer, checksum, page
+from plimsoll.harness.protocols._speech.pacing import Pace, frame_schedule
+from plimsoll.scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
+from plimsoll.scenarios.sound.wav import wav_bytes
 
 Int16 = npt.NDArray[np.int16]
 EVERY = np.arange(-32768, 32768).astype(np.int16)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.errors import HarnessFault
-from harness.options import accept, problems
-from harness.speech.live import audio_problems, clip_of, live_audio
-from harness.speech.options import AudioOptions
-from harness.speech.pacing import FrameRules
-from scenarios.clip import Clip
-from scenarios.payload import Payload
-from slo.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.options import accept, problems
+from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
+from plimsoll.harness.protocols._speech.pacing import FrameRules
+from plimsoll.scenarios.samples.clip import Clip
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_FILE
 
 MS = 1_000_000
 

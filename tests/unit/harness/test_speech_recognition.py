@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.exchange import Exchange, SessionStamps
-from harness.speech.events import Endpoint, Event, Transcript
-from harness.speech.recognition import put_transcripts
-from scenarios.clip import Clip, Word
-from slo.records import Status
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.protocols._speech.events import Endpoint, Event, Transcript
+from plimsoll.harness.protocols._speech.recognition import put_transcripts
+from plimsoll.scenarios.samples.clip import Clip, Word
+from plimsoll.slo.records.records import Status
 
 MS = 1_000_000
 START = 1_000 * MS

@@ -7,9 +7,9 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.exchange import Exchange
-from harness.speech.events import Sound
-from harness.speech.synthesis import first_audible, put_sounds
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.protocols._speech.events import Sound
+from plimsoll.harness.protocols._speech.synthesis import first_audible, put_sounds
 
 MS = 1_000_000
 RATE = 24_000

@@ -8,9 +8,9 @@ import struct
 
 import pytest
 
-from harness.clock import WallMap
-from harness.origin import Endpoint
-from harness.stream import Readers, Stream
+from plimsoll.harness.clock import WallMap
+from plimsoll.harness.transport.origin import Endpoint
+from plimsoll.harness.transport.stream import Readers, Stream
 
 
 class Heard:

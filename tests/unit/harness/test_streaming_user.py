@@ -7,12 +7,12 @@ from typing import Any
 import orjson
 import pytest
 
-from harness.distributed import streaming_user as streaming
-from harness.distributed.streaming_user import Answer, entries
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.redaction import redact
-from slo.records import Stamp, Status
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.secrecy.redaction import redact
+from plimsoll.harness.streaming_users import streaming_user as streaming
+from plimsoll.harness.streaming_users.streaming_user import Answer, entries
+from plimsoll.slo.records.records import Stamp, Status
 
 URL = "http://model.test"
 READER = streaming.chat_reader(URL, {"authorization": "Bearer sk-secret"})

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import rundir
-from harness.distributed import streaming_rows, streaming_session
-from harness.distributed.messages import rows_problem
-from harness.distributed.streaming_rows import About, Gathered, Kept, LaterClock
-from harness.distributed.streaming_session import ROWS, STOP, Session, prepare
-from harness.errors import HarnessFault
-from harness.exchange import Exchange
-from harness.promises import Asked, Promises, read_promises
-from harness.session import judge
-from slo.records import Stamp, Status, TokensFrom
+from plimsoll.harness.distributed import streaming_session
+from plimsoll.harness.distributed.fleet_messages import rows_problem
+from plimsoll.harness.distributed.streaming_session import ROWS, STOP, Session, prepare
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.promises import Asked, Promises, read_promises
+from plimsoll.harness.series.one_run import judge
+from plimsoll.harness.streaming_users import streaming_rows
+from plimsoll.harness.streaming_users.streaming_rows import About, Gathered, Kept, LaterClock
+from plimsoll.slo.records.records import Stamp, Status, TokensFrom
 
 MS = 1_000_000
 ABOUT = About("abc", "Reader", "http://user:pw@model.test/v1?key=1", "m", 4, ["locust", "-f", "x.py"])

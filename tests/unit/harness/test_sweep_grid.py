@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.sweep.grid import Grid, arms_of, read_grid
+from plimsoll.harness.series.sweep.grid import Grid, arms_of, read_grid
 
 
 def grid(*texts: str) -> Grid:

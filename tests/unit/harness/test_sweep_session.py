@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from harness.comparison import rounds
-from harness.coordinator import Outcome
-from harness.errors import HarnessFault
-from harness.exit_codes import ExitCode
-from harness.job import Prepared
-from harness.promises import Asked, keep
-from harness.rundir import open_sealed
-from harness.sweep.session import Wanted, plan, say_grid, sweep
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.run.coordinator import Outcome
+from plimsoll.harness.run.job import Prepared
+from plimsoll.harness.run.promises import Asked, keep
+from plimsoll.harness.run.rundir import open_sealed
+from plimsoll.harness.series.comparison import rounds
+from plimsoll.harness.series.sweep.sweep_session import Wanted, plan, say_grid, sweep
 from tests.unit.harness.sealed_runs import Full, sealed_run
 
 SLO = ("p50(ttft) <= 100ms",)
@@ -52,7 +52,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Endpoint:
     made = Endpoint()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PLIMSOLL_API_KEY", raising=False)
-    monkeypatch.setattr("harness.session.carry_out", made)
+    monkeypatch.setattr("plimsoll.harness.series.one_run.carry_out", made)
     monkeypatch.setattr(rounds, "preflight", reached)
     return made
 
@@ -117,7 +117,7 @@ def test_a_full_disk_costs_no_result_of_a_sweep(
         disk.full = len(endpoint.made) + 1 >= full_in
         return endpoint(*args, **more)
 
-    monkeypatch.setattr("harness.session.carry_out", run)
+    monkeypatch.setattr("plimsoll.harness.series.one_run.carry_out", run)
     assert sweep(wanted(as_json=True)) == ExitCode.USAGE
     said = capsys.readouterr()
     found = json.loads(said.out)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.recorder import FRESH, spread
-from harness.tally import Tally, over
-from slo.objective import parse
+from plimsoll.harness.generator.recorder import FRESH, spread
+from plimsoll.harness.run.tally import Tally, over
+from plimsoll.slo.objectives.objective import parse
 
 
 def line(measured: int, bad: int = 0, **values: list[int]) -> dict[str, Any]:

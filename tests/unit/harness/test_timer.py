@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness import timer
-from harness.client import Target
-from harness.timer import MOST_NS, chosen, matters, tuned
-from scenarios.flags import with_flags
-from scenarios.plan import Plan
-from slo.records import IntArray
+from plimsoll.harness.run import timer
+from plimsoll.harness.run.timer import MOST_NS, chosen, matters, tuned
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.flags import with_flags
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.slo.records.records import IntArray
 
 US = 1_000
 
@@ -74,7 +74,7 @@ HTTP = Target("http://127.0.0.1:1", "openai-chat", "m")
 def test_only_an_open_loop_of_the_compiled_engine_is_probed_for(
     target: Target, made: Callable[[], Plan], does: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.capability.find_spec", lambda name: object())
+    monkeypatch.setattr("plimsoll.harness.host.capability.find_spec", lambda name: object())
 
     async def asked(limit_ns: int) -> IntArray:
         return late(180)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.errors import HarnessFault
-from scenarios.errors import ScenarioError
-from scenarios.spec import library
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs.cli import app
+from plimsoll.scenarios.spec import library
+from plimsoll.scenarios.text.errors import ScenarioError
 
 
 def test_flags_that_cannot_be_read_hide_no_other_mistake(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from harness import outlet
-from harness.comparison.judging import question
-from harness.comparison.output import say_drawn
-from harness.comparison.session import Wanted, default_out, of_interleaved, of_runs
-from harness.errors import HarnessFault
-from harness.promises import Asked
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.process import outlet
+from plimsoll.harness.run.promises import Asked
+from plimsoll.harness.series.comparison.comparison_output import say_drawn
+from plimsoll.harness.series.comparison.comparison_session import Wanted, default_out, of_interleaved, of_runs
+from plimsoll.harness.series.comparison.judging import question
 from tests.unit.harness.sealed_runs import sealed_run
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from harness.clock import WallMap
-from harness.coordinator import _vitals
-from harness.vitals import PULSE_NS, Durations, GcPauses, Pulse, Vitals, thread_wanted_ns
-from slo.generator import GeneratorFacts
-from slo.lateness import LagLimits
-from slo.strain import checks
+from plimsoll.harness.clock import WallMap
+from plimsoll.harness.process.vitals import PULSE_NS, Durations, GcPauses, Pulse, Vitals, thread_wanted_ns
+from plimsoll.harness.run.coordinator import _vitals
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.lateness import LagLimits
+from plimsoll.slo.validity.strain import checks
 from tests.virtual_time import VirtualClock
 
 MS = 1_000_000

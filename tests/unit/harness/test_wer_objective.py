@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from harness.accuracy import check
-from scenarios.errors import ScenarioError
-from scenarios.payload import Payload
-from scenarios.scenario import Scenario
-from slo.objective import parse
+from plimsoll.harness.run.accuracy import check
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.scenario import Scenario
+from plimsoll.scenarios.text.errors import ScenarioError
+from plimsoll.slo.objectives.objective import parse
 
 
 @dataclass

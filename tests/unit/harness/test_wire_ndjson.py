@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.wire.ndjson import NdjsonError, NdjsonParser, decode
+from plimsoll.harness.wire.ndjson import NdjsonError, NdjsonParser, decode
 
 
 def test_lines_end_at_lf_and_lose_the_cr_and_white_space_around_them() -> None:

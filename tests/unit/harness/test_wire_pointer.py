@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.wire import pointer
-from harness.wire.pointer import MISSING, find, parse, truthy
+from plimsoll.harness.wire import pointer
+from plimsoll.harness.wire.pointer import MISSING, find, parse, truthy
 
 
 @pytest.mark.parametrize(

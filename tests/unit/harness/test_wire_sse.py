@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.wire.sse import SseError, SseParser, decode
+from plimsoll.harness.wire.sse import SseError, SseParser, decode
 
 
 def data_of(stream: bytes) -> list[bytes]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.wire.tokens import Fault, fault_of, scan, usage_of
+from plimsoll.harness.wire.tokens import Fault, fault_of, scan, usage_of
 
 
 def event(**delta: Any) -> bytes:

@@ -8,7 +8,7 @@ import sys
 
 SCRIPT = """
 import sys
-from harness.worker import Voice
+from plimsoll.harness.generator.worker import Voice
 say = Voice()
 say({"type": "first"})
 sys.stdin.readline()
@@ -36,8 +36,8 @@ def test_a_voice_that_nobody_hears_any_more_is_silent() -> None:
 
 def test_folders_with_rows_are_told_as_they_are_whatever_is_secret() -> None:
     script = """
-from harness.redaction import learn
-from harness.worker import Voice
+from plimsoll.harness.secrecy.redaction import learn
+from plimsoll.harness.generator.worker import Voice
 learn(["plimsoll"])
 Voice()({"type": "done", "folders": ["/tmp/plimsoll-spill-1"], "faults": ["no plimsoll here"]})
 """

@@ -13,9 +13,9 @@ from typing import IO
 
 import pytest
 
-from harness import writing
-from harness.errors import HarnessFault
-from harness.job import read_formats
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.process import writing
+from plimsoll.harness.run.job import read_formats
 
 
 @contextmanager

@@ -6,17 +6,17 @@ from typing import cast
 
 import pytest
 
-from reference_server.accounting import Account, accounted, obey
-from reference_server.answers import Script
-from reference_server.errors import RequestError
-from reference_server.metrics import Metrics
-from reference_server.misfortune.fate import Break, Misfortune
-from reference_server.misfortune.fault import parse_fault
-from reference_server.misfortune.faults import Faults
-from reference_server.service import Service
-from reference_server.startup import Startup
-from reference_server.timetable import DeadlineWheel
-from reference_server.truth import Truth, TruthRow
+from plimsoll.reference_server.engine.metrics import Metrics
+from plimsoll.reference_server.misfortune.fate import Break, Misfortune
+from plimsoll.reference_server.misfortune.fault import parse_fault
+from plimsoll.reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.seams.truth import Truth, TruthRow
+from plimsoll.reference_server.service.accounting import Account, accounted, obey
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.startup import Startup
+from plimsoll.reference_server.values.timetable import DeadlineWheel
 
 
 def made(*, ready: bool = True) -> Service:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http import multipart, openai_audio
-from reference_server.frontends.http.fields import Fields
-from reference_server.frontends.http.multipart import Part
-from reference_server.speech.seam import Heard, Word
-from reference_server.speech.wav import write_wav
+from plimsoll.reference_server.frontends.http import multipart, openai_audio
+from plimsoll.reference_server.frontends.http.multipart import Part
+from plimsoll.reference_server.frontends.shared.fields import Fields
+from plimsoll.reference_server.speech.seam import Heard, Word
+from plimsoll.reference_server.speech.wav import write_wav
+from plimsoll.reference_server.values.errors import RequestError
 
 KIND = "multipart/form-data; boundary=lin-e"
 WAV = write_wav(np.zeros(800, np.float32), 8000)

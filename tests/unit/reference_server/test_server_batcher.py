@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference_server.batch_model import Batched
-from reference_server.batcher import Batcher
-from reference_server.errors import RequestError
-from reference_server.metrics import Metrics
-from reference_server.stages import Stages
-from reference_server.startup import Startup
-from reference_server.tensors import Tensor, TensorSpec
+from plimsoll.reference_server.engine.batcher import Batcher
+from plimsoll.reference_server.engine.metrics import Metrics
+from plimsoll.reference_server.seams.batch_model import Batched
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.startup import Startup
+from plimsoll.reference_server.values.tensors import Tensor, TensorSpec
 
 FOREVER_NS = 3600 * 10**9
 

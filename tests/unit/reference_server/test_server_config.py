@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from reference_server.__main__ import main
-from reference_server.config import ReadyLine, ServerConfig
-from reference_server.durations import parse_duration_ns
-from reference_server.errors import ConfigError
+from plimsoll.reference_server.__main__ import main
+from plimsoll.reference_server.assembly.config import ReadyLine, ServerConfig
+from plimsoll.reference_server.values.durations import parse_duration_ns
+from plimsoll.reference_server.values.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_ready_line_says_where_the_server_is() -> None:
 
 def test_the_scripted_server_imports_neither_torch_nor_the_load_generator() -> None:
     code = (
-        "import sys, reference_server.__main__, reference_server.server, reference_server.frontends.http.server as f\n"
+        "import sys, plimsoll.reference_server.__main__, plimsoll.reference_server.server, plimsoll.reference_server.frontends.http_server as f\n"
         "assert f.FRONTEND\n"
         "bad = {m.split('.')[0] for m in sys.modules} & {'torch', 'harness', 'scenarios', 'slo', 'reports'}\n"
         "sys.exit(str(bad) if bad else 0)\n"
@@ -122,10 +122,10 @@ def test_ctrl_c_while_the_server_is_imported_is_no_traceback() -> None:
         "import sys\n"
         "class Interrupted:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'reference_server.server':\n"
+        "        if name == 'plimsoll.reference_server.server':\n"
         "            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupted())\n"
-        "from reference_server.__main__ import main\n"
+        "from plimsoll.reference_server.__main__ import main\n"
         "sys.exit(main([]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=30)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.errors import RequestError
-from reference_server.frontends.http.connections import Connection, Door, last_words
+from plimsoll.reference_server.frontends.http.connections import Connection, Door, last_words
+from plimsoll.reference_server.values.errors import RequestError
 
 
 class Peer:

@@ -6,17 +6,17 @@ import random
 
 import pytest
 
-from reference_server.kv_blocks import KvBlocks
-from reference_server.scheduler import Generation, Scheduler
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
 
 torch = pytest.importorskip("torch", reason="the language model needs torch")
 
-from reference_server.device import kept_rows  # noqa: E402
-from reference_server.models.decoder import Decoder  # noqa: E402
-from reference_server.models.grids import seeded_linear, to_grid  # noqa: E402
-from reference_server.models.presets import DECODERS, DecoderShape  # noqa: E402
-from reference_server.runner import Chunk  # noqa: E402
-from reference_server.torch_runner import TorchRunner  # noqa: E402
+from plimsoll.reference_server.device import kept_rows  # noqa: E402
+from plimsoll.reference_server.engine.torch_runner import TorchRunner  # noqa: E402
+from plimsoll.reference_server.models.decoder import Decoder  # noqa: E402
+from plimsoll.reference_server.models.grids import seeded_linear, to_grid  # noqa: E402
+from plimsoll.reference_server.models.presets import DECODERS, DecoderShape  # noqa: E402
+from plimsoll.reference_server.seams.runner import Chunk  # noqa: E402
 
 SHAPE = DecoderShape(hidden=48, layers=2, heads=4, kv_heads=2, head_dim=16, feed_forward=80, max_context=256)
 N_BLOCKS = 48

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from reference_server.errors import RequestError
-from reference_server.stages import Stages
-from reference_server.tensors import Tensor
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.tensors import Tensor
 
 torch = pytest.importorskip("torch", reason="the recommendation model needs torch")
 
-from reference_server.models.dlrm import _ROW_STEP, MAX_ROWS, TABLES, Dlrm, Network, build  # noqa: E402
+from plimsoll.reference_server.models.dlrm import _ROW_STEP, MAX_ROWS, TABLES, Dlrm, Network, build  # noqa: E402
 
 N = 200
 

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from reference_server.errors import RequestError
-from reference_server.stages import Stages
-from reference_server.tensors import bytes_tensor
-from reference_server.words import MAX_BYTES, MAX_WORDS, pieces_of, words_of
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.tensors import bytes_tensor
+from plimsoll.reference_server.values.words import MAX_BYTES, MAX_WORDS, pieces_of, words_of
 
 torch = pytest.importorskip("torch", reason="the encoder needs torch")
 
-from reference_server.models.embedder import DIM, Embedder, _groups, build  # noqa: E402
+from plimsoll.reference_server.models.embedder import DIM, Embedder, _groups, build  # noqa: E402
 
 PAIRS = [
     ("The ship is safe when she is loaded to the line.", "A ship is safe if loaded only to her line."),

@@ -9,17 +9,17 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
-from reference_server.answers import Script
-from reference_server.engine import Closed, Engine, Step, Ticket
-from reference_server.errors import RequestError
-from reference_server.frontends import open_inference
-from reference_server.kv_blocks import KvBlocks
-from reference_server.llm import LanguageModel
-from reference_server.runner import Chunk, Runner, ScriptedRunner
-from reference_server.scheduler import Scheduler
-from reference_server.service import Service
-from reference_server.stages import Stages
-from reference_server.startup import Startup
+from plimsoll.reference_server.engine.engine import Closed, Engine, Step, Ticket
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.llm import LanguageModel
+from plimsoll.reference_server.engine.scheduler import Scheduler
+from plimsoll.reference_server.frontends.shared import open_inference
+from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.seams.runner import Chunk, Runner, ScriptedRunner
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.startup import Startup
 
 
 def with_engine(runner: Runner, play: Callable[[Engine], Coroutine[None, None, None]], *, max_batch: int = 4) -> None:

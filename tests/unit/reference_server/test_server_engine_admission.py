@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.admission import LEAST, Drain
-from reference_server.answers import Ask
-from reference_server.engine import Engine
-from reference_server.errors import RequestError, StreamFailure
-from reference_server.kv_blocks import KvBlocks
-from reference_server.llm import Bounds, EngineAnswer, LanguageModel
-from reference_server.metrics import Metrics
-from reference_server.runner import ScriptedRunner
-from reference_server.scheduler import Scheduler
-from reference_server.stages import Stages
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.engine.admission import LEAST, Drain
+from plimsoll.reference_server.engine.engine import Engine
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.llm import Bounds, EngineAnswer, LanguageModel
+from plimsoll.reference_server.engine.metrics import Metrics
+from plimsoll.reference_server.engine.scheduler import Scheduler
+from plimsoll.reference_server.seams.answers import Ask
+from plimsoll.reference_server.seams.runner import ScriptedRunner
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.values.errors import RequestError, StreamFailure
+from plimsoll.reference_server.values.stages import Stages
 
 MS = 1_000_000
 S = 1_000 * MS

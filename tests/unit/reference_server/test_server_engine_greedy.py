@@ -7,14 +7,14 @@ import random
 
 import pytest
 
-from reference_server.engine import Engine, Ticket
-from reference_server.kv_blocks import KvBlocks
-from reference_server.scheduler import Scheduler
+from plimsoll.reference_server.engine.engine import Engine, Ticket
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.scheduler import Scheduler
 
 pytest.importorskip("torch", reason="the language model needs torch")
 
-from reference_server.models.presets import DecoderShape
-from reference_server.torch_runner import TorchRunner
+from plimsoll.reference_server.engine.torch_runner import TorchRunner
+from plimsoll.reference_server.models.presets import DecoderShape
 
 SHAPE = DecoderShape(hidden=48, layers=2, heads=4, kv_heads=2, head_dim=16, feed_forward=80, max_context=256)
 N_NEW = 20

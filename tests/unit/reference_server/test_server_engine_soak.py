@@ -11,14 +11,14 @@ from collections import Counter
 
 import pytest
 
-from reference_server.answers import Ask
-from reference_server.engine import Engine, Step, Ticket
-from reference_server.errors import RequestError, StreamFailure
-from reference_server.kv_blocks import KvBlocks
-from reference_server.llm import EngineAnswer, LanguageModel
-from reference_server.runner import Chunk, ScriptedRunner
-from reference_server.scheduler import Generation, Scheduler
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.engine.engine import Engine, Step, Ticket
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.llm import EngineAnswer, LanguageModel
+from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
+from plimsoll.reference_server.seams.answers import Ask
+from plimsoll.reference_server.seams.runner import Chunk, ScriptedRunner
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.values.errors import RequestError, StreamFailure
 
 N_REQUESTS, N_CLIENTS = 10_000, 120
 OURS = (Ask, Chunk, EngineAnswer, Generation, Step, Ticket)

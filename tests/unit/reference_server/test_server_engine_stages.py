@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reference_server.answers import Ask
-from reference_server.engine import Engine
-from reference_server.frontends.http.stream import Stopped, StopSink
-from reference_server.kv_blocks import KvBlocks
-from reference_server.llm import LanguageModel
-from reference_server.runner import Chunk, ScriptedRunner
-from reference_server.scheduler import Scheduler
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.engine.engine import Engine
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.llm import LanguageModel
+from plimsoll.reference_server.engine.scheduler import Scheduler
+from plimsoll.reference_server.frontends.shared.stream import Stopped, StopSink
+from plimsoll.reference_server.seams.answers import Ask
+from plimsoll.reference_server.seams.runner import Chunk, ScriptedRunner
+from plimsoll.reference_server.seams.truth import TruthRow
 
 PROMPT_NS, TOKEN_NS, TEXT_NS, WAIT_NS = 1_000_000, 20_000, 300, 7_000_000
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reference_server.errors import ConfigError, RequestError
-from reference_server.misfortune.fault import parse_fault
-from reference_server.misfortune.faults import Faults
-from reference_server.misfortune.kinds import KINDS
+from plimsoll.reference_server.misfortune.fault import parse_fault
+from plimsoll.reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.misfortune.kinds import KINDS
+from plimsoll.reference_server.values.errors import ConfigError, RequestError
 
 SECOND = 1_000_000_000
 

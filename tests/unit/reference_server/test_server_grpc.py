@@ -13,14 +13,14 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.errors import RequestError
-from reference_server.frontends.grpc_ import inference_pb2 as pb
-from reference_server.frontends.grpc_ import statuses
-from reference_server.frontends.grpc_.calls import read
-from reference_server.frontends.grpc_.contents import CONTENTS, parse_request, response
-from reference_server.frontends.grpc_.generate import stale
-from reference_server.frontends.raw_tensors import objects, to_bytes
-from reference_server.tensors import NUMPY, Tensor
+from plimsoll.reference_server.frontends.grpc_ import inference_pb2 as pb
+from plimsoll.reference_server.frontends.grpc_ import statuses
+from plimsoll.reference_server.frontends.grpc_.contents import CONTENTS, parse_request, response
+from plimsoll.reference_server.frontends.grpc_.generate import stale
+from plimsoll.reference_server.frontends.grpc_.grpc_calls import read
+from plimsoll.reference_server.frontends.shared.raw_tensors import objects, to_bytes
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.tensors import NUMPY, Tensor
 
 VALUES: dict[str, Any] = {
     "BOOL": np.array([True, False]),

@@ -10,12 +10,12 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from reference_server.accounting import Account
-from reference_server.errors import StreamCut, StreamFailure
-from reference_server.frontends.grpc_.calls import Call, Context
-from reference_server.frontends.grpc_.outbox import Outbox, TokenSink
-from reference_server.service import Service
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.frontends.grpc_.grpc_calls import Call, Context
+from plimsoll.reference_server.frontends.grpc_.outbox import Outbox, TokenSink
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.service.accounting import Account
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.errors import StreamCut, StreamFailure
 
 
 class FakeContext:

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from reference_server.answers import Script
-from reference_server.errors import RequestError
-from reference_server.frontends.http import kserve_binary, kserve_wire
-from reference_server.frontends.http.fields import Fields
-from reference_server.frontends.http.kserve_wire import Parsed
-from reference_server.frontends.open_inference import InferRequest, chosen, deadline, wishes
-from reference_server.frontends.raw_tensors import from_bytes, objects, to_bytes
-from reference_server.tensors import NUMPY, Tensor
+from plimsoll.reference_server.frontends.http import kserve_binary, kserve_wire
+from plimsoll.reference_server.frontends.http.kserve_wire import Parsed
+from plimsoll.reference_server.frontends.shared.fields import Fields
+from plimsoll.reference_server.frontends.shared.open_inference import InferRequest, chosen, deadline, wishes
+from plimsoll.reference_server.frontends.shared.raw_tensors import from_bytes, objects, to_bytes
+from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.tensors import NUMPY, Tensor
 
 HEADER = "Inference-Header-Content-Length"
 NUMBERS = sorted(set(NUMPY) - {"BYTES"})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from reference_server.models.presets import LLAMAS, LlamaShape
+from plimsoll.reference_server.models.presets import LLAMAS, LlamaShape
 
 torch = pytest.importorskip("torch", reason="the language model needs torch")
 
-from reference_server.device.llama_runner import Options  # noqa: E402
-from reference_server.models.llama import Llama, seeded  # noqa: E402
+from plimsoll.reference_server.device.llama_runner import Options  # noqa: E402
+from plimsoll.reference_server.models.llama import Llama, seeded  # noqa: E402
 from tests.bench import gpu_measures as gpu  # noqa: E402
 from tests.bench.gpu_roofline import NO_DEVICE, main, table  # noqa: E402
 

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.errors import ConfigError
-from reference_server.kv_blocks import KvBlocks
-from reference_server.models import presets
-from reference_server.models.presets import LlamaShape, RopeScaling
-from reference_server.scheduler import Generation, Scheduler
-from reference_server.startup import PHASES, Startup
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
+from plimsoll.reference_server.models import presets
+from plimsoll.reference_server.models.presets import LlamaShape, RopeScaling
+from plimsoll.reference_server.values.errors import ConfigError
+from plimsoll.reference_server.values.startup import PHASES, Startup
 
 torch = pytest.importorskip("torch", reason="the language model needs torch")
 
-from reference_server.device import graphs  # noqa: E402
-from reference_server.device.copies import Staging  # noqa: E402
-from reference_server.device.kv_cache import PagedCache  # noqa: E402
-from reference_server.device.llama_runner import LlamaRunner, Options, room  # noqa: E402
-from reference_server.models.llama import Llama, rope_tables, seeded  # noqa: E402
-from reference_server.runner import Chunk  # noqa: E402
+from plimsoll.reference_server.device import graphs  # noqa: E402
+from plimsoll.reference_server.device.copies import Staging  # noqa: E402
+from plimsoll.reference_server.device.kv_cache import PagedCache  # noqa: E402
+from plimsoll.reference_server.device.llama_runner import LlamaRunner, Options, room  # noqa: E402
+from plimsoll.reference_server.models.llama import Llama, rope_tables, seeded  # noqa: E402
+from plimsoll.reference_server.seams.runner import Chunk  # noqa: E402
 
 SHAPE = LlamaShape(
     hidden=64,
@@ -267,7 +267,7 @@ def test_a_buffer_is_not_filled_again_before_two_others_were() -> None:
 
 @pytest.mark.parametrize("page_size", [4, 8])
 def test_the_mask_of_pages_shows_each_row_its_own_past_and_nothing_else(page_size: int) -> None:
-    from reference_server.device.pages_in_place import page_mask
+    from plimsoll.reference_server.device.pages_in_place import page_mask
 
     cache = PagedCache(SHAPE, n_pages=12, n_spare=0, page_size=page_size, device="cpu", dtype=torch.float32)
     tables = torch.tensor([[3, 7, 1], [2, 12, 12], [9, 0, 12]], dtype=torch.int32)

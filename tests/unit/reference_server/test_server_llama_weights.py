@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from reference_server.errors import ConfigError
-from reference_server.kv_blocks import KvBlocks
-from reference_server.scheduler import Generation, Scheduler
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
+from plimsoll.reference_server.values.errors import ConfigError
 
 torch = pytest.importorskip("torch", reason="the language model needs torch")
 transformers = pytest.importorskip("transformers", reason="the models of these tests are made with transformers")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from reference_server.device.llama_runner import LlamaRunner, Options  # noqa: E402
-from reference_server.models.llama import Llama  # noqa: E402
-from reference_server.models.llama_config import read_config  # noqa: E402
-from reference_server.models.llama_weights import load  # noqa: E402
-from reference_server.startup import Startup  # noqa: E402
+from plimsoll.reference_server.device.llama_runner import LlamaRunner, Options  # noqa: E402
+from plimsoll.reference_server.models.llama import Llama  # noqa: E402
+from plimsoll.reference_server.models.llama_config import read_config  # noqa: E402
+from plimsoll.reference_server.models.llama_weights import load  # noqa: E402
+from plimsoll.reference_server.values.startup import Startup  # noqa: E402
 
 TOLERANCE = 1e-5
 LLAMA3 = {

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.engine import Engine, StepNews
-from reference_server.kv_blocks import KvBlocks
-from reference_server.llm import LanguageModel
-from reference_server.metrics import Metrics, Rate
-from reference_server.runner import ScriptedRunner
-from reference_server.scheduler import Scheduler
-from reference_server.stages import Stages
-from reference_server.startup import Startup
+from plimsoll.reference_server.engine.engine import Engine, StepNews
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.llm import LanguageModel
+from plimsoll.reference_server.engine.metrics import Metrics, Rate
+from plimsoll.reference_server.engine.scheduler import Scheduler
+from plimsoll.reference_server.seams.runner import ScriptedRunner
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.startup import Startup
 
 
 def page(metrics: Metrics, engine: Engine | None = None, startup: Startup | None = None) -> dict[str, float]:

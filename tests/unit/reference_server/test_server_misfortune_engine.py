@@ -10,20 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.errors import ConfigError
-from reference_server.frontends.http.ordeal import Drip
-from reference_server.kv_blocks import KvBlocks
-from reference_server.llm import LanguageModel
-from reference_server.misfortune.canary import Canary
-from reference_server.misfortune.fault import Fault, parse_fault
-from reference_server.misfortune.faults import Faults
-from reference_server.misfortune.lateness import Lateness
-from reference_server.misfortune.levers import Levers
-from reference_server.misfortune.runner import MisfortuneModel, MisfortuneRunner, OutOfMemory, SlowedSteps
-from reference_server.misfortune.tempered import SchedulerLever, SlotsLever, WindowLever
-from reference_server.runner import Chunk, ScriptedRunner
-from reference_server.scheduler import Generation, Scheduler
-from reference_server.timetable import DeadlineWheel, Fire
+from plimsoll.reference_server.assembly.tempered import SchedulerLever, SlotsLever, WindowLever
+from plimsoll.reference_server.engine.kv_blocks import KvBlocks
+from plimsoll.reference_server.engine.llm import LanguageModel
+from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
+from plimsoll.reference_server.frontends.http.ordeal import Drip
+from plimsoll.reference_server.misfortune.fault import Fault, parse_fault
+from plimsoll.reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.misfortune.faulty_runner import (
+    MisfortuneModel,
+    MisfortuneRunner,
+    OutOfMemory,
+    SlowedSteps,
+)
+from plimsoll.reference_server.misfortune.lateness import Lateness
+from plimsoll.reference_server.misfortune.levers import Levers
+from plimsoll.reference_server.seams.runner import Chunk, ScriptedRunner
+from plimsoll.reference_server.service.canary import Canary
+from plimsoll.reference_server.values.errors import ConfigError
+from plimsoll.reference_server.values.timetable import DeadlineWheel, Fire
 
 MS = 1_000_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.model_statistics import ModelStatistics, Statistics
-from reference_server.stages import Stages
+from plimsoll.reference_server.engine.model_statistics import ModelStatistics, Statistics
+from plimsoll.reference_server.values.stages import Stages
 
 STAGES = ("queue", "preprocess", "preprocess.resize", "prefill", "decode", "inference", "postprocess")
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference_server.errors import RequestError
-from reference_server.stages import Stages
-from reference_server.tensors import bytes_tensor
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.tensors import bytes_tensor
 
 torch = pytest.importorskip("torch", reason="the classifier needs torch")
 pillow = pytest.importorskip("PIL.Image", reason="the classifier needs Pillow")
 
-from reference_server import images  # noqa: E402
-from reference_server.models.resnet import Network, ResNet50, build, compiled, grow, padded_size  # noqa: E402
+from plimsoll.reference_server.models.resnet import Network, ResNet50, build, compiled, grow, padded_size  # noqa: E402
+from plimsoll.reference_server.values import images  # noqa: E402
 
 
 def picture(seed: int, width: int = 250, height: int = 190) -> Any:

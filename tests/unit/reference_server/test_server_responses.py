@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.answers import Finish
-from reference_server.errors import RequestError, StreamCut
-from reference_server.frontends.http.fields import Fields
-from reference_server.frontends.http.openai_responses import ResponseWriter, parse_response
-from reference_server.frontends.http.stream import Stopped, StopSink, TextSink
-from reference_server.stages import Stages
-from reference_server.tokenizer import Bytes
+from plimsoll.reference_server.frontends.http.openai_responses import ResponseWriter, parse_response
+from plimsoll.reference_server.frontends.shared.fields import Fields
+from plimsoll.reference_server.frontends.shared.stream import Stopped, StopSink, TextSink
+from plimsoll.reference_server.seams.answers import Finish
+from plimsoll.reference_server.values.errors import RequestError, StreamCut
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.tokenizer import Bytes
 
 ASK: dict[str, Any] = {"model": "llm", "input": "hi"}
 STAGES = Stages({"queue": 1_000_000})

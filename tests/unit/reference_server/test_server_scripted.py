@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.answers import Ask, Script
-from reference_server.errors import RequestError, StreamCut, StreamFailure
-from reference_server.frontends.http.stream import EventSink, Stopped, StopSink, TextSink, struck
-from reference_server.scripted import ScriptedAnswer, ScriptedModel
-from reference_server.timetable import DeadlineWheel
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.engine.scripted import ScriptedAnswer, ScriptedModel
+from plimsoll.reference_server.frontends.shared.stream import EventSink, Stopped, StopSink, TextSink, struck
+from plimsoll.reference_server.seams.answers import Ask, Script
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.values.errors import RequestError, StreamCut, StreamFailure
+from plimsoll.reference_server.values.timetable import DeadlineWheel
 
 
 def on_wheel(play: Callable[[DeadlineWheel], Coroutine[None, None, None]]) -> None:

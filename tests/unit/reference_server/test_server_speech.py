@@ -7,16 +7,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from reference_server.speech import resample
-from reference_server.speech.alphabet import ALPHABET, Unsayable, normalise, symbols
-from reference_server.speech.seam import Audio, Heard
-from reference_server.speech.tones import HIGH_HZ, LEAD_S, LOW_HZ, SYMBOL_S, TAIL_S, Utterance
+from plimsoll.reference_server.speech import resample
+from plimsoll.reference_server.speech.alphabet import ALPHABET, Unsayable, normalise, symbols
+from plimsoll.reference_server.speech.seam import Audio, Heard
+from plimsoll.reference_server.speech.tones import HIGH_HZ, LEAD_S, LOW_HZ, SYMBOL_S, TAIL_S, Utterance
 
 pytest.importorskip("torch", reason="the recogniser needs torch")
 
-from reference_server.models.recogniser import ToneBank
-from reference_server.speech.hearing import Ear, Hearing, Piece
-from reference_server.speech.transcript import LONGEST_S
+from plimsoll.reference_server.assembly.recogniser import ToneBank
+from plimsoll.reference_server.speech.hearing import Ear, Hearing, Piece
+from plimsoll.reference_server.speech.transcript import LONGEST_S
 from tests.bench.speech_wer import louder, noisy, spoken, texts, word_error_rate
 
 RATE = 16_000

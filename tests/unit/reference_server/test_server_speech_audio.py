@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 
-from reference_server.speech import audio, wav
-from reference_server.speech.audio import AudioError, SampleReader
-from reference_server.speech.resample import Resampler, kernel
+from plimsoll.reference_server.speech import audio, wav
+from plimsoll.reference_server.speech.audio import AudioError, SampleReader
+from plimsoll.reference_server.speech.resample import Resampler, kernel
 
 WAVE = np.sin(np.arange(800) / 7).astype(np.float32) * np.float32(0.8)
 STEP = 1 / 32768

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference_server.config import ServerConfig
-from reference_server.errors import RequestError
-from reference_server.models import synthesiser
-from reference_server.speech.hearing import Float, Hearing
-from reference_server.speech.listening import BatchedRecogniser
-from reference_server.speech.seam import Audio, Heard, Listener
-from reference_server.speech.speaking import MAX_CHARACTERS, PIECE_S, ToneSynthesiser
-from reference_server.stages import Stages
-from reference_server.startup import Startup
+from plimsoll.reference_server.assembly import synthesiser
+from plimsoll.reference_server.assembly.config import ServerConfig
+from plimsoll.reference_server.speech.hearing import Float, Hearing
+from plimsoll.reference_server.speech.listening import BatchedRecogniser
+from plimsoll.reference_server.speech.seam import Audio, Heard, Listener
+from plimsoll.reference_server.speech.speaking import MAX_CHARACTERS, PIECE_S, ToneSynthesiser
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.startup import Startup
 
 pytest.importorskip("torch", reason="the recogniser needs torch")
 
-from reference_server.models import recogniser
-from reference_server.models.recogniser import ToneBank
+from plimsoll.reference_server.assembly import recogniser
+from plimsoll.reference_server.assembly.recogniser import ToneBank
 
 RATE = 16_000
 

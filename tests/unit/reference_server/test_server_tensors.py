@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reference_server.errors import RequestError
-from reference_server.tensors import NUMPY, Tensor, TensorSpec, bytes_tensor, checked, n_samples
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.tensors import NUMPY, Tensor, TensorSpec, bytes_tensor, checked, n_samples
 
 SPECS = (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "INT64", (-1,)))
 

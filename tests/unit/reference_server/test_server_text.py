@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reference_server.errors import ConfigError
+from plimsoll.reference_server.values.errors import ConfigError
 
 tokenizers = pytest.importorskip("tokenizers", reason="real weights need the tokenizers library")
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
 
-from reference_server.text import FileTokenizer  # noqa: E402
+from plimsoll.reference_server.values.text import FileTokenizer  # noqa: E402
 
 LLAMA3 = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 

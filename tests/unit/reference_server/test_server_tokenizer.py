@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.tokenizer import BOS, EOS, StreamDecoder, decode, encode
+from plimsoll.reference_server.values.tokenizer import BOS, EOS, StreamDecoder, decode, encode
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",))))

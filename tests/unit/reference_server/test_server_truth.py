@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference_server.truth import Truth
+from plimsoll.reference_server.seams.truth import Truth
 
 
 def test_the_oldest_requests_are_forgotten_first() -> None:

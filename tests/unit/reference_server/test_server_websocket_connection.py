@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from reference_server.errors import StreamCut, StreamFailure
-from reference_server.frontends.websocket.connection import MAX_UNSENT, ConnectedPeer, frame
-from reference_server.misfortune.fate import Misfortune
-from reference_server.truth import TruthRow
+from plimsoll.reference_server.frontends.websocket.connection import MAX_UNSENT, ConnectedPeer, frame
+from plimsoll.reference_server.misfortune.fate import Misfortune
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.values.errors import StreamCut, StreamFailure
 
 
 class FakeTransport:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference_server.errors import RequestError
-from reference_server.frontends.websocket.deepgram_wire import ListenWriter, listen_options
-from reference_server.frontends.websocket.listen import Ear, Listening
-from reference_server.frontends.websocket.peer import Ending
-from reference_server.speech.audio import encode
+from plimsoll.reference_server.frontends.shared.deepgram_wire import ListenWriter, listen_options
+from plimsoll.reference_server.frontends.websocket.listen import Ear, Listening
+from plimsoll.reference_server.frontends.websocket.peer import Ending
+from plimsoll.reference_server.speech.audio import encode
+from plimsoll.reference_server.values.errors import RequestError
 from tests.websocket_peers import LATE, RATE, FakeListener, ScriptedPeer, Step, saying, talk
 
 CLOSE: Step = {"type": "CloseStream"}

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from reference_server.frontends.websocket.conversation import MAX_CHARACTERS, MAX_ITEMS, Conversed
-from reference_server.frontends.websocket.input_audio import InputAudio
-from reference_server.frontends.websocket.peer import Ending
-from reference_server.frontends.websocket.realtime import Talking
-from reference_server.frontends.websocket.realtime_settings import Settings
-from reference_server.frontends.websocket.realtime_wire import Events, Item
-from reference_server.metrics import Metrics
-from reference_server.misfortune.faults import Faults
-from reference_server.scripted import ScriptedModel
-from reference_server.service import Service
-from reference_server.speech.audio import encode
-from reference_server.timetable import DeadlineWheel
-from reference_server.truth import Truth
+from plimsoll.reference_server.engine.metrics import Metrics
+from plimsoll.reference_server.engine.scripted import ScriptedModel
+from plimsoll.reference_server.frontends.websocket.conversation import MAX_CHARACTERS, MAX_ITEMS, Conversed
+from plimsoll.reference_server.frontends.websocket.input_audio import InputAudio
+from plimsoll.reference_server.frontends.websocket.peer import Ending
+from plimsoll.reference_server.frontends.websocket.realtime import Talking
+from plimsoll.reference_server.frontends.websocket.realtime_settings import Settings
+from plimsoll.reference_server.frontends.websocket.realtime_wire import Events, Item
+from plimsoll.reference_server.misfortune.faults import Faults
+from plimsoll.reference_server.seams.truth import Truth
+from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.speech.audio import encode
+from plimsoll.reference_server.values.timetable import DeadlineWheel
 from tests.websocket_peers import LATE, FakeRecogniser, FakeSynthesiser, ScriptedPeer, Step, saying
 
 TRANSCRIBED = {"transcription": {"model": "recogniser"}}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from reference_server.errors import RequestError
-from reference_server.frontends.websocket.deepgram_wire import SpeakWriter, speak_options
-from reference_server.frontends.websocket.peer import Ending
-from reference_server.frontends.websocket.speak import MAX_CHARACTERS, Speaking
+from plimsoll.reference_server.frontends.shared.deepgram_wire import SpeakWriter, speak_options
+from plimsoll.reference_server.frontends.websocket.peer import Ending
+from plimsoll.reference_server.frontends.websocket.speak import MAX_CHARACTERS, Speaking
+from plimsoll.reference_server.values.errors import RequestError
 from tests.websocket_peers import LATE, FakeSynthesiser, ScriptedPeer, Step, talk
 
 FLUSH: Step = {"type": "Flush"}

@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.answers import Finish
-from reference_server.errors import RequestError
-from reference_server.frontends.http import kserve_wire, ndjson_wire
-from reference_server.frontends.http.fields import Fields
-from reference_server.frontends.http.ndjson_wire import LineWriter
-from reference_server.frontends.http.openai_audio import parse_speech
-from reference_server.frontends.http.openai_responses import parse_response
-from reference_server.frontends.http.openai_wire import (
+from plimsoll.reference_server.frontends.http import kserve_wire, ndjson_wire
+from plimsoll.reference_server.frontends.http.ndjson_wire import LineWriter
+from plimsoll.reference_server.frontends.http.openai_audio import parse_speech
+from plimsoll.reference_server.frontends.http.openai_responses import parse_response
+from plimsoll.reference_server.frontends.http.openai_wire import (
     ChunkWriter,
     embeddings,
     parse_chat,
     parse_completion,
     parse_embedding,
 )
-from reference_server.stages import Stages
-from reference_server.tokenizer import Bytes
+from plimsoll.reference_server.frontends.shared.fields import Fields
+from plimsoll.reference_server.seams.answers import Finish
+from plimsoll.reference_server.values.errors import RequestError
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.tokenizer import Bytes
 
 CHAT: dict[str, Any] = {"model": "llm", "messages": [{"role": "user", "content": "hi"}]}
 

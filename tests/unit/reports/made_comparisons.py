@@ -8,15 +8,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from reports.comparison.document import build, front_part
-from reports.comparison.parts import ComparisonReport
-from slo.comparison.arms import PROFILE_Q, Arm, Reading, RunSample, Within
-from slo.comparison.compare import compare
-from slo.comparison.cost import cost
-from slo.comparison.false_alarm import false_alarm_rate
-from slo.comparison.pareto import Point, front
-from slo.comparison.quantity import STREAMED, parse, parse_all
-from slo.comparison.tiers import rank
+from plimsoll.reports.comparison.comparison_document import build, front_part
+from plimsoll.reports.comparison.comparison_parts import ComparisonReport
+from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, Reading, RunSample, Within
+from plimsoll.slo.comparison.compare import compare
+from plimsoll.slo.comparison.cost import cost
+from plimsoll.slo.comparison.false_alarm import false_alarm_rate
+from plimsoll.slo.comparison.pareto import Point, front
+from plimsoll.slo.comparison.quantity import STREAMED, parse, parse_all
+from plimsoll.slo.comparison.tiers import rank
 
 MS = 1_000_000.0
 QUANTITIES = parse_all(STREAMED)

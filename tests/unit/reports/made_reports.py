@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reports.format import formats
-from reports.report import Report, build
-from slo.objective import parse
-from slo.records import COLUMNS, Phase, Records, Status, TokensFrom, from_arrays, offsets_of
-from slo.validity import GeneratorFacts
+from plimsoll.reports.format import formats
+from plimsoll.reports.report import Report, build
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import COLUMNS, Phase, Records, Status, TokensFrom, from_arrays, offsets_of
+from plimsoll.slo.validity.validity import GeneratorFacts
 from tests.memory_held import memory_held
 
 MS = 1_000_000

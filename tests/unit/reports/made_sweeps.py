@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reports.parts import ObjectiveResult
-from reports.sweep.document import About, Course, Place, build
-from reports.sweep.figures import Figures, Judged, Seen
-from reports.sweep.parts import MetricPart, SweepReport
+from plimsoll.reports.parts.parts import ObjectiveResult
+from plimsoll.reports.sweep.figures import Figures, Judged, Seen
+from plimsoll.reports.sweep.sweep_document import About, Course, Place, build
+from plimsoll.reports.sweep.sweep_parts import MetricPart, SweepReport
 
 MU = 100.0
 LIMIT_NS = 200e6

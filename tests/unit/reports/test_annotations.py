@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reports.formats.annotations import FORMAT
-from reports.parts import Counts, ObjectiveResult, Outcome, Run, Scenario, Validity, Verdict
-from reports.report import Report
+from plimsoll.reports.formats.annotations import FORMAT
+from plimsoll.reports.parts.parts import Counts, ObjectiveResult, Outcome, Run, Scenario, Validity, Verdict
+from plimsoll.reports.report import Report
 
 
 def result(outcome: Outcome, text: str = "p99(ttft) <= 200ms") -> ObjectiveResult:

@@ -11,12 +11,12 @@ import pytest
 from made_reports import records
 from rich.console import Console
 
-from reports.budgets import BudgetPart, budgets
-from reports.terminal_budgets import error_budgets
-from slo.budgets.accounting import ledgers_of
-from slo.budgets.ledger import Account, AlertRule, Ledger
-from slo.objective import parse
-from slo.records import empty
+from plimsoll.reports.sections.budgets import BudgetPart, budgets
+from plimsoll.reports.sentences.terminal_budgets import error_budgets
+from plimsoll.slo.objectives.budgets.accounting import ledgers_of
+from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import empty
 
 S = 1_000_000_000
 MINUTE, HOUR, DAY = 60 * S, 3600 * S, 86_400 * S

@@ -6,9 +6,9 @@ import json
 
 from rich.console import Console
 
-from reports.capacity import words as say
-from reports.capacity.formats import FORMATS
-from reports.capacity.parts import (
+from plimsoll.reports.capacity import capacity_words as say
+from plimsoll.reports.capacity.capacity_formats import FORMATS
+from plimsoll.reports.capacity.capacity_parts import (  # fmt: skip
     AgainstPart,
     CapacityPart,
     CapacityReport,
@@ -19,8 +19,8 @@ from reports.capacity.parts import (
     RowPart,
     SafePart,
     SizedPart,
-)  # fmt: skip
-from reports.capacity.text import render_terminal
+)
+from plimsoll.reports.capacity.capacity_text import render_terminal
 
 MS = 1e6
 

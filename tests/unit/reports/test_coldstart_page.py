@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from reports.coldstart.formats import FORMATS
-from reports.coldstart.parts import ColdstartReport, RepeatPart, SpreadPart
+from plimsoll.reports.coldstart.coldstart_formats import FORMATS
+from plimsoll.reports.coldstart.coldstart_parts import ColdstartReport, RepeatPart, SpreadPart
 
 S = 1_000_000_000
 

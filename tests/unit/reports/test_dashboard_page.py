@@ -8,9 +8,9 @@ from html import unescape
 
 import pytest
 
-from reports.dashboard.page import look, page
-from reports.dashboard.parts import LiveReport, RunPart, VerdictPart
-from reports.dashboard.percentiles import middle, percentiles
+from plimsoll.reports.dashboard.live_page import look, page
+from plimsoll.reports.dashboard.live_parts import LiveReport, RunPart, VerdictPart
+from plimsoll.reports.dashboard.percentiles import middle, percentiles
 from tests.unit.reports import made_live
 
 

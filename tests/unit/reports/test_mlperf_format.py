@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from made_reports import GOOD, MANIFEST, SCENARIO, records, report
 
-from reports import report as reporting
-from reports.format import formats
-from reports.report import Report
-from slo.generator import GeneratorFacts
-from slo.objective import parse
-from slo.records import from_columns
+from plimsoll.reports import report as reporting
+from plimsoll.reports.format import formats
+from plimsoll.reports.report import Report
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 LIMITS = ["p99(ttft) <= 2s", "p99(tpot) <= 100ms"]
 

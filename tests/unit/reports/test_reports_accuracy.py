@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reports.accuracy import Accuracy, AccuracyScore
-from reports.format import formats
-from reports.report import Report
+from plimsoll.reports.format import formats
+from plimsoll.reports.report import Report
+from plimsoll.reports.sections.accuracy import Accuracy, AccuracyScore
 
 SCORES = Accuracy(
     samples=40,

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from made_reports import records, report
 
-from reports.anatomy import HELD, REST, anatomy_part, rows
-from reports.format import formats
-from slo.records import Records
+from plimsoll.reports.format import formats
+from plimsoll.reports.sections.anatomy import HELD, REST, anatomy_part, rows
+from plimsoll.slo.records.records import Records
 
 
 def staged(text: str = "queue;dur=1.5, preprocess;dur=2, preprocess.resize;dur=1, decode;dur=30") -> Records:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from made_reports import MANIFEST, SCENARIO, case, facts, records
 
-from reports import attempts, words
-from reports.format import formats
-from reports.report import Report, build
-from slo.objective import parse
+from plimsoll.reports.format import formats
+from plimsoll.reports.report import Report, build
+from plimsoll.reports.sections import attempts
+from plimsoll.reports.sentences import words
+from plimsoll.slo.objectives.objective import parse
 
 LATE = {"number": 1, "outcome": "INVALID", "reasons": ["generator lag p99 8 ms, limit 2 ms. Free the host"]}
 TIMER = {

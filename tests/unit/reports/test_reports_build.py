@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from made_reports import CASES, GOOD, MANIFEST, SCENARIO, case, facts, records, report
 
-from reports import words
-from reports.parts import MAX_BUCKETS, MAX_CURVE_POINTS, MAX_ERRORS, Metric, Statistics
-from reports.provenance import public_command, public_text, public_url
-from reports.report import Report, build, json_schema
-from slo.distribution import decode, summary
-from slo.indicator import catalogue, measure
-from slo.objective import parse
-from slo.records import Phase, Status, from_arrays, from_columns
+from plimsoll.reports.parts.parts import MAX_BUCKETS, MAX_CURVE_POINTS, MAX_ERRORS, Metric, Statistics
+from plimsoll.reports.report import Report, build, json_schema
+from plimsoll.reports.sections.provenance import public_command, public_text, public_url
+from plimsoll.reports.sentences import words
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Phase, Status, from_arrays, from_columns
+from plimsoll.slo.statistics.distribution import decode, summary
 
 CONTRACT = {
     "": {"schema", "validity", "verdict", "metrics", "throughput", "counts"},

@@ -13,16 +13,16 @@ from jsonschema import Draft202012Validator
 from made_comparisons import CASES, arm, case
 from test_reports_html import read
 
-from reports.comparison import words as say
-from reports.comparison.document import build, front_part, json_schema
-from reports.comparison.formats import FORMATS
-from reports.comparison.parts import ComparisonReport
-from reports.svg.forest import Row, forest
-from reports.svg.plot import Canvas
-from reports.svg.scatter import scatter
-from slo.comparison.arms import Arm
-from slo.comparison.compare import compare
-from slo.comparison.pareto import Point, front
+from plimsoll.reports.comparison import comparison_words as say
+from plimsoll.reports.comparison.comparison_document import build, front_part, json_schema
+from plimsoll.reports.comparison.comparison_formats import FORMATS
+from plimsoll.reports.comparison.comparison_parts import ComparisonReport
+from plimsoll.reports.comparison.scatter import scatter
+from plimsoll.reports.svg.forest import Row, forest
+from plimsoll.reports.svg.plot import Canvas
+from plimsoll.slo.comparison.arms import Arm
+from plimsoll.slo.comparison.compare import compare
+from plimsoll.slo.comparison.pareto import Point, front
 
 HOSTILE = "<script>alert(1)</script> | `x` @you #1 https://evil.test \x1b[31m \u202e\n\"'&]]>"
 

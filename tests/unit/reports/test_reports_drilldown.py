@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_reports import MS, S, records, report
 
-from reports.chart_data import grouped
-from reports.chart_parts import ByPrompt, Heatmap
-from reports.failures import MAX_KINDS, MAX_STEPS, Failures, failures_part, shape
-from reports.heatmap import MAX_COLUMNS, MAX_ROWS, heatmap
-from reports.prompt_length import MAX_BINS, MAX_POINTS, by_prompt, prompt_lengths
-from reports.slowest import MAX_SLOWEST, slowest_part
-from reports.timeline import timeline
-from slo.indicator import catalogue, measure
-from slo.records import Records, Status, from_columns
+from plimsoll.reports.parts.chart_parts import ByPrompt, Heatmap
+from plimsoll.reports.sections.chart_data import grouped
+from plimsoll.reports.sections.failures import MAX_KINDS, MAX_STEPS, Failures, failures_part, shape
+from plimsoll.reports.sections.heatmap import MAX_COLUMNS, MAX_ROWS, heatmap
+from plimsoll.reports.sections.prompt_length import MAX_BINS, MAX_POINTS, by_prompt, prompt_lengths
+from plimsoll.reports.sections.slowest import MAX_SLOWEST, slowest_part
+from plimsoll.reports.sections.timeline import timeline
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.records.records import Records, Status, from_columns
 
 
 def mapped(rows: Records, name: str = "ttft") -> Heatmap | None:

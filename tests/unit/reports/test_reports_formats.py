@@ -14,13 +14,13 @@ import pytest
 from made_reports import CASES, GOOD, case, records, rendered, report
 from rich.console import Console
 
-from reports import words
-from reports.format import Format, formats
-from reports.formats.text import WIDTH, render_terminal
-from reports.parts import Metric
-from reports.report import Report
-from slo.distribution import decode
-from slo.hlog import read
+from plimsoll.reports.format import Format, formats
+from plimsoll.reports.formats.text import WIDTH, render_terminal
+from plimsoll.reports.parts.parts import Metric
+from plimsoll.reports.report import Report
+from plimsoll.reports.sentences import words
+from plimsoll.slo.statistics.distribution import decode
+from plimsoll.slo.statistics.hlog import read
 
 FORMATS = formats()
 WANTED = {"text", "json", "markdown", "junit", "csv", "hdrlog", "openmetrics", "html"}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from made_reports import records, report
 
-from reports.frame import FrameError, chunk_frame, frame
-from slo.records import Phase, Records
-from slo.tables import to_tables
+from plimsoll.reports.frame import FrameError, chunk_frame, frame
+from plimsoll.slo.records.records import Phase, Records
+from plimsoll.slo.records.tables import to_tables
 
 PAGE = (Path(__file__).parents[3] / "docs" / "notebooks.md").read_text(encoding="utf-8")
 SQL = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -11,12 +11,12 @@ import pytest
 from made_reports import CASES, case, records, rendered, report
 from test_reports_formats import hostile
 
-from reports import words
-from reports.chart_parts import LagBand, Timeline
-from reports.format import formats
-from reports.formats.html_ import said
-from reports.svg.plot import Canvas
-from reports.svg.strip import Layer, Strip, strip
+from plimsoll.reports.format import formats
+from plimsoll.reports.formats.html_ import said
+from plimsoll.reports.parts.chart_parts import LagBand, Timeline
+from plimsoll.reports.sentences import words
+from plimsoll.reports.svg.plot import Canvas
+from plimsoll.reports.svg.strip import Layer, Strip, strip
 
 RENDER = formats()["html"].render
 VOID = {"meta", "link", "br", "img", "input", "hr"}

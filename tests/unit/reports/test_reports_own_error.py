@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from made_reports import MANIFEST, SCENARIO, facts, records
 
-from reports import words
-from reports.format import formats
-from reports.report import Report, build
+from plimsoll.reports.format import formats
+from plimsoll.reports.report import Report, build
+from plimsoll.reports.sentences import words
 
 ADDED = {
     "ttft_error_ns": {"p50": 9_000, "p99": 80_000},

@@ -13,23 +13,23 @@ from made_reports import CASES, GOOD, MS, S, case, records, rendered, report
 from test_reports_formats import hostile
 from test_reports_html import read
 
-from reports import units
-from reports.budgets import BudgetPart, budgets
-from reports.format import formats
-from reports.formats.html_ import render
-from reports.page import budget as page_budget
-from reports.page import failures as page_failures
-from reports.page import slowest as page_slowest
-from reports.page import spread as page_spread
-from reports.page import validity as page_validity
-from reports.page.peers import peer_rows
-from reports.parts import Check, MergedChunks, Validity
-from reports.peers import peers
-from reports.report import Report
-from reports.steadiness import Drift, Proposal, SteadinessPart, SteadyStretch
-from reports.svg.heat import LEVELS, level
-from reports.svg.waterfall import between
-from slo.budgets.ledger import Account, AlertRule, Ledger
+from plimsoll.reports.format import formats
+from plimsoll.reports.formats.html_ import render
+from plimsoll.reports.page import budget as page_budget
+from plimsoll.reports.page import failures_panel as page_failures
+from plimsoll.reports.page import slowest_panel as page_slowest
+from plimsoll.reports.page import spread as page_spread
+from plimsoll.reports.page import validity as page_validity
+from plimsoll.reports.page.peers_panel import peer_rows
+from plimsoll.reports.parts.parts import Check, MergedChunks, Validity
+from plimsoll.reports.report import Report
+from plimsoll.reports.sections.budgets import BudgetPart, budgets
+from plimsoll.reports.sections.peers import peers
+from plimsoll.reports.sections.steadiness import Drift, Proposal, SteadinessPart, SteadyStretch
+from plimsoll.reports.svg.heat import LEVELS, level
+from plimsoll.reports.svg.waterfall import between
+from plimsoll.reports.wording import units
+from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
 
 DAY_NS = 86_400 * S
 

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 from made_reports import CASES, GOOD, MANIFEST, SCENARIO, case, facts, records, rendered, report
 
-from reports import summary, units, words
-from reports.format import formats
-from reports.formats.text import render_terminal
-from reports.page.content import content
-from reports.plain import plain
-from reports.report import Report, build
-from slo.distribution import quantile
-from slo.indicator import catalogue, measure
-from slo.openslo.reading import load
+from plimsoll.reports.format import formats
+from plimsoll.reports.formats.text import render_terminal
+from plimsoll.reports.page.content import content
+from plimsoll.reports.report import Report, build
+from plimsoll.reports.sentences import summary, words
+from plimsoll.reports.wording import units
+from plimsoll.reports.wording.plain import plain
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.objectives.openslo.reading import load
+from plimsoll.slo.statistics.distribution import quantile
 
 WITH_FAILURES = ("p99.9(ttft) <= 120ms", "ratio(good) >= 97%", "ttft <= 400ms")
 

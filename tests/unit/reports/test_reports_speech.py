@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from made_reports import records, report
 
-from reports import words
-from reports.format import formats
-from reports.page.content import content
-from reports.page.speech import speech_panel
-from reports.report import Report, build
-from reports.speech import Speech, facts, tables
-from slo.generator import GeneratorFacts
-from slo.objective import parse
-from slo.records import Records, Status, concat, from_columns
-from slo.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.reports.format import formats
+from plimsoll.reports.page.content import content
+from plimsoll.reports.page.speech_panel import speech_panel
+from plimsoll.reports.report import Report, build
+from plimsoll.reports.sections.speech import Speech, facts, tables
+from plimsoll.reports.sentences import words
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, Status, concat, from_columns
+from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 MS = 1_000_000
 SECOND = 1000 * MS

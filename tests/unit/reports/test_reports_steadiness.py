@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 
-from reports.parts import MAX_CURVE_POINTS
-from reports.steadiness import SteadinessPart, steadiness
-from slo.records import FloatArray, Phase, Records, Status, concat, from_columns
+from plimsoll.reports.parts.parts import MAX_CURVE_POINTS
+from plimsoll.reports.sections.steadiness import SteadinessPart, steadiness
+from plimsoll.slo.records.records import FloatArray, Phase, Records, Status, concat, from_columns
 
 MS = 1_000_000
 S = 1_000 * MS

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_reports import MS, S, records
 
-from reports.parts import MAX_BUCKETS
-from reports.timeline import timeline
-from slo.records import Phase, Records, Status, from_columns
+from plimsoll.reports.parts.parts import MAX_BUCKETS
+from plimsoll.reports.sections.timeline import timeline
+from plimsoll.slo.records.records import Phase, Records, Status, from_columns
 
 spans = st.lists(st.tuples(st.integers(0, 20 * S), st.integers(1, 5 * S)), min_size=1, max_size=40)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports import units
+from plimsoll.reports.wording import units
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 import pytest
 
-from reports.search import picture
-from reports.search import words as say
-from reports.search.formats import FORMATS
-from reports.search.parts import (
+from plimsoll.reports.search import picture
+from plimsoll.reports.search import search_words as say
+from plimsoll.reports.search.search_formats import FORMATS
+from plimsoll.reports.search.search_parts import (
     AnswerPart,
     MlperfPart,
     ObjectivePart,

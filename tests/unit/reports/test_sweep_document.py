@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reports.report import Report
-from reports.sweep import words as say
-from reports.sweep.document import About, Course, Place, build
-from reports.sweep.figures import Seen, figures
+from plimsoll.reports.report import Report
+from plimsoll.reports.sweep import sweep_words as say
+from plimsoll.reports.sweep.figures import Seen, figures
+from plimsoll.reports.sweep.sweep_document import About, Course, Place, build
 from tests.unit.reports.made_reports import case
 from tests.unit.reports.made_sweeps import LIMIT_NS, MU, place, seen, sweep, two_series
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios.discovery import kinds
-from scenarios.errors import ScenarioError
-from scenarios.parsing import parse
-from scenarios.reference import references
-from scenarios.scenario import Scenario
+from plimsoll.scenarios.discovery import kinds
+from plimsoll.scenarios.parsing import parse
+from plimsoll.scenarios.samples.reference import references
+from plimsoll.scenarios.scenario import Scenario
+from plimsoll.scenarios.text.errors import ScenarioError
 
 
 def scenario(kind: str, **given: Any) -> Scenario:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios import cancellation, spec
-from scenarios.cancellation import CancelSection, delays
-from scenarios.discovery import kinds
-from scenarios.plan import Stop
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.discovery import kinds
+from plimsoll.scenarios.plan import cancellation
+from plimsoll.scenarios.plan.cancellation import CancelSection, delays
+from plimsoll.scenarios.plan.plan import Stop
 
 MS = 1_000_000
 IDS = np.arange(20_000)

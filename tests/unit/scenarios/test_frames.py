@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios import spec
-from scenarios.kind import Frame, Warmup
-from scenarios.kinds.multi_stream import KIND, MultiStreamParams
-from scenarios.plan import Plan, Stop
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.kind import Frame, Warmup
+from plimsoll.scenarios.kinds.multi_stream import KIND, MultiStreamParams
+from plimsoll.scenarios.plan.plan import Plan, Stop
 
 MS, S = 1_000_000, 1_000_000_000
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scenarios.arrival import (
+from plimsoll.scenarios.plan.arrival import (
     MAX_QUERIES,
     PROCESSES,
     RateProfile,
@@ -15,7 +15,7 @@ from scenarios.arrival import (
     due_times,
     expected_queries,
 )
-from scenarios.plan import IntArray
+from plimsoll.scenarios.plan.plan import IntArray
 
 S = 1_000_000_000
 

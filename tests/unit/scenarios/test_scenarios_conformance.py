@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios import spec
-from scenarios.arrival import MAX_QUERIES
-from scenarios.discovery import kinds, sources
-from scenarios.kind import Kind, Warmup
-from scenarios.plan import Plan, Stop
-from scenarios.source import Source
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.discovery import kinds, sources
+from plimsoll.scenarios.kind import Kind, Warmup
+from plimsoll.scenarios.plan.arrival import MAX_QUERIES
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.samples.source import Source
 
 S = 1_000_000_000
 SAMPLES = Path(tempfile.mkdtemp(prefix="plimsoll-samples-"))
@@ -195,8 +195,8 @@ def test_server_list_is_cut_at_max_queries() -> None:
 
 
 def test_a_mislabelled_plugin_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import scenarios.kinds as package
-    from scenarios import discovery
+    import plimsoll.scenarios.kinds as package
+    from plimsoll.scenarios import discovery
 
     (tmp_path / "no_kind_here.py").write_text("x = 1\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])

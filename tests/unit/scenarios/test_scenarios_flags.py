@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scenarios import spec
+from plimsoll.scenarios import spec
 
 S = 1_000_000_000
 BASE = spec.parse(

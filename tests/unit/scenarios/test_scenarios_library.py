@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from scenarios import spec
-from scenarios.document import read_document
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.text.document import read_document
 
 LIBRARY = spec.library()
 WANTED = {
@@ -96,7 +96,7 @@ def test_the_schema_accepts_what_parse_accepts(mapping: dict[str, Any]) -> None:
 
 PRINTS = """
 import json
-from scenarios import spec
+from plimsoll.scenarios import spec
 made = {}
 for name in spec.library():
     scenario = spec.load(name)
@@ -123,6 +123,6 @@ def test_the_schema_is_the_golden_one(golden: Callable[[str, bytes], None]) -> N
 
 def test_importing_scenarios_brings_in_nothing_heavy() -> None:
     heavy = ["scipy", "pandas", "pyarrow", "torch", "aiohttp", "rich", "typer", "harness", "slo", "reports"]
-    code = f"import scenarios.spec, sys; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import plimsoll.scenarios.spec, sys; print([name for name in {heavy} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=60).stdout
     assert out.strip() == "[]"

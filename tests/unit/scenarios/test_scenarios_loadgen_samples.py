@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scenarios.discovery import kinds
-from scenarios.loadgen_samples import ROWS, LoadgenOrder, _Twister, draw, loaded_set, places
-from scenarios.plan import Plan, Stop
+from plimsoll.scenarios.discovery import kinds
+from plimsoll.scenarios.plan.loadgen_samples import ROWS, LoadgenOrder, _Twister, draw, loaded_set, places
+from plimsoll.scenarios.plan.plan import Plan, Stop
 
 ORDER = LoadgenOrder(process="loadgen", sample_index_seed=7, qsl_seed=3)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios.plan import Plan, Stop
+from plimsoll.scenarios.plan.plan import Plan, Stop
 
 
 def open_plan(lengths: list[int], after: list[int] | None = None, **changes: Any) -> Plan:

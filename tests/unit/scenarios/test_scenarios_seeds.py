@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scenarios.sampling import choose
-from scenarios.seeds import SEED_MAX, child, mixed, stream, uniforms
+from plimsoll.scenarios.plan.sampling import choose
+from plimsoll.scenarios.plan.seeds import SEED_MAX, child, mixed, stream, uniforms
 
 
 def test_paths_do_not_collide_by_concatenation() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios import spec
-from scenarios.lengths import Fixed, Spread, Uniform, draw_lengths
-from scenarios.payload import PayloadSource
-from scenarios.words import WORDS
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform, draw_lengths
+from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.text.words import WORDS
 
 
 def source(seed: int = 5, **params: Any) -> PayloadSource:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from scenarios import spec
-from scenarios.discovery import sources
-from scenarios.document import read_document
-from scenarios.durations import format_duration, parse_duration
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.discovery import sources
+from plimsoll.scenarios.text.document import read_document
+from plimsoll.scenarios.text.durations import format_duration, parse_duration
 
 S = 1_000_000_000
 

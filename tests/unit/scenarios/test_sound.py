@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from scenarios.clip import Clip, Word
-from scenarios.sound import activity
-from scenarios.sound.activity import speech_span
-from scenarios.sound.condition import louder, to_float, to_int16, with_noise
-from scenarios.sound.reading import Unreadable, probe, samples_of
-from scenarios.sound.resample import resample
-from scenarios.sound.slices import assigned
-from scenarios.sound.tones import speak
-from scenarios.sound.wav import NotWav, mono, parse_header, wav_bytes
+from plimsoll.scenarios.samples.clip import Clip, Word
+from plimsoll.scenarios.sound import activity
+from plimsoll.scenarios.sound.activity import speech_span
+from plimsoll.scenarios.sound.condition import louder, to_float, to_int16, with_noise
+from plimsoll.scenarios.sound.reading import Unreadable, probe, samples_of
+from plimsoll.scenarios.sound.resample import resample
+from plimsoll.scenarios.sound.slices import assigned
+from plimsoll.scenarios.sound.tones import speak
+from plimsoll.scenarios.sound.wav import NotWav, mono, parse_header, wav_bytes
 
 Float = npt.NDArray[np.float64]
 EVERY = np.arange(-32768, 32768).astype(np.int16)

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from scenarios.sound.condition import to_int16, with_noise
-from scenarios.sound.resample import resample
-from scenarios.sound.tones import ALPHABET, speak
-from scenarios.words import WORDS
+from plimsoll.scenarios.sound.condition import to_int16, with_noise
+from plimsoll.scenarios.sound.resample import resample
+from plimsoll.scenarios.sound.tones import ALPHABET, speak
+from plimsoll.scenarios.text.words import WORDS
 
 Float = npt.NDArray[np.float64]
 
@@ -58,7 +58,7 @@ def test_what_cannot_be_said_is_refused(text: str) -> None:
 @pytest.fixture(scope="module")
 def ear() -> object:
     pytest.importorskip("torch", reason="the recogniser needs torch")
-    from reference_server.models.recogniser import ToneBank
+    from plimsoll.reference_server.assembly.recogniser import ToneBank
 
     bank = ToneBank()
     bank.warm_up(1)
@@ -67,8 +67,8 @@ def ear() -> object:
 
 def heard(bank: object, samples: Float, rate: int) -> list[tuple[str, list[tuple[float, float]]]]:
     """Each final's text and its words' times in seconds."""
-    from reference_server.speech.hearing import Hearing, Piece
-    from reference_server.speech.resample import kernel
+    from plimsoll.reference_server.speech.hearing import Hearing, Piece
+    from plimsoll.reference_server.speech.resample import kernel
 
     hearing = Hearing(bank, 1)  # type: ignore[arg-type]
     around = np.concatenate([np.zeros(rate // 5), samples, np.zeros(rate // 3)])

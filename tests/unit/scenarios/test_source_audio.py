@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios import spec
-from scenarios.clip import Clip
-from scenarios.payload import PayloadSource
-from scenarios.sound.condition import to_float, to_int16
-from scenarios.sound.tones import speak
-from scenarios.sound.wav import wav_bytes
-from scenarios.words import WORDS
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.samples.clip import Clip
+from plimsoll.scenarios.samples.payload import PayloadSource
+from plimsoll.scenarios.sound.condition import to_float, to_int16
+from plimsoll.scenarios.sound.tones import speak
+from plimsoll.scenarios.sound.wav import wav_bytes
+from plimsoll.scenarios.text.words import WORDS
 
 MS = 1_000_000
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios import spec
-from scenarios.payload import PayloadSource
-from scenarios.picture.jpeg import jpeg_bytes
-from scenarios.picture.png import png_bytes
-from scenarios.picture.synthetic import picture
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.picture.jpeg import jpeg_bytes
+from plimsoll.scenarios.picture.png import png_bytes
+from plimsoll.scenarios.picture.synthetic import picture
+from plimsoll.scenarios.samples.payload import PayloadSource
 
 
 def source(folder: Path | None = None, **params: Any) -> PayloadSource:

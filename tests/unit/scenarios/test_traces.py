@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios import spec
-from scenarios.kinds.replay import KIND, ReplayParams
-from scenarios.plan import Plan, Stop
-from scenarios.sources.trace import SOURCE, TraceSource
-from scenarios.traces import BLOCK_TOKENS, Columns, read
+from plimsoll.scenarios import spec
+from plimsoll.scenarios.kinds.replay import KIND, ReplayParams
+from plimsoll.scenarios.plan.plan import Plan, Stop
+from plimsoll.scenarios.samples.traces import BLOCK_TOKENS, Columns, read
+from plimsoll.scenarios.sources.trace import SOURCE, TraceSource
 
 TRACES = Path(__file__).parents[2] / "traces"
 AZURE, MOONCAKE = TRACES / "azure_llm_2023_conv_excerpt.csv", TRACES / "mooncake_conversation_excerpt.jsonl"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from slo.comparison.arms import Arm, Reading, RunSample, Within
-from slo.comparison.quantity import parse
+from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, Within
+from plimsoll.slo.comparison.quantity import parse
 
 
 def arm(name: str, values: Mapping[str, Sequence[float]], paired: bool = False, n: int = 10_000) -> Arm:

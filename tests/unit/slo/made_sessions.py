@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from slo.records import Records, from_columns
-from slo.session_columns import PACE_CAPTURE, PACE_FILE
+from plimsoll.slo.records.records import Records, from_columns
+from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_FILE
 
 MS = 1_000_000
 

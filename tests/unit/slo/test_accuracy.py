@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.accuracy import Answer, Scores, judge_accuracy, score, split, word_errors
-from slo.objective import ObjectiveError, parse
-from slo.records import from_columns
-from slo.statistics.confidence import clopper_pearson
-from slo.validity import GeneratorFacts, assess
-from slo.verdict import judge
+from plimsoll.slo.objectives.objective import ObjectiveError, parse
+from plimsoll.slo.records.records import from_columns
+from plimsoll.slo.statistics.confidence import clopper_pearson
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.verdict.accuracy import Answer, Scores, judge_accuracy, score, split, word_errors
+from plimsoll.slo.verdict.verdict import judge
 
 
 def texts(*given: str | None) -> list[Answer | None]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.anatomy import BAND_MAX, Anatomy, anatomy, parse
-from slo.records import Records, from_columns
+from plimsoll.slo.metrics.anatomy import BAND_MAX, Anatomy, anatomy, parse
+from plimsoll.slo.records.records import Records, from_columns
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from slo.budgets.budget import (
+from plimsoll.slo.objectives.budgets.budget import (
     budget,
     budget_ns,
     exhausted_in_ns,
@@ -18,9 +18,9 @@ from slo.budgets.budget import (
     spent_by_events,
     spent_by_time,
 )
-from slo.budgets.burn import burn_between, burn_rate, covered_ns, tallies, tally, window_burn
-from slo.budgets.ledger import Account, Ledger
-from slo.records import Status, from_columns
+from plimsoll.slo.objectives.budgets.burn import burn_between, burn_rate, covered_ns, tallies, tally, window_burn
+from plimsoll.slo.objectives.budgets.ledger import Account, Ledger
+from plimsoll.slo.records.records import Status, from_columns
 
 S = 1_000_000_000
 MINUTE, HOUR, DAY = 60 * S, 3600 * S, 86_400 * S

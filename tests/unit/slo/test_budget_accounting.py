@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from slo.budgets.accounting import PERIOD_NS, has_budget, ledger_of, ledgers_of
-from slo.budgets.ledger import Ledger
-from slo.objective import parse
-from slo.records import Phase, Records, Status, from_columns
-from slo.validity import GeneratorFacts, assess
-from slo.verdict import judge
+from plimsoll.slo.objectives.budgets.accounting import PERIOD_NS, has_budget, ledger_of, ledgers_of
+from plimsoll.slo.objectives.budgets.ledger import Ledger
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Phase, Records, Status, from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.verdict.verdict import judge
 
 MS, S = 1_000_000, 1_000_000_000
 

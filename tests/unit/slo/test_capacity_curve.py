@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from slo.capacity.curve import linear_crossing, through
-from slo.capacity.knee import Outcome, Standing, bracket, knee, max_distance, pace, saturated
+from plimsoll.slo.search.curve import linear_crossing, through
+from plimsoll.slo.search.knee import Outcome, Standing, bracket, knee, max_distance, pace, saturated
 
 
 def standing(x: float, outcome: Outcome = "PASS", completion: float = 1.0, **more: object) -> Standing:

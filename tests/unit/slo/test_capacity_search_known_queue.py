@@ -11,8 +11,8 @@ import math
 
 import pytest
 
-from slo.capacity.search import Settings
-from slo.statistics import queueing
+from plimsoll.slo.search.search import Settings
+from plimsoll.slo.statistics import queueing
 from tests.bench.known_queue import CELLS, Cell, by_default, held
 from tests.simulated_queue import Queue, Service, promise, run, search
 

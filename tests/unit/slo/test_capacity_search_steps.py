@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from slo.capacity.search import Answer, Next, Probe, Settings, decide, probe_seed
+from plimsoll.slo.search.search import Answer, Next, Probe, Settings, decide, probe_seed
 
 RATE = Settings("rate", 100.0, 1.0)
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from slo.capacity.sizing import Capacity, Yield, around, costs, size
+from plimsoll.slo.search.sizing import Capacity, Yield, around, costs, size
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from slo import causes
-from slo.generator import Check
+from plimsoll.slo.validity import causes
+from plimsoll.slo.validity.generator import Check
 
 LATE = ("lag p99", "lag max", "rate", "arrival process", "loop stalls")
 

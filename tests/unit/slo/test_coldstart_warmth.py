@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slo.capacity.warmth import Settled, Unsettled, repeats_needed, settle, spread
-from slo.records import FloatArray
+from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.search.warmth import Settled, Unsettled, repeats_needed, settle, spread
 
 MS = 1e6
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from slo.statistics import confidence as sure
+from plimsoll.slo.statistics import confidence as sure
 from tests.bench import queues
 from tests.bench.coverage import cells, limit_at, outages, passes, truth
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from slo import fluidity
-from slo.indicator import catalogue, measure
-from slo.objective import parse
-from slo.records import Records, Status, from_columns
+from plimsoll.slo.metrics import fluidity_index as fluidity
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, Status, from_columns
 
 MS = 1_000_000
 

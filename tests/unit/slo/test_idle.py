@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from slo.generator import GeneratorFacts
-from slo.idle import measure
-from slo.records import IntArray, Records, Status, concat, from_columns
-from slo.validity import Validity, assess
+from plimsoll.slo.records.records import IntArray, Records, Status, concat, from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.idle import measure
+from plimsoll.slo.validity.validity import Validity, assess
 
 MS = 1_000_000
 FACTS = GeneratorFacts(

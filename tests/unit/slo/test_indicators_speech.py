@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from made_sessions import MS, listened, spoke, uploaded
 
-from slo.goodput import meets
-from slo.indicator import catalogue, measure
-from slo.objective import parse
-from slo.records import Records, Status, concat, from_columns
-from slo.session_columns import PACE_EAGER, PACE_FILE, PACE_OTHER
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.objectives.goodput import meets
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, Status, concat, from_columns
+from plimsoll.slo.records.session_columns import PACE_EAGER, PACE_FILE, PACE_OTHER
 
 SECOND = 1000 * MS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from made_sessions import MS, listened, spoke, uploaded
 
-from slo import live_audio
-from slo.generator import GeneratorFacts
-from slo.records import Records, Status, concat
-from slo.session_columns import PACE_FILE, PACE_OTHER
-from slo.validity import assess
+from plimsoll.slo.records.records import Records, Status, concat
+from plimsoll.slo.records.session_columns import PACE_FILE, PACE_OTHER
+from plimsoll.slo.validity import live_audio
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
 
 
 def lags(*sessions: list[int], **columns: object) -> Records:
@@ -76,7 +76,7 @@ def test_audio_that_was_not_taken_is_back_pressure_and_no_fault_of_ours() -> Non
 
 
 def test_a_run_without_speech_has_no_such_check() -> None:
-    from slo.records import from_columns
+    from plimsoll.slo.records.records import from_columns
 
     run = assess(
         from_columns(3, due_ns=0, ready_ns=0, sent_ns=0, done_ns=MS), GeneratorFacts(open_loop=False, planned=3)

@@ -1,4 +1,4 @@
-"""LoadGen's own numbers (slo/loadgen.py): its vectors from SEMANTICS A.4 to A.7 and F, and what failures do to them."""
+"""LoadGen's own numbers (slo/peers/loadgen.py): its vectors from SEMANTICS A.4 to A.7 and F, and what failures do to them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.loadgen import NEVER, Limit, Result, limits_of, summarise
-from slo.objective import parse
-from slo.records import Records, Status, from_columns
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.peers.loadgen import NEVER, Limit, Result, limits_of, summarise
+from plimsoll.slo.records.records import Records, Status, from_columns
 
 MS = 1_000_000
 S = 1_000_000_000

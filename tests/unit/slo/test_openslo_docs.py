@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slo import openslo
-from slo.indicator import catalogue
-from slo.objective import UNITS
-from slo.openslo.counting import Component, Requests, Terms
-from slo.openslo.promise import Slo
-from slo.openslo.slo_object import EMPTY_SLICES, METHODS, PRODUCTION_RATE
-from slo.records import Records, Status, from_columns
+from plimsoll.slo.metrics.indicator import catalogue
+from plimsoll.slo.objectives import openslo
+from plimsoll.slo.objectives.objective import UNITS
+from plimsoll.slo.objectives.openslo.counting import Component, Requests, Terms
+from plimsoll.slo.objectives.openslo.promise import Slo
+from plimsoll.slo.objectives.openslo.slo_object import EMPTY_SLICES, METHODS, PRODUCTION_RATE
+from plimsoll.slo.records.records import Records, Status, from_columns
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "openslo.md").read_text(encoding="utf-8")

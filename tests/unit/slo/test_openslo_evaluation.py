@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slo.budgets.ledger import AlertRule
-from slo.objective import parse as limit
-from slo.openslo import Slo, parse
-from slo.openslo.counting import Component, Method, Requests, Terms, Values
-from slo.openslo.duration import span
-from slo.openslo.evidence import Events, Part, SliceMean, Sum, relative_entropy, slice_mean
-from slo.records import Records, Status, empty, from_columns
-from slo.statistics.share import counted
+from plimsoll.slo.objectives.budgets.ledger import AlertRule
+from plimsoll.slo.objectives.objective import parse as limit
+from plimsoll.slo.objectives.openslo import Slo, parse
+from plimsoll.slo.objectives.openslo.counting import Component, Method, Requests, Terms, Values
+from plimsoll.slo.objectives.openslo.duration import span
+from plimsoll.slo.objectives.openslo.evidence import Events, Part, SliceMean, Sum, relative_entropy, slice_mean
+from plimsoll.slo.records.records import Records, Status, empty, from_columns
+from plimsoll.slo.statistics.share import counted
 
 MIN = 60_000_000_000
 DAY = 1440 * MIN

@@ -8,12 +8,12 @@ from textwrap import indent
 
 import pytest
 
-from slo import openslo
-from slo.objective import ObjectiveError
-from slo.objective import parse as limit
-from slo.openslo import parse, words
-from slo.openslo.counting import Requests, Values
-from slo.openslo.duration import span
+from plimsoll.slo.objectives import openslo
+from plimsoll.slo.objectives.objective import ObjectiveError
+from plimsoll.slo.objectives.objective import parse as limit
+from plimsoll.slo.objectives.openslo import parse, words
+from plimsoll.slo.objectives.openslo.counting import Requests, Values
+from plimsoll.slo.objectives.openslo.duration import span
 
 MIN = 60_000_000_000
 DAY = 1440 * MIN

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports.peers import peers as part
-from slo.distribution import quantile
-from slo.indicator import catalogue, measure
-from slo.objective import parse, parse_all
-from slo.peers import figures as peers
-from slo.peers.catalogue import CATALOGUE
-from slo.peers.goodput import limits
-from slo.peers.samples import SAMPLES
-from slo.records import Phase, Records, Status, concat, from_columns
-from slo.statistics.selection import order_statistics
+from plimsoll.reports.sections.peers import peers as part
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.objectives.objective import parse, parse_all
+from plimsoll.slo.peers import figures as peers
+from plimsoll.slo.peers.catalogue import CATALOGUE
+from plimsoll.slo.peers.peers_goodput import limits
+from plimsoll.slo.peers.samples import SAMPLES
+from plimsoll.slo.records.records import Phase, Records, Status, concat, from_columns
+from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.statistics.selection import order_statistics
 
 MS = 1_000_000
 
@@ -255,8 +255,8 @@ def test_the_report_part_is_plain_numbers() -> None:
 
 @pytest.mark.parametrize("shape", ["even", "ties", "heavy"])
 def test_selection_is_exact_however_the_values_lie(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slo.statistics.selection.SORTED", 0)
-    monkeypatch.setattr("slo.statistics.selection.SAMPLE", 200)
+    monkeypatch.setattr("plimsoll.slo.statistics.selection.SORTED", 0)
+    monkeypatch.setattr("plimsoll.slo.statistics.selection.SAMPLE", 200)
     random = np.random.default_rng(5)
     values = {
         "even": random.integers(0, 10**9, 50_000),
@@ -270,8 +270,8 @@ def test_selection_is_exact_however_the_values_lie(shape: str, monkeypatch: pyte
 
 def test_selection_goes_through_gaps_that_depend_on_their_place_only_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tenth gap is long, and ten answers of ten gaps go into each step of an even sample."""
-    monkeypatch.setattr("slo.statistics.selection.SORTED", 0)
-    monkeypatch.setattr("slo.statistics.selection.SAMPLE", 1000)
+    monkeypatch.setattr("plimsoll.slo.statistics.selection.SORTED", 0)
+    monkeypatch.setattr("plimsoll.slo.statistics.selection.SAMPLE", 1000)
     values = np.where(np.arange(100_000) % 10 == 0, 900, 5) + np.arange(100_000) % 97
     calls = []
 
@@ -286,7 +286,7 @@ def test_selection_goes_through_gaps_that_depend_on_their_place_only_twice(monke
 
 def test_selection_is_exact_even_when_the_sample_misleads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample of small values only: the brackets miss, and all is sorted."""
-    monkeypatch.setattr("slo.statistics.selection.SORTED", 0)
-    monkeypatch.setattr("slo.statistics.selection._some", lambda part, n: part[part < 10])
+    monkeypatch.setattr("plimsoll.slo.statistics.selection.SORTED", 0)
+    monkeypatch.setattr("plimsoll.slo.statistics.selection._some", lambda part, n: part[part < 10])
     values = np.concatenate([np.arange(10).repeat(100), np.arange(1000, 7000)])
     assert order_statistics(lambda: iter([values]), 7000, [0, 3500, 6999]) == np.sort(values)[[0, 3500, 6999]].tolist()

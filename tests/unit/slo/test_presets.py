@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slo.objective import parse
-from slo.presets import UnknownPresetError, listing, preset, presets, table
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.objectives.presets import UnknownPresetError, listing, preset, presets, table
 
 SECOND = 1_000_000_000
 

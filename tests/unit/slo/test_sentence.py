@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slo.accuracy import Answer, judge_accuracy, score
-from slo.goodput import goodput
-from slo.objective import Objective, parse, show
-from slo.objective_verdict import ObjectiveVerdict, judge_objective
-from slo.openslo import parse as parse_slo
-from slo.records import Records, Status, from_columns
-from slo.sentence import broken, decisive, named, sentence
-from slo.validity import GeneratorFacts, assess
-from slo.verdict import Verdict, holm, judge
+from plimsoll.slo.objectives.goodput import goodput
+from plimsoll.slo.objectives.objective import Objective, parse, show
+from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, judge_objective
+from plimsoll.slo.objectives.openslo import parse as parse_slo
+from plimsoll.slo.objectives.sentence import broken, decisive, named, sentence
+from plimsoll.slo.records.records import Records, Status, from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.verdict.accuracy import Answer, judge_accuracy, score
+from plimsoll.slo.verdict.verdict import Verdict, holm, judge
 from tests.memory_held import memory_held
 
 MS = 1_000_000

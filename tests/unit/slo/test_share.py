@@ -10,10 +10,10 @@ import pytest
 from scipy.signal import lfilter
 from scipy.special import ndtri
 
-from slo.records import Phase, from_columns
-from slo.statistics.confidence import binomial_at_least, binomial_at_most
-from slo.statistics.percentile_bounds import bounds
-from slo.statistics.share import Course, counted, course, series, share_test, weigh
+from plimsoll.slo.records.records import Phase, from_columns
+from plimsoll.slo.statistics.confidence import binomial_at_least, binomial_at_most
+from plimsoll.slo.statistics.percentile_bounds import bounds
+from plimsoll.slo.statistics.share import Course, counted, course, series, share_test, weigh
 
 
 def even(bad: int, n: int) -> npt.NDArray[np.bool_]:

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slo import bracket, lateness
-from slo.accuracy import Compared
-from slo.generator import GeneratorFacts
-from slo.objective import parse
-from slo.objective_verdict import ObjectiveVerdict, Outcome
-from slo.openslo.counting import Component, Requests, Terms, Values
-from slo.openslo.promise import Slo
-from slo.queries import with_deadline
-from slo.records import IntArray, Records, Status, from_columns
-from slo.validity import assess
-from slo.verdict import Verdict, judge
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome
+from plimsoll.slo.objectives.openslo.counting import Component, Requests, Terms, Values
+from plimsoll.slo.objectives.openslo.promise import Slo
+from plimsoll.slo.records.queries import with_deadline
+from plimsoll.slo.records.records import IntArray, Records, Status, from_columns
+from plimsoll.slo.validity import bracket, lateness
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
+from plimsoll.slo.verdict.accuracy import Compared
+from plimsoll.slo.verdict.verdict import Verdict, judge
 from tests.memory_held import memory_held
 from tests.unit.slo.test_slo_validity import MS, facts
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from reports.cancellation import cancellation_part, said
-from reports.judgement import counts_part
-from slo import cancelled, tables
-from slo.cancelled import CANCEL, chosen, endings, marked, planned
-from slo.goodput import goodput, throughput
-from slo.indicator import catalogue, measure
-from slo.objective import parse
-from slo.records import Phase, Records, Status, from_columns
-from slo.validity import GeneratorFacts, assess
-from slo.verdict import judge
+from plimsoll.reports.sections.cancellation import cancellation_part, said
+from plimsoll.reports.sections.judgement import counts_part
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.objectives.goodput import goodput, throughput
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records import cancelled, tables
+from plimsoll.slo.records.cancelled import CANCEL, chosen, endings, marked, planned
+from plimsoll.slo.records.records import Phase, Records, Status, from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.verdict.verdict import judge
 
 MS = 1_000_000
 N = 1000

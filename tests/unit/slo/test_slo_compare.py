@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from made_arms import arm, lone
 
-from slo.comparison.arms import PROFILE_Q, Arm, sample
-from slo.comparison.compare import Comparison, compare
-from slo.comparison.false_alarm import false_alarm_rate
-from slo.comparison.quantity import Quantity, QuantityError, every_usual, parse, parse_all, usual
-from slo.comparison.tiers import Overlap, rank
-from slo.objective import parse as parse_objective
-from slo.records import Status, from_columns
+from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, sample
+from plimsoll.slo.comparison.compare import Comparison, compare
+from plimsoll.slo.comparison.false_alarm import false_alarm_rate
+from plimsoll.slo.comparison.quantity import Quantity, QuantityError, every_usual, parse, parse_all, usual
+from plimsoll.slo.comparison.tiers import Overlap, rank
+from plimsoll.slo.objectives.objective import parse as parse_objective
+from plimsoll.slo.records.records import Status, from_columns
 
 MS = 1_000_000.0
 INF = float("inf")

@@ -6,9 +6,9 @@ import dataclasses
 
 from made_arms import arm
 
-from slo.comparison.arms import Arm
-from slo.comparison.compare import compare
-from slo.comparison.quantity import parse_all
+from plimsoll.slo.comparison.arms import Arm
+from plimsoll.slo.comparison.compare import compare
+from plimsoll.slo.comparison.quantity import parse_all
 
 INF = float("inf")
 NAN = float("nan")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from slo.statistics.confidence import (
+from plimsoll.slo.statistics.confidence import (
     CLUSTERED,
     binomial_at_least,
     binomial_at_most,

@@ -7,7 +7,7 @@ import math
 import pytest
 from made_arms import arm
 
-from slo.comparison.cost import cost, fleet, million, needs
+from plimsoll.slo.comparison.cost import cost, fleet, million, needs
 
 
 def test_a_price_over_a_throughput() -> None:

@@ -12,9 +12,9 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
-from slo import distribution as dist
-from slo import hlog
-from slo.distribution import HdrConfig
+from plimsoll.slo.statistics import distribution as dist
+from plimsoll.slo.statistics import hlog
+from plimsoll.slo.statistics.distribution import HdrConfig
 
 US = HdrConfig(1, 3_600_000_000, 3)
 

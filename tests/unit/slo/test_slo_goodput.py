@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from slo.goodput import goodput, meets, span_ns, throughput
-from slo.objective import from_goodput, parse
-from slo.records import Records, from_columns
+from plimsoll.slo.objectives.goodput import goodput, meets, span_ns, throughput
+from plimsoll.slo.objectives.objective import from_goodput, parse
+from plimsoll.slo.records.records import Records, from_columns
 
 MS = 1_000_000
 

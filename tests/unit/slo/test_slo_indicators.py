@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from made_sessions import listened, spoke, uploaded
 
-from slo import metrics_doc
-from slo.indicator import ENTRIES, Indicator, OnFailure, catalogue, entry_rows, measure
-from slo.queries import with_deadline
-from slo.records import COLUMNS, Records, Status, from_columns
-from slo.session_columns import RAGGED, SESSION_COLUMNS
+from plimsoll.slo import metrics_doc
+from plimsoll.slo.metrics.indicator import ENTRIES, Indicator, OnFailure, catalogue, entry_rows, measure
+from plimsoll.slo.records.queries import with_deadline
+from plimsoll.slo.records.records import COLUMNS, Records, Status, from_columns
+from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS
 
 MS = 1_000_000
 FAILURES = [status for status in Status if status is not Status.OK]
@@ -59,7 +59,7 @@ class TestConformance:
         assert len(inspect.getdoc(inspect.getmodule(indicator.compute)) or "") > 100
 
     def test_it_is_named_like_its_file(self, indicator: Indicator) -> None:
-        assert indicator.compute.__module__ == f"slo.indicators.{indicator.name}"
+        assert indicator.compute.__module__ == f"plimsoll.slo.indicators.{indicator.name}"
 
     def test_no_records_give_no_values(self, indicator: Indicator) -> None:
         found = measure(indicator, from_columns(0))
@@ -78,7 +78,7 @@ class TestConformance:
         bare = from_columns(1, query_id=9, due_ns=0)
         needs_a_stamp = not set(indicator.needs) <= {"status"}
         if needs_a_stamp:
-            from slo.records import concat
+            from plimsoll.slo.records.records import concat
 
             found = measure(indicator, concat([suited(indicator, 3), bare]))
             assert found.missing == 1 + (indicator.name == "frame_jitter")  # the first frame has none before it
@@ -180,7 +180,7 @@ def test_an_empty_answer_is_not_better_than_a_slow_one() -> None:
 
 
 def test_a_file_without_an_indicator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import slo.indicators.latency as module
+    import plimsoll.slo.indicators.latency as module
 
     monkeypatch.delattr(module, "INDICATOR")
     with pytest.raises(LookupError, match=r"latency.py: exports no INDICATOR"):
@@ -188,7 +188,7 @@ def test_a_file_without_an_indicator_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_name_taken_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    import slo.indicators.ttft as module
+    import plimsoll.slo.indicators.ttft as module
 
     monkeypatch.setattr(module, "INDICATOR", dataclasses.replace(module.INDICATOR, name="latency"))
     with pytest.raises(LookupError, match="latency exists already"):
@@ -196,13 +196,15 @@ def test_a_name_taken_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_metrics_page_is_current() -> None:
-    assert metrics_doc.PAGE.read_text(encoding="utf-8") == metrics_doc.render(), "run python -m slo.metrics_doc --write"
+    assert metrics_doc.PAGE.read_text(encoding="utf-8") == metrics_doc.render(), (
+        "run python -m plimsoll.slo.metrics_doc --write"
+    )
 
 
 def test_importing_slo_stays_light() -> None:
     code = (
-        "import sys, slo.records, slo.indicator, slo.objective, slo.validity, slo.verdict, slo.statistics.confidence, slo.hlog;"
-        "slo.indicator.catalogue(); slo.objective.parse('p99(ttft) <= 200ms');"
+        "import sys, plimsoll.slo.records.records, plimsoll.slo.metrics.indicator, plimsoll.slo.objectives.objective, plimsoll.slo.validity.validity, plimsoll.slo.verdict.verdict, plimsoll.slo.statistics.confidence, plimsoll.slo.statistics.hlog;"
+        "plimsoll.slo.metrics.indicator.catalogue(); plimsoll.slo.objectives.objective.parse('p99(ttft) <= 200ms');"
         "print([m for m in ('scipy', 'pyarrow', 'hdrh', 'yaml', 'pandas', 'pydantic') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slo import merged
-from slo.records import concat, empty, from_columns
+from plimsoll.slo.records import merged
+from plimsoll.slo.records.records import concat, empty, from_columns
 
 
 def test_a_chunk_with_the_time_of_the_next_one_is_merged() -> None:

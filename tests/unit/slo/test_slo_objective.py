@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from slo.objective import LEAST_SHARE, Objective, ObjectiveError, check, from_goodput, load_file, parse, parse_all, show
+from plimsoll.slo.objectives.objective import (
+    LEAST_SHARE,
+    Objective,
+    ObjectiveError,
+    check,
+    from_goodput,
+    load_file,
+    parse,
+    parse_all,
+    show,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from slo.comparison.one_run import OneRun, Within, of_percentiles, of_shares
-from slo.comparison.quantity import parse
-from slo.statistics import share
+from plimsoll.slo.comparison.one_run import OneRun, Within, of_percentiles, of_shares
+from plimsoll.slo.comparison.quantity import parse
+from plimsoll.slo.statistics import share
 
 ALPHA = Fraction(1, 40)
 P90 = parse("p90(ttft)")

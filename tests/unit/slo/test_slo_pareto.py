@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slo.comparison.pareto import Point, front, interactivity
+from plimsoll.slo.comparison.pareto import Point, front, interactivity
 
 
 def point(name: str, x: float, y: float, runs: int = 5, spread: float = 0.01) -> Point:

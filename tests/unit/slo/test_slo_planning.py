@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from slo.objective import parse
-from slo.statistics.confidence import most_bad_allowed, passing
-from slo.statistics.planning import chance_to_pass, sample
-from slo.statistics.share import Course, series, share_test, weigh
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.statistics.confidence import most_bad_allowed, passing
+from plimsoll.slo.statistics.planning import chance_to_pass, sample
+from plimsoll.slo.statistics.share import Course, series, share_test, weigh
 
 ONE_PERCENT = Fraction(1, 100)
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.measures import measures
-from slo.budgets.accounting import ledger_of
-from slo.comparison.arms import sample
-from slo.comparison.quantity import parse as quantity
-from slo.indicator import catalogue, measure, of_successes
-from slo.objective import ObjectiveError, parse
-from slo.queries import applies, together, with_deadline
-from slo.records import Phase, Records, Status, concat, from_columns
-from slo.validity import GeneratorFacts, assess
-from slo.verdict import goodput, judge
+from plimsoll.reports.sections.measures import measures
+from plimsoll.slo.comparison.arms import sample
+from plimsoll.slo.comparison.quantity import parse as quantity
+from plimsoll.slo.metrics.indicator import catalogue, measure, of_successes
+from plimsoll.slo.objectives.budgets.accounting import ledger_of
+from plimsoll.slo.objectives.objective import ObjectiveError, parse
+from plimsoll.slo.records.queries import applies, together, with_deadline
+from plimsoll.slo.records.records import Phase, Records, Status, concat, from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.verdict.verdict import goodput, judge
 
 MS = 1_000_000
 INTERVAL = 33

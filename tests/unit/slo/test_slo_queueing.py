@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slo.statistics import queueing as q
+from plimsoll.slo.statistics import queueing as q
 
 INT = np.int64
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slo.comparison.ranks import (
+from plimsoll.slo.comparison.ranks import (
     benjamini_hochberg,
     fisher,
     least_p_paired,

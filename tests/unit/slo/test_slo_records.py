@@ -9,10 +9,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from slo import tables
-from slo.contradictions import find
-from slo.records import COLUMNS, Records, RecordsError, Stamp, Status, concat, contradiction, empty, from_columns
-from slo.tables import load, to_tables
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import (
+    COLUMNS,
+    Records,
+    RecordsError,
+    Stamp,
+    Status,
+    concat,
+    contradiction,
+    empty,
+    from_columns,
+)
+from plimsoll.slo.records.tables import load, to_tables
+from plimsoll.slo.validity.contradictions import find
 
 
 def one(**columns: object) -> Records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slo.statistics.regions import LONG_NS, SHORT_NS, least_duration_ns, regions, tokens_per_s_per_user
+from plimsoll.slo.statistics.regions import LONG_NS, SHORT_NS, least_duration_ns, regions, tokens_per_s_per_user
 
 
 @pytest.mark.parametrize(

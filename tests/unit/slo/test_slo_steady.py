@@ -6,12 +6,12 @@ import dataclasses
 
 import numpy as np
 
-from slo.generator import GeneratorFacts
-from slo.objective import parse
-from slo.records import IntArray, Records, from_columns
-from slo.steady import backlog
-from slo.validity import assess
-from slo.verdict import judge
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import IntArray, Records, from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.steady import backlog
+from plimsoll.slo.validity.validity import assess
+from plimsoll.slo.verdict.verdict import judge
 
 MS = 1_000_000
 S = 1_000 * MS

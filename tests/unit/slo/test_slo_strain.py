@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from slo.generator import GeneratorFacts
-from slo.objective import parse
-from slo.records import Records, Stamp, Status, from_columns
-from slo.validity import Validity, assess
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, Stamp, Status, from_columns
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import Validity, assess
 
 MS = 1_000_000
 N = 200

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slo.records import FloatArray
-from slo.statistics.trend import Windows, hamed_rao, mann_kendall, pettitt, steady_window, variation, windows
+from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics.trend import Windows, hamed_rao, mann_kendall, pettitt, steady_window, variation, windows
 
 S = 1_000_000_000
 

@@ -8,11 +8,11 @@ import json
 import numpy as np
 import pytest
 
-from scenarios.arrival import constant_rate, due_times
-from slo.arrivals import P_CLAIM, claimed, dispersion, exponential_fit, rate_per_s
-from slo.objective import parse
-from slo.records import IntArray, Records, Status, from_columns
-from slo.validity import GeneratorFacts, Validity, assess
+from plimsoll.scenarios.plan.arrival import constant_rate, due_times
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import IntArray, Records, Status, from_columns
+from plimsoll.slo.validity.arrivals import P_CLAIM, claimed, dispersion, exponential_fit, rate_per_s
+from plimsoll.slo.validity.validity import GeneratorFacts, Validity, assess
 
 MS = 1_000_000
 N = 1000

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from slo.objective import parse
-from slo.records import Records, Status, from_columns
-from slo.sentence import sentence
-from slo.validity import GeneratorFacts, Validity, assess
-from slo.verdict import ObjectiveVerdict, Verdict, judge
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.objectives.sentence import sentence
+from plimsoll.slo.records.records import Records, Status, from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, Validity, assess
+from plimsoll.slo.verdict.verdict import ObjectiveVerdict, Verdict, judge
 
 MS = 1_000_000
 

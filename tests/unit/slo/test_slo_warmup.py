@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from slo.records import FloatArray
-from slo.statistics.warmup import BATCH, Incident, capped, detect, inflation, mser
+from plimsoll.slo.records.records import FloatArray
+from plimsoll.slo.statistics.warmup import BATCH, Incident, capped, detect, inflation, mser
 
 MS = 1_000_000
 RUNS = 200

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slo import smoothness
-from slo.indicator import catalogue, measure
-from slo.objective import parse
-from slo.records import Records, Status, from_columns
+from plimsoll.slo.metrics import smoothness
+from plimsoll.slo.metrics.indicator import catalogue, measure
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, Status, from_columns
 
 MS = 1_000_000
 

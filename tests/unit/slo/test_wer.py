@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from made_sessions import listened, spoke
 
-from slo import wer
-from slo.accuracy import split
-from slo.objective import parse
-from slo.records import Records, Status, concat, from_columns
-from slo.validity import GeneratorFacts, assess
-from slo.verdict import judge
-from slo.word_error_rate import by_slice, word_error_rate
+from plimsoll.slo.metrics import word_errors as wer
+from plimsoll.slo.metrics.word_error_rate import by_slice, word_error_rate
+from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.records.records import Records, Status, concat, from_columns
+from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.verdict.accuracy import split
+from plimsoll.slo.verdict.verdict import judge
 
 # -- normalisers ----------------------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ def test_a_library_that_is_missing_is_named_with_what_to_do(monkeypatch: pytest.
 
 def test_without_the_english_normaliser_its_library_is_not_imported() -> None:
     code = (
-        "import sys; from slo.wer import word_errors; word_errors('A b.', 'a b'); "
+        "import sys; from plimsoll.slo.metrics.word_errors import word_errors; word_errors('A b.', 'a b'); "
         "print([m for m in ('jiwer', 'whisper_normalizer', 'scipy') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -1,0 +1,332 @@
+"""``plimsoll calibrate``: what this machine can do honestly, measured with real workers against a server of known times.
+
+Every probe is a short run as any other, through the coordinator, in a temporary folder; it counts as kept when the run
+is VALID and neither the lag nor the error in arrival times has a p99 above 1 ms. Nothing about the machine is assumed:
+loads climb until one is not kept. Judging later runs by the table is ``harness/host/capability.py``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from plimsoll.harness.calibration import yardstick
+from plimsoll.harness.calibration.yardstick import Standard, percentile
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.host import capability, limits
+from plimsoll.harness.host.capability import HONEST_NS, Host, Probe, Spread, Table
+from plimsoll.harness.run import rundir
+from plimsoll.harness.run.coordinator import Coordinator, Job
+from plimsoll.harness.run.timer import lateness
+from plimsoll.harness.transport.client import MAX_OUTSTANDING, Target
+from plimsoll.scenarios.spec import parse
+from plimsoll.scenarios.text.durations import parse_duration
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
+from plimsoll.slo.verdict import verdict
+
+SHORTEST_S, LONGEST_S = 5.0, 600.0
+CONNECTIONS = 64
+#: Tokens an answer of the fast server (one a millisecond) and of the slow one (one in 50 ms) has.
+FAST_TOKENS, SLOW_TOKENS = 128, 16
+#: Where the climbs begin: any machine keeps this.
+FIRST_TOKEN_RATE, FIRST_STREAMS = 50.0, 32.0
+#: The open loop's climb begins at this part of what the closed loop reached: it has to leave room for the rest.
+OPEN_FROM = 40
+#: A climb goes on at this many times a load that was kept.
+GROWTH = 3.0
+MOST_STREAMS = 50_000.0
+#: What is known finely enough: the next step up is less than this far above.
+CLOSE = 1.15
+#: Parts of the time: by when (as a share of it) each climb must be over.
+OPEN_UNTIL, TOKENS_UNTIL, STREAMS_UNTIL = 0.36, 0.63, 0.92
+#: With more writes than this of unknown time the server can't tell.
+UNSURE = 0.05
+_TIMER_N = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One probe's load: what makes it a scenario, and whether the server's stamps are compared."""
+
+    what: str
+    asked: float
+    protocol: str
+    kind: str
+    params: Mapping[str, Any]
+    tokens: int = 0
+    check_lag: bool = True
+
+
+def parse_budget(text: str) -> float:
+    """Seconds to spend. Raises HarnessFault."""
+    try:
+        seconds = parse_duration(text) / 1e9
+    except ValueError as error:
+        raise HarnessFault(f"--budget: {error}") from None
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        raise HarnessFault(f"--budget: {text} is not from {SHORTEST_S:g} s to {LONGEST_S / 60:g} min. 30s is usual")
+    return seconds
+
+
+def calibrate(budget_s: float, path: Path, say: Callable[[str], None]) -> Table:
+    """Measure for about ``budget_s`` seconds, write the table and return it. Raises HarnessFault."""
+    host = capability.this_host(capability.engine_of(Target("http://127.0.0.1:1", "openai-chat")))
+    with tempfile.TemporaryDirectory(prefix="plimsoll-calibrate-") as folder, yardstick.own_cores() as (cores, apart):
+        session = Session(Path(folder), budget_s, say, cores, apart)
+        table = asyncio.run(session.run(host))
+    capability.save(table, path)
+    return table
+
+
+class Session:
+    """One calibration: servers, probes, climbs."""
+
+    def __init__(self, folder: Path, budget_s: float, say: Callable[[str], None], cores: set[int], apart: bool) -> None:
+        self._folder = folder
+        self._budget_s = budget_s
+        self._probe_s = budget_s / 20
+        self._say = say
+        self._cores = cores
+        self._apart = apart
+        self._begun_s = time.monotonic()
+        self._longest_s = 0.0
+        self._count = 0
+        self._engine = "python"
+
+    async def run(self, host: Host) -> Table:
+        """Measure everything. ``host`` was looked at before the cores were shared out."""
+        busy = os.getloadavg()[0]
+        if busy > host.cores / 2:
+            self._say(
+                f"this machine is busy (load average {busy:.1f}, {host.cores} cores): its figures will be too low"
+            )
+        where = "on another core" if self._apart else "on the only core, which makes every figure lower"
+        timer = _spread(await lateness(_TIMER_N))
+        async with AsyncExitStack() as stack:
+            fast = await self._standard(stack, "1ms", yardstick.available())
+            slow = await self._standard(stack, "50ms", fast.kind)
+            self._say(f"calibrating for about {self._budget_s:.0f} s against the {fast.kind} server {where}")
+            closed = await self._probe(fast, _small("closed loop", CONNECTIONS, "concurrency"))
+            if closed.requests_per_s < 1:
+                raise HarnessFault(f"nothing could be measured: {closed.why}. Free the machine and calibrate again")
+            rates = await self._climb(
+                fast, lambda rate: _small("open loop", rate, "server"), closed.requests_per_s / OPEN_FROM,
+                closed.requests_per_s, OPEN_UNTIL,
+            )  # fmt: skip
+            tokens = await self._climb(fast, _fast_streams, FIRST_TOKEN_RATE, math.inf, TOKENS_UNTIL)
+            kept = [probe.asked for probe in tokens if probe.kept]
+            # A quarter of what the token events allow: each slow stream has 20 of them a second.
+            first = max(FIRST_STREAMS, max(kept, default=0.0) * FAST_TOKENS / 20 / 4)
+            streams = await self._climb(slow, _slow_streams, first, self._most_streams(), STREAMS_UNTIL)
+            added = await self._probe(fast, _fast_streams(max(kept) / 2)) if kept else None
+            if added is not None and not added.kept:
+                added = await self._probe(fast, _fast_streams(max(kept) / 2))
+        room = limits.read()
+        return Table(
+            measured_at=datetime.now(UTC),
+            took_s=round(time.monotonic() - self._begun_s, 1),
+            host=host.model_copy(update={"engine": self._engine}),
+            server=fast.kind,
+            pinned=self._apart,
+            open_files=min(room.open_files, room.all_files),
+            ports=room.n_ports,
+            timer_late_ns=timer,
+            closed_loop=closed,
+            open_loop=rates,
+            tokens=tokens,
+            streams=streams,
+            added=added,
+        )
+
+    def _most_streams(self) -> float:
+        host = limits.read()
+        return min(MOST_STREAMS, host.open_files - limits.RESERVED_FILES, host.n_ports)
+
+    async def _standard(self, stack: AsyncExitStack, itl: str, kind: Literal["oracle", "scripted"]) -> Standard:
+        log = self._folder / f"server-{itl}.log"
+        try:
+            return await stack.enter_async_context(yardstick.standard("5ms", itl, self._cores, log, kind))
+        except HarnessFault as fault:
+            if kind == "scripted":
+                raise
+            self._say(f"{fault}: going on with the scripted one")
+            return await stack.enter_async_context(yardstick.standard("5ms", itl, self._cores, log, "scripted"))
+
+    async def _climb(
+        self, server: Standard, load: Callable[[float], Load], first: float, top: float, until: float
+    ) -> list[Probe]:
+        """Probes at rising loads: GROWTH times until one is not kept, then in between, as long as the time lasts.
+
+        A load that is not kept gets a second try, since a hiccup of the host says little; at least one is measured.
+        """
+        probes: list[Probe] = []
+        low, high, asked = 0.0, math.inf, min(first, top)
+        again = False
+        while not probes or self._time_for_one(until):
+            probe = await self._probe(server, load(asked))
+            if not probe.kept and not again and self._time_for_one(until):
+                again = True
+                continue
+            again = False
+            probes.append(probe)
+            if probe.kept:
+                low = asked
+            else:
+                high = asked
+            if low >= top or high / max(low, 1e-9) < CLOSE:
+                break
+            asked = min(low * GROWTH, top) if high == math.inf else math.sqrt(low * high) if low else high / 4
+            asked = float(round(asked)) if asked >= 10 else asked
+        return probes
+
+    def _time_for_one(self, until: float) -> bool:
+        return time.monotonic() - self._begun_s + self._longest_s < until * self._budget_s
+
+    async def _probe(self, server: Standard, load: Load) -> Probe:
+        """One short run, and what it shows."""
+        begun = time.monotonic()
+        if load.tokens:
+            await yardstick.clear(server)
+        probe = await self._measure(server, load)
+        self._longest_s = max(self._longest_s, time.monotonic() - begun)
+        self._say(f"[{time.monotonic() - self._begun_s:4.1f} s] {_line(load, probe)}")
+        return probe
+
+    async def _measure(self, server: Standard, load: Load) -> Probe:
+        self._count += 1
+        duration = f"{self._probe_s * 1000:.0f}ms"
+        scenario = parse(
+            {
+                "name": "calibrate", "kind": load.kind, "params": dict(load.params), "timeout": "5s",
+                "stop": {"min_queries": 1, "min_duration": duration},
+                "source": {"kind": "synthetic_text", "prompt_tokens": 8, "output_tokens": load.tokens or None, "count": 16},
+            },
+            "calibrate",
+        )  # fmt: skip
+        options = {} if load.tokens else {"method": "GET", "path": "/health"}
+        model = "scripted" if load.tokens else ""
+        target = Target(
+            server.url,
+            load.protocol,
+            model,
+            options=options,
+            timeout_ns=scenario.timeout_ns,
+            max_outstanding=_enough_to_see(load),
+        )
+        directory = rundir.create(self._folder / f"probe-{self._count}")
+        job = Job(scenario, scenario.to_mapping(), target, directory, ["plimsoll", "calibrate"])
+        sealed = await _finished(job)
+        if sealed.facts.engine_cpu:
+            self._engine = "native"
+        errors = None
+        if load.tokens:
+            ids = rundir.request_ids(str(sealed.manifest["run_id"]), sealed.records)
+            t0_ns = int(sealed.manifest["t0_monotonic_ns"])
+            errors = await yardstick.compare(server, sealed.records, ids, t0_ns)
+        return judge(load, sealed.records, sealed.facts, errors)
+
+
+async def _finished(job: Job) -> rundir.Sealed:
+    """The job's sealed run. Raises HarnessFault, also when the user interrupts it."""
+    try:
+        outcome = await Coordinator(job, lambda text: None).run()
+    except HarnessFault as fault:
+        if fault.code != ExitCode.INTERRUPTED:
+            raise
+        outcome = None
+    if outcome is None or outcome.interrupted:
+        raise HarnessFault("interrupted: no calibration was written", ExitCode.INTERRUPTED)
+    return outcome.sealed
+
+
+def _enough_to_see(load: Load) -> int:
+    """A quarter of a second's requests in flight, beyond those that a stream takes: an open loop then is lost, and stops."""
+    if load.kind != "server":
+        return MAX_OUTSTANDING
+    return int(max(256, load.asked * (0.25 + load.tokens / 1000)))
+
+
+def judge(load: Load, records: Records, facts: GeneratorFacts, errors: yardstick.Errors | None) -> Probe:
+    """What one probe shows: figures, and whether the load was kept."""
+    seen = assess(records, facts, strict=True)
+    judged = verdict.judge(records, (), seen)
+    rows = records.select(records.in_measure & records.ok)
+    span_s = max(1e-9, (int(rows["done_ns"].max(initial=1)) - int(rows["due_ns"].min(initial=0))) / 1e9)
+    lag = seen.generator_lag_ns
+    ttft, itl, late = (
+        _spread(part) for part in ((errors.ttft, errors.itl, errors.server_late) if errors else (_NONE, _NONE, _NONE))
+    )
+    cpu = max(facts.worker_cpu, default=0.0)
+    probe = Probe(
+        asked=load.asked,
+        kept=True,
+        requests_per_s=len(rows) / span_s,
+        token_events_per_s=int(np.maximum(rows["n_chunks"], 0).sum()) / span_s,
+        lag_ns=Spread(p50=lag.p50, p99=lag.p99),
+        ttft_error_ns=ttft,
+        itl_error_ns=itl,
+        server_late_ns=late,
+        kernel_share=seen.kernel_share,
+        cpu=cpu,
+        server_limited=(late.p99 or 0) > HONEST_NS or (errors is not None and errors.unsure > UNSURE),
+    )
+    failed = int((records.in_measure & ~records.ok).sum())
+    reasons = [
+        *(judged.reasons if judged.outcome == "INVALID" else ()),
+        *([f"{failed} requests failed"] if failed else []),
+        *([_above("lag", lag.p99)] if load.check_lag and (lag.p99 or 0) > HONEST_NS else []),
+        *([_above("the error of arrival times", ttft.p99)] if (ttft.p99 or 0) > HONEST_NS else []),
+        *(["nothing to compare with the server's stamps"] if errors is not None and ttft.p99 is None else []),
+    ]
+    why = "; ".join(reason.partition(". ")[0] for reason in dict.fromkeys(reasons))
+    return probe.model_copy(update={"kept": not why, "why": why, "server_limited": bool(why) and probe.server_limited})
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _spread(ordered: Any) -> Spread:
+    return Spread(p50=percentile(ordered, "0.5"), p99=percentile(ordered, "0.99"))
+
+
+def _above(what: str, value: int | None) -> str:
+    return f"{what} p99 {(value or 0) / 1e6:.2f} ms, above {HONEST_NS / 1e6:g} ms"
+
+
+def _small(what: str, asked: float, kind: str) -> Load:
+    params = {"concurrency": int(asked)} if kind == "concurrency" else {"rate": asked}
+    return Load(what, asked, "http", kind, params, check_lag=kind == "server")
+
+
+def _fast_streams(rate: float) -> Load:
+    return Load("tokens", rate, "openai-chat", "server", {"rate": rate}, tokens=FAST_TOKENS)
+
+
+def _slow_streams(streams: float) -> Load:
+    # A closed loop starts all its streams at once: whether that lateness is allowed is the run's own verdict.
+    n = max(1, int(streams))
+    return Load("streams", n, "openai-chat", "concurrency", {"concurrency": n}, tokens=SLOW_TOKENS, check_lag=False)
+
+
+def _line(load: Load, probe: Probe) -> str:
+    unit = {"closed loop": "connections", "streams": "at once"}.get(load.what, "requests/s")
+    events = f", {probe.token_events_per_s:,.0f} token events/s" if load.tokens else ""
+    limited = " (the server did not keep up)" if probe.server_limited else ""
+    kept = "kept" if probe.kept else f"not kept{limited}: {probe.reason}"
+    if load.what == "closed loop":
+        kept = f"{probe.cpu:.0%} of a core"
+    return f"{load.what}, {probe.asked:,.0f} {unit}: {probe.requests_per_s:,.0f} requests/s{events}, {kept}"

@@ -1,0 +1,337 @@
+"""THE HOT LOOP: a plan shard, a client and a clock become exchanges.
+
+Open loop: each query is sent at its absolute due time and nothing is waited for; late means sent at once with the
+original due time kept. At a configured ceiling the run is aborted as INVALID, it is not held back. Closed loop: a
+query is due the moment its slot comes free. Warm-up queries run before t0 on the same slots and are marked.
+
+Nothing here parses, logs or does I/O; it runs as well in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plimsoll.harness.clock import Clock
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.transport.client import Client
+from plimsoll.scenarios.plan.plan import IntArray, Plan
+from plimsoll.slo.records.records import Phase, Status
+
+_WARMUP, _MEASURE = int(Phase.WARMUP), int(Phase.MEASURE)
+_NEVER = 1 << 62
+_CONNECT = int(Status.CONNECT)
+#: The error of a request that was dropped because the plan said so: one text, however long it had lived.
+CANCELLED = "cancelled on purpose (the scenario's cancel)"
+#: A closed loop's slot rests this long after a connection that could not be made.
+BACKOFF_NS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one worker sends: its shard of the plan and, per payload index, the encoded request.
+
+    ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns`` has for each row of
+    the plan how long after it was taken up its query is cancelled, -1 for never (None: no query is).
+    """
+
+    plan: Plan
+    warmup: Plan | None
+    requests: Sequence[Any]
+    run_id: str
+    outstanding_limit: int = 100_000
+    cancel_ns: IntArray | None = None
+
+
+def too_many_outstanding(outstanding: int, ceiling: int) -> str:
+    """Why an open loop was given up."""
+    return (
+        f"{outstanding} requests were in flight at once (ceiling {ceiling}): the endpoint fell ever further behind the "
+        "offered rate. Lower the rate, or raise target.options.max_outstanding"
+    )
+
+
+class Issuer:
+    """Runs one worker's load. ``on_finished(exchange)`` hears of every exchange that ended."""
+
+    def __init__(self, load: Load, client: Client, clock: Clock, on_finished: Callable[[Exchange], None]) -> None:
+        self._load = load
+        self._client = client
+        self._clock = clock
+        self._on_finished = on_finished
+        self._lanes: list[_OpenLane | _ClosedLane] = []
+        self._flying: set[Exchange] = set()
+        self.t0_ns = 0
+        self.sent = 0
+        self.stopped = False
+        self.aborted: str | None = None
+        self.max_duration_hit = False
+
+    def start(self, t0_ns: int) -> None:
+        """Begin: the first warm-up query may be due at once, the first measured one at ``t0_ns``."""
+        self.t0_ns = t0_ns
+        load = self._load
+        main: _OpenLane | _ClosedLane
+        cancel = None if load.cancel_ns is None else load.cancel_ns.tolist()
+        lane_of = _ClosedLane if load.plan.cyclic else _OpenLane
+        main = lane_of(self, load.plan, _MEASURE, cancel=cancel)
+        self._lanes = [main]
+        warmup = load.warmup
+        if warmup is not None and warmup.cyclic:
+            lane = _ClosedLane(self, warmup, _WARMUP, ends_ns=t0_ns)
+            if isinstance(main, _ClosedLane):
+                lane.successor = main
+                main.predecessor = lane
+            self._lanes.append(lane)
+            self._clock.wake_at(self._clock.now_ns(), lane.begin)
+        elif warmup is not None and warmup.n_queries:
+            before = _OpenLane(self, warmup, _WARMUP)
+            self._lanes.append(before)
+            before.begin()
+        if isinstance(main, _OpenLane):
+            main.begin()
+        else:
+            self._clock.wake_at(t0_ns, main.begin)
+        limit = load.plan.stop.max_duration_ns
+        if limit is not None:
+            self._clock.wake_at(t0_ns + limit, self._max_duration)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._flying)
+
+    @property
+    def issued_all(self) -> bool:
+        """Nothing more will be sent."""
+        return self.stopped or all(lane.finished for lane in self._lanes)
+
+    def next_due_ns(self) -> int:
+        """The next appointment, absolute: work that can wait must be over by then."""
+        return _NEVER if self.stopped else min((lane.next_due_ns for lane in self._lanes), default=_NEVER)
+
+    def stop(self) -> None:
+        """Send nothing more. What is in flight goes on."""
+        self.stopped = True
+
+    def give_up(self, status: Status, error: str) -> None:
+        """End everything that is still in flight with this status."""
+        self.stop()
+        for exchange in list(self._flying):
+            self._client.cancel(exchange, int(status), error)
+
+    # -- the hot path -------------------------------------------------------------------------------------------
+
+    def send(
+        self, query_id: int, sample_ix: int, payload_ix: int, due_ns: int, phase: int, done: Any, cancel_ns: int = -1
+    ) -> None:
+        """Take one sample up and hand it to the client. ``due_ns`` is absolute, ``cancel_ns`` from now (-1: never)."""
+        exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, self._load.requests[payload_ix])
+        exchange.phase = phase
+        exchange.on_done = done
+        run = self._load.run_id
+        request_id = f"{run}-{query_id}-{sample_ix}" if phase == _MEASURE else f"{run}w-{query_id}-{sample_ix}"
+        flying = self._flying
+        flying.add(exchange)
+        self.sent += 1
+        exchange.ready_ns = self._clock.now_ns()
+        self._client.send(exchange, request_id.encode())
+        if cancel_ns >= 0:
+            self._clock.wake_at(exchange.ready_ns + cancel_ns, lambda: self._cancel(exchange))
+        if len(flying) > self._load.outstanding_limit and self.aborted is None:
+            self._abort(len(flying))
+
+    def done(self, exchange: Exchange) -> None:
+        """An exchange is over (for lanes: call this first)."""
+        self._flying.discard(exchange)
+        self._on_finished(exchange)
+
+    def _cancel(self, exchange: Exchange) -> None:
+        """Its time has come: unless it is over, done or failed, it is dropped."""
+        if exchange in self._flying:
+            self._client.cancel(exchange, int(Status.CANCELLED), CANCELLED)
+
+    def _abort(self, outstanding: int) -> None:
+        self.aborted = too_many_outstanding(outstanding, self._load.outstanding_limit)
+        self.stop()
+
+    def _max_duration(self) -> None:
+        if not self.issued_all:
+            self.max_duration_hit = True
+            self.stop()
+
+
+class _OpenLane:
+    """Due times are absolute; nothing is waited for, except that an offline plan bounds samples on the wire."""
+
+    def __init__(self, issuer: Issuer, plan: Plan, phase: int, cancel: list[int] | None = None) -> None:
+        self._issuer = issuer
+        self._clock = issuer._clock
+        self._phase = phase
+        self._due = (plan.due_ns + issuer.t0_ns).tolist()
+        self._ids = plan.query_id.tolist()
+        self._offsets = plan.offsets.tolist()
+        self._sample = plan.sample_ix.tolist()
+        self._payload = plan.payload_ix.tolist()
+        self._limit = plan.max_in_flight
+        self._cancel = cancel or [-1] * len(self._due)
+        self._row = 0
+        self._held: deque[tuple[int, int]] = deque()
+        self._flying = 0
+        self.next_due_ns = _NEVER
+
+    @property
+    def finished(self) -> bool:
+        return self._row >= len(self._due) and not self._held
+
+    def begin(self) -> None:
+        if self._due:
+            self._wait()
+
+    def _wait(self) -> None:
+        self.next_due_ns = self._due[self._row]
+        self._clock.wake_at(self.next_due_ns, self._tick)
+
+    def _tick(self) -> None:
+        issuer = self._issuer
+        due, now_ns = self._due, self._clock.now_ns
+        n = len(due)
+        while self._row < n and due[self._row] <= now_ns():
+            if issuer.stopped:
+                return
+            row = self._row
+            self._row = row + 1
+            for ix in range(self._offsets[row], self._offsets[row + 1]):
+                if self._limit is not None and self._flying >= self._limit:
+                    self._held.append((row, ix))
+                else:
+                    self._send(row, ix)
+        if self._row < n:
+            self._wait()
+        else:
+            self.next_due_ns = _NEVER
+
+    def _send(self, row: int, ix: int) -> None:
+        self._flying += 1
+        self._issuer.send(
+            self._ids[row],
+            self._sample[ix],
+            self._payload[ix],
+            self._due[row],
+            self._phase,
+            self._done,
+            self._cancel[row],
+        )
+
+    def _done(self, exchange: Exchange) -> None:
+        self._flying -= 1
+        self._issuer.done(exchange)
+        if self._held and not self._issuer.stopped and self._flying < (self._limit or 1):
+            self._clock.wake_at(0, self._pump)
+
+    def _pump(self) -> None:
+        while self._held and not self._issuer.stopped and self._flying < (self._limit or 1):
+            self._send(*self._held.popleft())
+
+
+class _ClosedLane:
+    """A fixed number of slots; a query is due the moment its slot comes free (LoadGen: scheduled = issued = now)."""
+
+    def __init__(
+        self, issuer: Issuer, plan: Plan, phase: int, ends_ns: int | None = None, cancel: list[int] | None = None
+    ) -> None:
+        self._issuer = issuer
+        self._clock = issuer._clock
+        self._phase = phase
+        self._plan = plan
+        self._offsets = plan.offsets.tolist()
+        self._sample = plan.sample_ix.tolist()
+        self._payload = plan.payload_ix.tolist()
+        self._slots = plan.max_in_flight or 1
+        self._cancel = cancel or [-1] * plan.n_queries
+        self._ends_ns = ends_ns
+        self._next_id = plan.first_id
+        self._last_due_ns = 0
+        self._missing: dict[int, int] = {}
+        self._free = 0
+        self._pumping = False
+        self.issued = 0
+        self.busy = 0
+        self.begun = False
+        self.next_due_ns = _NEVER  # a closed loop has no appointments
+        self.finished = False
+        self.successor: _ClosedLane | None = None
+        self.predecessor: _ClosedLane | None = None
+
+    def begin(self) -> None:
+        self.begun = True
+        taken = self.predecessor.busy if self.predecessor is not None else 0
+        self._free += self._slots - taken
+        self._pump()
+
+    def slot_free(self) -> None:
+        self._free += 1
+        self._pump()
+
+    def _pump(self) -> None:
+        # A client may finish an exchange inside send (the null client does): no recursion, one loop.
+        if self._pumping:
+            return
+        self._pumping = True
+        while self._free and not self._over():
+            self._free -= 1
+            self._issue()
+        self._pumping = False
+
+    def _over(self) -> bool:
+        if self.finished or self._issuer.stopped:
+            return True
+        stop = self._plan.stop
+        if stop.max_queries is not None and self.issued >= stop.max_queries:
+            self.finished = True
+        elif self._ends_ns is not None:
+            self.finished = self._clock.now_ns() >= self._ends_ns
+        else:
+            # LoadGen judges the issue time of the last query, so one query is issued at or after the minimum.
+            elapsed = self._last_due_ns - self._issuer.t0_ns
+            self.finished = 0 < self.issued >= stop.min_queries and elapsed >= stop.min_duration_ns
+        return self.finished
+
+    def _issue(self) -> None:
+        query_id = self._next_id
+        self._next_id = query_id + self._plan.id_step
+        self.issued += 1
+        self.busy += 1
+        row = query_id % self._plan.n_queries
+        first, last = self._offsets[row], self._offsets[row + 1]
+        if last - first > 1:
+            self._missing[query_id] = last - first
+        due = self._last_due_ns = self._clock.now_ns()
+        for ix in range(first, last):
+            self._issuer.send(
+                query_id, self._sample[ix], self._payload[ix], due, self._phase, self._done, self._cancel[row]
+            )
+
+    def _done(self, exchange: Exchange) -> None:
+        self._issuer.done(exchange)
+        left = self._missing.get(exchange.query_id)
+        if left is not None:
+            if left > 1:
+                self._missing[exchange.query_id] = left - 1
+                return
+            del self._missing[exchange.query_id]
+        if exchange.status == _CONNECT:
+            # A dead endpoint refuses in microseconds: without a pause a slot would make 100,000 error rows a second.
+            self._clock.wake_at(self._clock.now_ns() + BACKOFF_NS, self._release)
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        self.busy -= 1
+        successor = self.successor
+        if successor is not None and self._over():
+            if successor.begun:
+                successor.slot_free()
+            return
+        self.slot_free()

@@ -1,0 +1,394 @@
+"""The compiled engine as a worker sees it: a plan shard in, settled rows out.
+
+``harness/engine/*.c`` sends, stamps and frames cleartext HTTP/1.1 in a thread without the interpreter lock; this module
+gives it the load, turns what it hands back into exchanges for the dialect to settle, and names its errors in the words of
+``harness/transport/http/http_pool.py``. Where the extension is not compiled, or the target is TLS or no HTTP, ``attach`` says None (and
+``why_not`` the reason): the Python engine (``issuer.py``, ``http/pool.py``) does the same work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.issuer import CANCELLED, Load, too_many_outstanding
+from plimsoll.harness.generator.recorder import SEGMENT_NS, SEGMENT_ROWS, Recorder
+from plimsoll.harness.transport.client import OPENING, Target
+from plimsoll.harness.transport.endpoint import Endpoint, explain
+from plimsoll.harness.transport.held import budget, too_much, waiting
+from plimsoll.harness.transport.http.http_pool import HttpClient
+from plimsoll.harness.transport.origin import origin_of
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.slo.records import records as rec
+from plimsoll.slo.records.records import Phase, Status
+
+if TYPE_CHECKING:
+    from plimsoll.harness.generator._engine import Engine
+
+#: The columns of a row as engine.h's Row has them.
+ROW = (
+    "query_id", "sample_ix", "payload_ix", "due_ns", "ready_ns", "sent_ns", "headers_ns", "first_byte_ns", "done_ns",
+    "connect_ns", "bytes_out", "bytes_in", "code", "status", "stamp", "phase", "attempts", "settled", "head_len", "body_len",
+    "n_marks", "error", "detail",
+)  # fmt: skip
+_SHARED = ROW[: ROW.index("settled")]
+_TIMES = frozenset(name for name in _SHARED if name.endswith("_ns") and name != "connect_ns")
+_PAYLOAD = ROW.index("payload_ix")
+#: Why an exchange failed, as engine.h numbers it.
+_TIMEOUT, _CONNECT, _CONNECT_TIMEOUT, _CLOSED_EARLY, _CLOSED_MIDDLE, _WIRE, _GIVEN_UP, _CANCELLED, _TOO_MUCH = range(
+    1, 10
+)
+#: One turn of settling: then the worker looks at its messages again.
+TURN_NS = 50_000_000
+#: How long the engine's thread may take to give everything up.
+FINISH_NS = 10_000_000_000
+#: The longest wait that is spent awake, and the largest share of a core that such waits may cost.
+SPIN_NS = 50_000
+SPIN_SHARE = 0.25
+#: Responses taken over at once: what waits stays in the engine, where it is held only once.
+SLICE_BYTES = 4_000_000
+
+_NOT_HTTP = "target.options.engine: the native engine speaks HTTP only. Leave this option out for this protocol"
+
+Matrix = npt.NDArray[np.int64]
+
+
+def available() -> bool:
+    """Whether the extension was compiled on this machine."""
+    try:
+        import plimsoll.harness.generator._engine  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+async def attach(client: object, load: Load, wanted: str = "auto", answers: bool = False) -> NativeRun | None:
+    """The compiled engine for this load, or None where the Python engine has to do it.
+
+    ``wanted``: ``auto``, ``native`` or ``python``. ``answers``: every response is handed over, for its content. Raises HarnessFault if the target's host can't be resolved, and if
+    ``native`` can't be had.
+    """
+    reason = why_not(client.target) if isinstance(client, HttpClient) else _NOT_HTTP
+    if wanted == "native" and reason is not None:
+        raise HarnessFault(reason)
+    if wanted == "python" or reason is not None or not isinstance(client, HttpClient):
+        return None
+    return NativeRun(client, await client.find(), load, answers)
+
+
+def why_not(target: Target, http: bool = True) -> str | None:
+    """Why the compiled engine can't drive this target, in words that end with the next step; None: it can.
+
+    ``http``: its protocol is of the HTTP family.
+    """
+    if not available():
+        return (
+            "target.options.engine: the native engine is not compiled here. Install a C compiler and the headers of Python and "
+            "install Plimsoll again, or leave this option out"
+        )
+    if not http:
+        return _NOT_HTTP
+    if origin_of(target.url).tls:
+        return "target.options.engine: the native engine speaks no TLS. Give an http:// URL, or leave this option out"
+    return None
+
+
+class NativeRun:
+    """One worker's load in the compiled engine. The same questions may be asked of it as of an ``Issuer``."""
+
+    def __init__(self, client: HttpClient, endpoint: Endpoint, load: Load, answers: bool = False) -> None:
+        from plimsoll.harness.generator import _engine
+
+        self._client = client
+        self._load = load
+        self._wire_errors = _engine.WIRE_ERRORS
+        target = client.target
+        self._budget, self._waiting = budget(), waiting()
+        self._engine: Engine = _engine.Engine(
+            addresses=endpoint.numeric(),
+            run_id=load.run_id.encode(),
+            timeout_ns=target.timeout_ns,
+            connect_timeout_ns=target.connect_timeout_ns // len(endpoint.addresses),
+            max_connections=target.max_connections or 0,
+            outstanding_limit=load.outstanding_limit,
+            send_request_id=target.send_request_id,
+            stamping=target.stamps == "kernel",
+            spin_ns=spin_of(load.plan) if target.spin_ns is None else target.spin_ns,
+            held_limit=self._budget,
+            waiting_limit=self._waiting,
+        )
+        self._engine.set_requests([r and (r.prefix, r.suffix, r.head) for r in load.requests])
+        plain = None if answers else client.plain()
+        if plain is not None:
+            success = bytes(code in plain.success for code in range(1000))
+            self._engine.set_plain(success, list(plain.needles))
+        self._add(load.plan, Phase.MEASURE)
+        if load.warmup is not None and load.warmup.n_queries:
+            self._add(load.warmup, Phase.WARMUP)
+        self._n_in = np.array([r.n_in if r else -1 for r in load.requests], dtype=np.int64)
+        # What is kept without a look into it was counted by nobody.
+        self._n_in_from = np.where(self._n_in >= 0, rec.TokensFrom.PLAN, rec.TokensFrom.NONE).astype(np.int8)
+        self._media = np.array([r.media_ns if r else -1 for r in load.requests], dtype=np.int64)
+        self._given_up = ""
+        self._unsettled: Iterator[Exchange] = iter(())
+        self._kept: list[Matrix] = []
+        self._kept_ns = 0
+        self._begun: tuple[int, int, int] | None = None
+
+    def _add(self, plan: Plan, phase: Phase) -> None:
+        stop, cancel = plan.stop, self._load.cancel_ns if phase == Phase.MEASURE else None
+        if plan.cyclic:
+            self._engine.closed_lane(
+                int(phase), plan.offsets, plan.sample_ix, plan.payload_ix, plan.max_in_flight or 1, plan.first_id,
+                plan.id_step, phase == Phase.WARMUP, -1 if stop.max_queries is None else stop.max_queries,
+                stop.min_queries, stop.min_duration_ns, cancel,
+            )  # fmt: skip
+            return
+        limit = -1 if plan.max_in_flight is None else plan.max_in_flight
+        arrays = plan.due_ns, plan.query_id, plan.offsets, plan.sample_ix, plan.payload_ix
+        self._engine.open_lane(int(phase), *arrays, limit, cancel)
+
+    async def open(self, connections: int) -> None:
+        """Open connections ahead of t0, ``OPENING`` at a time; wait for them at most the connect timeout."""
+        give_up_ns = time.monotonic_ns() + self._client.target.connect_timeout_ns
+        connecting = 0
+        self._engine.open(0)  # its thread begins, whether or not there is anything to open
+        while (connections or connecting) and time.monotonic_ns() < give_up_ns:
+            # While the engine takes an order up, both of its counters hold it: "connecting" may be twice OPENING for a moment.
+            more = max(0, min(connections, OPENING - connecting))
+            self._engine.open(more)
+            connections -= more
+            await asyncio.sleep(0.001)
+            connecting = self._count("connecting")
+
+    def start(self, t0_ns: int) -> None:
+        limit = self._load.plan.stop.max_duration_ns
+        self._engine.go(t0_ns, -1 if limit is None else limit)
+
+    def watch(self) -> None:
+        """What ``vitals`` says begins now: just before t0, so that a warm-up is not in it."""
+        self._begun = self._vital_signs()
+
+    # -- what a worker asks of an issuer ------------------------------------------------------------------------
+
+    def _count(self, name: str) -> int:
+        value = self._engine.counters()[name]
+        assert isinstance(value, int)
+        return value
+
+    @property
+    def sent(self) -> int:
+        return self._count("sent")
+
+    @property
+    def in_flight(self) -> int:
+        return self._engine.state()[1]
+
+    @property
+    def issued_all(self) -> bool:
+        return bool(self._engine.state()[0])
+
+    @property
+    def max_duration_hit(self) -> bool:
+        return bool(self._count("max_duration_hit"))
+
+    @property
+    def aborted(self) -> str | None:
+        if self._count("over_memory"):
+            return (
+                f"this worker ran out of memory for responses (at most {self._waiting >> 20} MiB may wait to be taken apart). "
+                "Lower the rate or the concurrency, or add workers"
+            )
+        outstanding = self._count("aborted")
+        return too_many_outstanding(outstanding, self._load.outstanding_limit) if outstanding else None
+
+    def stop(self) -> None:
+        """Send nothing more. What is in flight goes on."""
+        self._engine.stop()
+
+    def give_up(self, status: Status, error: str) -> None:
+        """End everything that is still in flight with this status."""
+        if not self._given_up:
+            self._given_up = error
+            self._engine.give_up(int(status))
+
+    def close(self) -> None:
+        self._engine.close()
+
+    # -- what came back -----------------------------------------------------------------------------------------
+
+    def work(self, recorder: Recorder) -> bool:
+        """Settle and keep what has finished, one turn of it. False when there is nothing more for now."""
+        until = time.monotonic_ns() + TURN_NS
+        exchange = next(self._unsettled, None)
+        while exchange is not None:
+            recorder.keep(exchange)
+            if time.monotonic_ns() > until:
+                return True
+            exchange = next(self._unsettled, None)
+        settled, rows, blob = self._engine.collect(SLICE_BYTES)
+        if settled:
+            self._kept.append(np.frombuffer(settled, dtype=np.int64).reshape(-1, len(ROW)))
+        if rows:
+            self._unsettled = self._exchanges(np.frombuffer(rows, dtype=np.int64).reshape(-1, len(ROW)), blob)
+        self._cut(recorder)
+        return bool(rows)
+
+    def finish(self, recorder: Recorder) -> None:
+        """Everything that has finished or was given up, however long it takes: the run is over."""
+        give_up_ns = time.monotonic_ns() + FINISH_NS
+        while True:
+            more = self.in_flight > 0 and time.monotonic_ns() < give_up_ns
+            if not self.work(recorder) and not more:  # in this order: what was in flight is collected
+                break
+            if more:
+                time.sleep(0.0005)  # what was given up is on its way: the engine's thread hands it over
+        self._cut(recorder, whatever=True)
+
+    def _cut(self, recorder: Recorder, whatever: bool = False) -> None:
+        now = time.monotonic_ns()
+        n = sum(map(len, self._kept))
+        if n and (whatever or n >= SEGMENT_ROWS or now - self._kept_ns > SEGMENT_NS):
+            recorder.keep_records(self._records(np.concatenate(self._kept), recorder.t0_ns, recorder.worker))
+            self._kept = []
+        if not self._kept:
+            self._kept_ns = now
+
+    def _records(self, matrix: Matrix, t0_ns: int, worker: int) -> rec.Records:
+        """Rows that need no settling, as records. ``matrix`` int64[n, len(ROW)], absolute times."""
+        # Turned once: a column that lies together is worked on at memory speed.
+        columns: dict[str, Any] = dict(zip(_SHARED, np.ascontiguousarray(matrix[:, : len(_SHARED)].T), strict=True))
+        for name in _TIMES:
+            np.subtract(columns[name], t0_ns, out=columns[name], where=columns[name] >= 0)
+        payload = matrix[:, _PAYLOAD]
+        columns |= {"n_in": self._n_in[payload], "media_ns": self._media[payload], "worker": worker}
+        columns["n_in_from"] = self._n_in_from[payload]
+        return rec.from_columns(len(matrix), **columns)
+
+    def _exchanges(self, matrix: Matrix, blob: bytes) -> Iterator[Exchange]:
+        """Rows whose responses have to be taken apart, one by one: an exchange needs some memory."""
+        at = 0
+        for row in matrix:
+            at, exchange = self._exchange(row.tolist(), blob, at)
+            yield exchange
+
+    def _exchange(self, row: list[int], blob: bytes, at: int) -> tuple[int, Exchange]:
+        (query_id, sample_ix, payload_ix, due_ns, ready, sent, headers, first, done, connect, bytes_out, bytes_in, code,
+         status, stamp, phase, attempts, _, head_len, body_len, n_marks, error, detail) = row  # fmt: skip
+        request = self._load.requests[payload_ix]
+        exchange = Exchange(query_id, sample_ix, payload_ix, due_ns, request)
+        exchange.ready_ns, exchange.sent_ns, exchange.headers_ns = ready, sent, headers
+        exchange.first_byte_ns, exchange.done_ns, exchange.connect_ns = first, done, connect
+        exchange.bytes_out, exchange.bytes_in, exchange.code = bytes_out, bytes_in, code
+        exchange.status, exchange.stamp, exchange.phase, exchange.attempts = status, stamp, phase, attempts
+        exchange.n_in, exchange.media_ns = request.n_in, request.media_ns
+        end = at + head_len
+        exchange.headers = header_list(blob[at:end]) if head_len else []
+        at, end = end, end + body_len
+        exchange.body = blob[at:end]  # type: ignore[assignment]  # nothing is added to it any more
+        marks = array("q", blob[end : end + 16 * n_marks])  # of each read its time and where it ended in the body
+        exchange.mark_ns, exchange.mark_end = marks[0::2], marks[1::2]
+        end += 16 * n_marks
+        if error:
+            exchange.error = self._explain(error, detail)
+        return end, exchange
+
+    def _explain(self, error: int, detail: int) -> str:
+        """An error in words, the same as the Python engine's."""
+        target = self._client.target
+        if error == _TIMEOUT:
+            return f"no complete response after {target.timeout_ns / 1e9:g} s (timeout)"
+        if error == _CONNECT_TIMEOUT:
+            return f"no connection after {target.connect_timeout_ns / 1e9:g} s (connect timeout)"
+        if error == _WIRE:
+            return self._wire_errors[detail]
+        if error == _GIVEN_UP:
+            return self._given_up
+        if error == _CANCELLED:
+            return CANCELLED
+        if error == _TOO_MUCH:
+            return too_much(self._budget)
+        reason = explain(OSError(detail, "")) if detail else ""
+        if error == _CONNECT:
+            return reason or "the connection was closed"
+        where = "in the middle of the response" if error == _CLOSED_MIDDLE else "before any answer"
+        return f"connection closed {where}" + (f": {reason}" if reason else "")
+
+    # -- facts --------------------------------------------------------------------------------------------------
+
+    def _wanted_ns(self) -> int:
+        """Nanoseconds that the engine's thread has run or was ready to and had no core."""
+        try:
+            text = Path(f"/proc/self/task/{self._count('tid')}/schedstat").read_text(encoding="ascii")
+            ran, waited, _ = text.split()
+        except (OSError, ValueError):
+            return 0
+        return int(ran) + int(waited)
+
+    def _vital_signs(self) -> tuple[int, int, int]:
+        """Now, and what the engine's thread has used and wanted of a core so far, in ns."""
+        return time.monotonic_ns(), self._count("cpu_ns"), self._wanted_ns()
+
+    def vitals(self) -> dict[str, Any]:
+        """As ``plimsoll.harness.process.vitals.Vitals.end``, of the engine's thread: a pause of Python's delays nothing there."""
+        counters = self._engine.counters()
+        now, *spent = self._vital_signs()
+        begun, *before = self._begun or (now, *spent)
+        watched = now - begun
+        cpu, wanted = ((after - since) / max(1, watched) for after, since in zip(spent, before, strict=True))
+        stalls = {name: counters[f"stall_{name}"] for name in ("p99_ns", "max_ns", "count", "total_ns")}
+        return {
+            "stalls": stalls,
+            "gc": {"count": 0, "max_ns": 0, "total_ns": 0},
+            "engine_cpu": cpu,
+            "core_wanted": wanted,
+            "watched_ns": watched,
+        }
+
+    def stats(self) -> Mapping[str, Any]:
+        """As ``HttpClient.stats``."""
+        counters = self._engine.counters()
+        exhausted = counters["exhausted"]
+        assert isinstance(exhausted, dict)
+        return {
+            "engine": "native",
+            "connections_opened": counters["opened"],
+            "retried_on_stale_connection": counters["retried"],
+            "pool_waits": counters["pool_waits"],
+            "pool_wait_p99_ns": counters["pool_wait_p99_ns"],
+            "kernel_reads": counters["kernel_reads"],
+            "user_reads": counters["user_reads"],
+            "clock_steps": counters["clock_steps"],
+            "stamps_refused": counters["refused"],
+            "exhausted": {explain(OSError(code, "")): count for code, count in exhausted.items()},
+        }
+
+
+def spin_of(plan: Plan, most_ns: int = SPIN_NS, workers: int = 1) -> int:
+    """How long before a due time to stay awake: enough to hide a timer's wake-up, for at most a quarter of a core.
+
+    ``most_ns`` if it costs no more than that: each of ``workers`` has so many of the plan's queries (of a shard: 1).
+    It takes the median lag from about 30 us to none, and keeps requests that are due together from leaving together: a
+    wake-up 30 us late sends whatever became due meanwhile at once.
+    """
+    span = int(np.ptp(plan.due_ns)) if plan.open_loop and plan.n_queries > 1 else 0
+    return min(most_ns, int(SPIN_SHARE * workers * span / plan.n_queries)) if span else 0
+
+
+def header_list(head: bytes) -> list[tuple[bytes, bytes]]:
+    """(name in lower case, value) of each line of a raw response head, in its order."""
+    found = []
+    for line in head.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon:
+            found.append((name.lower(), value.strip(b" \t")))
+    return found

@@ -1,0 +1,305 @@
+"""What an accuracy run keeps of each answer: its text or its tensor, taken from the response that is already there.
+
+A worker writes a line an answer beside its segments (``OutputLog``); when the run is over ``gather`` makes ``outputs.parquet``
+of them, a row for each planned sample with what was expected of it, and LoadGen's ``mlperf_log_accuracy.json``. In performance
+mode none of this is made. Nothing is compared here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+
+from plimsoll.documents import files
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.process.writing import log, whole
+from plimsoll.harness.protocols._kserve.tensors import MAX_DIMENSIONS
+from plimsoll.harness.secrecy.redaction import redact
+from plimsoll.harness.transport import outcome
+from plimsoll.harness.transport.held import memory
+from plimsoll.harness.wire import framing, pointer
+from plimsoll.harness.wire.framing import Stream
+from plimsoll.harness.wire.pointer import Selector
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.samples.reference import Expected
+from plimsoll.slo.verdict.accuracy import Answer
+
+FILE = "outputs.parquet"
+MLPERF_FILE = "mlperf_log_accuracy.json"
+#: Bytes of all answers that a run keeps, as they lie in the workers' files, where there is memory for it; else a share of that:
+#: whoever gathers them holds all of them, three times over.
+MOST_KEPT, SHARE_KEPT = 1 << 30, 8
+#: V2 datatypes with numbers, as numpy has them.
+DATATYPES = {
+    "BOOL": "?", "UINT8": "<u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "<i1", "INT16": "<i2",
+    "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
+}  # fmt: skip
+_USUAL = tuple(
+    pointer.parse_selector(text)
+    for text in (
+        *("choices[0].delta.content", "choices[0].message.content", "choices[0].text"),
+        *("text", "generated_text", "response"),
+    )
+)
+
+
+class OutputLog:
+    """The answers of one worker, a line each, on disk before the next one is settled."""
+
+    def __init__(self, folder: Path, worker: int, options: Mapping[str, Any], answers: Sequence[str] = ()) -> None:
+        """``answers``: where the protocol has the text, if its options do not say."""
+        self._file = log(folder / f"outputs-w{worker:03d}.jsonl")
+        self._paths = _paths(options.get("text_path") or answers)
+        self._framing = str(options.get("framing", ""))
+        self._byte_order: Literal["big", "little"] = "little" if options.get("byte_order") == "little" else "big"
+        self._tensor = next(iter(options.get("outputs") or ()), None)
+        self._answer: Callable[[Exchange], Answer | None] | None = None
+        self._most = self._left = min(MOST_KEPT, memory() // SHARE_KEPT)
+        self.faults: list[str] = []
+
+    def share(self, workers: int) -> None:
+        """One of so many workers: before the first answer."""
+        self._left = self._most // workers
+
+    def after(
+        self, settle: Callable[[Exchange], None], answer: Callable[[Exchange], Answer | None] | None = None
+    ) -> Callable[[Exchange], None]:
+        """``settle``, and then keep what it found to be an answer. Warm-up answers are not kept.
+
+        ``answer`` reads it where the client knows better than ``read_answer`` does (messages that are no text).
+        """
+        self._answer = answer
+
+        def settle_and_keep(exchange: Exchange) -> None:
+            settle(exchange)
+            if exchange.status == outcome.OK and exchange.phase == 0:
+                self._keep(exchange)
+
+        return settle_and_keep
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _keep(self, exchange: Exchange) -> None:
+        entry: dict[str, Any] = {"query_id": exchange.query_id, "sample_ix": exchange.sample_ix}
+        try:
+            if self._answer is not None:
+                answer = self._answer(exchange)
+            else:
+                answer = read_answer(exchange, self._paths, self._tensor, self._framing, self._byte_order)
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return  # no answer could be read out of it: it counts as none
+        if answer is None:
+            return
+        if answer.numbers is None:
+            entry["text"] = answer.text and redact(answer.text)
+        else:
+            entry |= {
+                "data": base64.b64encode(answer.numbers.tobytes()).decode(),
+                "datatype": answer.numbers.dtype.str,
+                "shape": list(answer.shape),
+            }
+        line = orjson.dumps(entry) + b"\n"
+        self._left -= len(line)
+        if self._left < 0:
+            self._fault(
+                f"the answers of this run are larger than {self._most >> 20} MiB together: the rest of them count as missing. "
+                "Ask for shorter ones, or for fewer"
+            )
+            return
+        try:
+            self._file.write(line)
+        except OSError as error:
+            self._fault(f"answers could not be written ({error.strerror}): they count as missing")
+
+    def _fault(self, text: str) -> None:
+        if not self.faults:
+            self.faults.append(text)
+
+
+def _paths(given: Any) -> tuple[Selector, ...]:
+    texts = [given] if isinstance(given, str) else given or ()
+    return tuple(pointer.parse_selector(text) for text in texts)
+
+
+def read_answer(
+    exchange: Exchange,
+    paths: tuple[Selector, ...] = (),
+    tensor: str | None = None,
+    framed: str = "",
+    byte_order: Literal["big", "little"] = "big",
+) -> Answer | None:
+    """The answer in a response that succeeded; None: it holds none.
+
+    ``paths`` say where the text is; without them it is looked for where OpenAI's API, the Open Inference Protocol and plain generate
+    endpoints have it. Reasoning is no answer. ``tensor`` is the output to take; else the first. ``framed``: how a stream is framed,
+    if that is known better than its media type says.
+    """
+    if exchange.session is not None and exchange.session.heard is not None:
+        return Answer(exchange.session.heard)
+    stream = _stream(exchange, framed, byte_order)
+    if stream is None:
+        return _whole(bytes(exchange.body), paths, tensor)
+    names = stream.names or [b""] * len(stream.payloads)
+    events = [(_decoded(payload), name) for payload, name in zip(stream.payloads, names, strict=True)]
+    parts = [_text_of(event, paths or _USUAL, name) for event, name in events if event is not None]
+    return Answer("".join(part for part in parts if part)) if parts else None  # an answer may be empty
+
+
+def _stream(exchange: Exchange, framed: str, byte_order: Literal["big", "little"]) -> Stream | None:
+    """A stream's events; None for an answer in one piece, and for text as it is."""
+    media = outcome.media_type(exchange)
+    head = bytes(exchange.body[:6])
+    if framed not in ("sse", "ndjson", "length-prefixed"):
+        framed = ""
+        if media == "text/event-stream" or (
+            media != "application/json" and head.startswith((b"data:", b"event:", b"id:"))
+        ):
+            framed = "sse"
+        elif "ndjson" in media or "jsonl" in media:
+            framed = "ndjson"
+    if not framed:
+        return None
+    return framing.take_apart(exchange.body, exchange.mark_ns, exchange.mark_end, framed, byte_order)
+
+
+def _decoded(payload: bytes) -> Any:
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _text_of(value: Any, paths: tuple[Selector, ...], name: bytes = b"") -> str | None:
+    for path in paths:
+        found = pointer.select(value, path, name)
+        if isinstance(found, str) and found:
+            return found
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            return str(found)
+    return None
+
+
+def _whole(body: bytes, paths: tuple[Selector, ...], tensor: str | None) -> Answer | None:
+    value = _decoded(body)
+    if isinstance(value, dict) and isinstance(value.get("outputs"), list) and not paths:
+        return _tensor_of(value["outputs"], tensor)
+    if isinstance(value, dict) and isinstance(value.get("data"), list) and not paths:
+        embedding = pointer.find(value, pointer.parse("data[0].embedding"))
+        if isinstance(embedding, list):
+            numbers = np.asarray(embedding, dtype="<f4")
+            return Answer(numbers=numbers.ravel(), shape=numbers.shape)
+    lists = [found for path in paths if isinstance(found := pointer.select(value, path), list) and found]
+    if lists:
+        numbers = np.asarray(lists[0], dtype="<f8")
+        return Answer(numbers=numbers.ravel(), shape=numbers.shape)
+    text = _text_of(value, paths or _USUAL)
+    if text is None and not paths and not isinstance(value, dict | list):
+        text = body.decode("utf-8", "replace")
+    if text is None and isinstance(value, dict) and value.get("choices"):
+        text = ""  # an answer without a word
+    return None if text is None else Answer(text)
+
+
+def _tensor_of(outputs: list[Any], name: str | None) -> Answer | None:
+    named = [one for one in outputs if isinstance(one, dict) and (name is None or one.get("name") == name)]
+    if not named or "data" not in named[0]:
+        return None
+    datatype, data = named[0].get("datatype"), named[0]["data"]
+    if datatype == "BYTES":
+        flat = np.asarray(data, dtype=object).ravel()
+        return Answer(str(flat[0])) if len(flat) else None
+    if datatype not in DATATYPES:
+        return None
+    numbers = np.asarray(data, dtype=DATATYPES[datatype]).ravel()
+    shape = named[0].get("shape", [len(numbers)])
+    return (
+        Answer(numbers=numbers, shape=tuple(shape)) if _is_shape(shape) and math.prod(shape) == len(numbers) else None
+    )
+
+
+def _is_shape(value: Any) -> bool:
+    """A list of sizes, none too large for the file."""
+    sizes = isinstance(value, list) and len(value) <= MAX_DIMENSIONS
+    return sizes and all(type(size) is int and 0 <= size < 1 << 63 for size in value)
+
+
+def gather(
+    segments: Path, plan: Plan, run_id: str, expected: Sequence[Expected] | None, mlperf: bool
+) -> Callable[[Path], None]:
+    """Read the run's outputs: a row for each planned sample, empty where no answer came. Raises OSError.
+
+    What is returned writes them into a folder, and raises OSError. ``mlperf``: LoadGen's accuracy log too. Lines that a worker did not
+    finish are left out.
+    """
+    import pyarrow as pa
+
+    found = dict(_lines(segments))
+    query = np.repeat(plan.query_id, np.diff(plan.offsets)).tolist()
+    place, payload = plan.sample_ix.tolist(), plan.payload_ix.tolist()
+    kept = [found.get(key, {}) for key in zip(query, place, strict=True)]
+    data = [base64.b64decode(one["data"]) if "data" in one else None for one in kept]
+    table = pa.table(
+        {
+            "query_id": pa.array(query, pa.int64()),
+            "sample_ix": pa.array(place, pa.int64()),
+            "payload_ix": pa.array(payload, pa.int64()),
+            "request_id": pa.array([f"{run_id}-{q}-{s}" for q, s in zip(query, place, strict=True)], pa.string()),
+            "text": pa.array([one.get("text") for one in kept], pa.string()),
+            "data": pa.array(data, pa.binary()),
+            "datatype": pa.array([one.get("datatype") for one in kept], pa.string()),
+            "shape": pa.array([one.get("shape") for one in kept], pa.list_(pa.int64())),
+            "expected": pa.array([json.dumps(expected[i]) if expected else None for i in payload], pa.string()),
+        }
+    )
+    return partial(_write, table, mlperf)
+
+
+def _write(table: Any, mlperf: bool, directory: Path) -> None:
+    import pyarrow.parquet as pq
+
+    whole(directory / FILE, partial(pq.write_table, table, compression="zstd"))
+    if mlperf:
+        payload, texts, data = (table[name].to_pylist() for name in ("payload_ix", "text", "data"))
+        raw = [text.encode() if text is not None else piece for text, piece in zip(texts, data, strict=True)]
+        _write_mlperf(directory / MLPERF_FILE, payload, raw)
+
+
+def _lines(segments: Path) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+    for path in sorted(segments.glob("outputs-w*.jsonl")):
+        for line in files.read_bytes(path).splitlines():
+            entry = _decoded(line)
+            if isinstance(entry, dict) and _is_entry(entry):
+                yield (entry["query_id"], entry["sample_ix"]), entry
+
+
+def _is_entry(entry: dict[str, Any]) -> bool:
+    """As ``OutputLog`` writes them; an agent may hand in anything."""
+    if any(type(entry.get(name)) is not int for name in ("query_id", "sample_ix")):
+        return False
+    if "data" not in entry:
+        return isinstance(entry.get("text"), str | NoneType) and entry.keys() <= {"query_id", "sample_ix", "text"}
+    try:
+        base64.b64decode(entry["data"], validate=True)
+    except (TypeError, ValueError):
+        return False
+    return "text" not in entry and isinstance(entry.get("datatype"), str) and _is_shape(entry.get("shape"))
+
+
+def _write_mlperf(path: Path, payload: Sequence[int], raw: Sequence[bytes | None]) -> None:
+    """An array of what was answered, its bytes in hexadecimal: UTF-8 of a text, a tensor's memory."""
+    entries = [
+        json.dumps({"seq_id": i, "qsl_idx": qsl, "data": data.hex().upper()})
+        for i, (qsl, data) in enumerate(zip(payload, raw, strict=True))
+        if data is not None
+    ]
+    whole(path, ("[\n" + ",\n".join(entries) + "\n]\n").encode())

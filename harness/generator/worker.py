@@ -1,0 +1,334 @@
+"""One worker process: its spec comes on stdin, segments go to disk, status lines to stdout.
+
+A plain subprocess (``python -m plimsoll.harness.generator.worker``), never ``multiprocessing``. It recomputes the plan, takes its shard,
+encodes every payload, opens connections, freezes the garbage collector, says ``ready`` with the plan's fingerprint,
+waits for t0 and runs. Secrets come over stdin only. If stdin closes, the coordinator is gone and the worker stops.
+
+Messages in: ``spec`` (first line), ``go {t0_ns}``, ``stop``, ``drop {status, error}``. Messages out: ``ready``, ``fault``,
+``status``, ``segment`` (only when no disk would take it), ``done``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import gc
+import io
+import json
+import os
+import resource
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plimsoll.harness.clock import LoopClock
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.generator.issuer import Issuer, Load
+from plimsoll.harness.generator.native import NativeRun, attach
+from plimsoll.harness.generator.outputs import OutputLog
+from plimsoll.harness.generator.recorder import FRESH, TIMING_CHARS, Recorder, spread
+from plimsoll.harness.generator.segments import SegmentWriter, dump_segment, hold, keep_done
+from plimsoll.harness.process import outlet
+from plimsoll.harness.process.vitals import AHEAD_NS, Vitals
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.secrecy.redaction import Guarded, masked
+from plimsoll.harness.transport.client import Client, Target
+from plimsoll.harness.transport.held import binary_cost, text_cost
+from plimsoll.scenarios.plan import cancellation
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.spec import ScenarioError, parse
+from plimsoll.slo.records.records import Status
+
+STATUS_NS = 250_000_000
+
+
+class Voice:
+    """The way to the coordinator: the process's original stdout, which nobody else can print on."""
+
+    def __init__(self) -> None:
+        self._pipe = outlet.stream(
+            os.dup(1), "utf-8"
+        )  # nobody may listen any more: what was measured is kept all the same
+        os.dup2(2, 1)  # a stray print, ours or a plug-in's, goes to the log and breaks no message
+
+    def __call__(self, message: Mapping[str, Any]) -> None:
+        if message["type"] in ("fault", "done"):  # the others hold no words of anybody's
+            kept = (
+                {"folders": message["folders"]} if "folders" in message else {}
+            )  # names of ours: rows are looked for there
+            message = {**masked(message), **kept}
+        self._pipe.write(json.dumps(message) + "\n")
+        self._pipe.flush()
+
+
+class Worker:
+    """Everything one worker owns, from spec to done."""
+
+    def __init__(self, spec: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> None:
+        self._spec = spec
+        self._say = say
+        self._index = int(spec["shard"])
+        self._scenario = parse(spec["scenario"], spec["where"])
+        self._protocol = protocols()[str(spec["target"]["protocol"])]  # once, before connections take every descriptor
+        self._faults: list[str] = []
+        self._t0 = asyncio.Event()
+        self._t0_ns = 0
+        self._drop: tuple[int, str] | None = None
+        self._stopping = False
+        self._orphaned = False
+        hold(Path(spec["segments"]))  # to the end of this process, which may outlive its coordinator
+
+    # -- set-up -------------------------------------------------------------------------------------------------
+
+    def _client(self, clock: LoopClock) -> Client:
+        given = self._spec["target"]
+        pairs = {"headers": tuple(map(tuple, given["headers"])), "secrets": tuple(given["secrets"])}
+        target = Target(**{**given, **pairs})
+        return self._protocol.build(target, clock)
+
+    def _load(self, client: Client) -> tuple[Load, str]:
+        scenario = self._scenario
+        source = scenario.source_object()
+        n = len(source)
+        plan = scenario.build(n)
+        warmup = scenario.build_warmup(n)
+        shards, dealing = int(self._spec["shards"]), self._spec["dealing"]
+        mine = plan.shard(self._index, shards, dealing)
+        before = None
+        if warmup is not None and self._warms_up(warmup, shards):
+            before = warmup.shard(self._index, shards, dealing)
+        needed: set[int] = set(np.unique(mine.payload_ix).tolist())
+        if before is not None:
+            needed |= set(np.unique(before.payload_ix).tolist())
+        requests = [client.encode(source.payload(ix)) if ix in needed else None for ix in range(n)]
+        cancel = cancellation.rows(scenario.cancel, scenario.seed, mine)
+        load = Load(mine, before, requests, str(self._spec["run_id"]), int(self._spec["max_outstanding"]), cancel)
+        return load, plan.fingerprint()
+
+    def _outputs(self) -> OutputLog | None:
+        """Where answers are kept, in accuracy mode."""
+        if self._scenario.mode != "accuracy":
+            return None
+        target = self._scenario.target
+        log = OutputLog(Path(self._spec["segments"]), self._index, target.options, self._protocol.answers)
+        log.share(int(self._spec["shards"]))
+        return log
+
+    def _cost(self, client: Client, outputs: OutputLog | None) -> Callable[[Exchange], int] | None:
+        """How much memory taking an answer apart needs; None where most of them aren't."""
+        if self._protocol.grpc:
+            return binary_cost
+        plain = getattr(client, "plain", None)
+        return text_cost if outputs is not None or plain is None or plain() is None else None
+
+    def _warms_up(self, warmup: Any, shards: int) -> bool:
+        # A closed warm-up with fewer slots than workers is left to the first ones.
+        return not warmup.cyclic or (warmup.max_in_flight or 1) >= shards or self._index == 0
+
+    # -- the run ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Prepare, say ready, wait for t0, run, drain, hand everything over."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._loop_fault)
+        clock = LoopClock(loop)
+        client = self._client(clock)
+        load, fingerprint = self._load(client)
+        outputs = self._outputs()
+        native = await attach(client, load, str(self._spec["target"].get("engine", "auto")), outputs is not None)
+        await (native or client).open(connections_ahead(load.plan))
+        writer = SegmentWriter(Path(self._spec["segments"]), self._index, str(self._spec["run_id"]))
+        issuers: list[Issuer] = []
+        settle = client.settle if outputs is None else outputs.after(client.settle, getattr(client, "answer", None))
+        recorder = Recorder(clock, settle, lambda: issuers[0].next_due_ns(), writer.put, self._index)
+        recorder.timing_chars = TIMING_CHARS // int(self._spec["shards"])
+        recorder.said.share(int(self._spec["shards"]))
+        recorder.cost = self._cost(client, outputs)
+        issuers.append(Issuer(load, client, clock, recorder.finished))
+        threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._say({"type": "ready", "fingerprint": fingerprint, "pid": os.getpid()})
+        await self._t0.wait()
+        recorder.t0_ns = self._t0_ns
+        vitals = Vitals(clock)
+        clock.wake_at(self._t0_ns - AHEAD_NS, vitals.begin)
+        issuer = native or issuers[0]
+        if native is not None:
+            clock.wake_at(self._t0_ns - AHEAD_NS, native.watch)
+        issuer.start(self._t0_ns)
+        await self._until_over(issuer, recorder, clock)
+        measured = vitals.end()
+        if native is not None:
+            measured |= native.vitals()
+            native.finish(recorder)
+        recorder.flush()
+        writer.close()
+        if outputs is not None:
+            outputs.close()
+            self._faults += outputs.faults
+        self._status(issuer, recorder)
+        self._hand_over(issuer, recorder, writer, {**measured, "client": (native or client).stats()})
+        if native is not None:
+            native.close()
+        await client.close()
+        clock.close()
+
+    def _hand_over(
+        self, issuer: Issuer | NativeRun, recorder: Recorder, writer: SegmentWriter, measured: Mapping[str, Any]
+    ) -> None:
+        for records in writer.unwritten:
+            buffer = io.BytesIO()
+            dump_segment(buffer, records)
+            self._say({"type": "segment", "data": base64.b64encode(buffer.getvalue()).decode()})
+        done = {
+            "type": "done",
+            "aborted": issuer.aborted,
+            "max_duration_hit": issuer.max_duration_hit,
+            "faults": self._faults + recorder.faults + writer.faults,
+            "account": {"sent": issuer.sent, "rows": recorder.rows, **writer.account},
+            "disk_notes": writer.notes + recorder.notes,
+            "folders": writer.folders,
+            "max_rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "orphaned": self._orphaned,
+            **measured,
+        }
+        if not writer.unwritten:  # of a killed coordinator this file is what says that no row is missing
+            with contextlib.suppress(OSError):
+                keep_done(Path(self._spec["segments"]), self._index, {**masked(done), "folders": writer.folders})
+        self._say(done)
+
+    async def _until_over(self, issuer: Issuer | NativeRun, recorder: Recorder, clock: LoopClock) -> None:
+        said_ns = 0
+        drain_ns = int(self._spec["drain_ns"])
+        drained_by = 0
+        while True:
+            now = clock.now_ns()
+            if now - said_ns > STATUS_NS:
+                said_ns = now
+                self._status(issuer, recorder)
+            if self._stopping:
+                issuer.stop()
+            if self._drop is not None:
+                issuer.give_up(Status(self._drop[0]), self._drop[1])
+            if issuer.issued_all:
+                drained_by = drained_by or now + drain_ns
+                if not issuer.in_flight:
+                    return
+                if now > drained_by:
+                    issuer.give_up(
+                        Status.UNFINISHED,
+                        f"still in flight {drain_ns / 1e9:g} s after the last query (drain)",
+                    )
+                    return
+            recorder.tick()
+            if isinstance(issuer, NativeRun) and issuer.work(recorder):
+                await asyncio.sleep(0)  # there is more: but messages first
+                continue
+            # Coarse on purpose: nothing that is timed waits here.
+            await asyncio.sleep(0.005 if issuer.issued_all else 0.02)
+
+    def _status(self, issuer: Issuer | NativeRun, recorder: Recorder) -> None:
+        fresh = recorder.take_fresh()
+        self._say(
+            {
+                "type": "status",
+                "sent": issuer.sent,
+                "done": recorder.rows,
+                "failed": recorder.failed,
+                "measured": recorder.measured,
+                "bad": recorder.bad,
+                "in_flight": issuer.in_flight,
+                **{name: spread(getattr(fresh, name)) for name in FRESH},
+            }
+        )
+
+    # -- control ------------------------------------------------------------------------------------------------
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(self._told, json.loads(line))
+        loop.call_soon_threadsafe(self._told, {"type": "orphaned"})
+
+    def _told(self, message: Mapping[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "go":
+            self._t0_ns = int(message["t0_ns"])
+            self._t0.set()
+        elif kind == "stop":
+            self._stopping = True
+        elif kind == "drop":
+            self._stopping = True
+            self._drop = (int(message["status"]), str(message["error"]))
+        elif kind == "orphaned":
+            if not self._t0.is_set():
+                os._exit(1)
+            self._stopping = self._orphaned = True
+            self._drop = (int(Status.UNFINISHED), "the coordinator was gone")
+
+    def _loop_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        text = "".join(traceback.format_exception(error)) if error else str(context.get("message"))
+        if len(self._faults) < 5:
+            self._faults.append(f"worker {self._index}: an error in the event loop: {text}")
+
+
+def connections_ahead(plan: Plan) -> int:
+    """How many connections a worker opens before its first request: connecting is not the endpoint's latency.
+
+    One for each request that a closed loop's slots send at once; a second's worth of an open loop's, at most 256, or up to 8 that ten
+    seconds use: one that nobody used for long would block a process of a server that has one for each connection.
+    """
+    if plan.cyclic:
+        most = plan.stop.max_queries
+        queries = plan.max_in_flight or 1
+        return max(1, min(queries, queries if most is None else most) * int(np.diff(plan.offsets).max()))
+    slots = plan.max_in_flight
+    if slots is None:
+        due = plan.due_ns
+        span = max(1, int(due[-1] - due[0])) if len(due) > 1 else 1
+        rate = len(due) / (span / 1e9)
+        slots = int(min(256, max(1, rate, min(8, 10 * rate))))
+    return min(slots, max(1, plan.n_samples))
+
+
+def raise_file_limit() -> None:
+    """Use all the file descriptors that we are allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main() -> int:
+    """Entry point of ``python -m plimsoll.harness.generator.worker``."""
+    import uvloop
+
+    outlet.install()  # its log may be on a full disk
+    raise_file_limit()
+    # The segment thread must not keep the interpreter lock from the sending loop for the default 5 ms.
+    sys.setswitchinterval(0.0001)
+    say = Voice()
+    sys.stdout, sys.stderr = Guarded(sys.stdout), Guarded(sys.stderr)
+    spec = json.loads(sys.stdin.readline())
+    try:
+        worker = Worker(spec, say)
+        uvloop.run(worker.run())
+    except HarnessFault as fault:
+        say({"type": "fault", "errors": fault.errors, "code": int(fault.code)})
+        return int(fault.code)
+    except ScenarioError as error:
+        say({"type": "fault", "errors": error.errors, "code": 2})
+        return 2
+    os._exit(0)  # the listener thread still waits on stdin
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The manifest: versions, host, clock, seeds, plan fingerprint, command. What makes a run repeatable. No secrets."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from plimsoll.harness.secrecy.redaction import redact
+
+SCHEMA = "plimsoll.manifest/1"
+_LIBRARIES = ("numpy", "uvloop", "httptools", "orjson", "pydantic", "pyarrow", "hdrhistogram", "scipy")
+
+
+def package_version(name: str = "plimsoll-slo") -> str:
+    """The installed version of a distribution, or "unknown"."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def public_url(url: str) -> str:
+    """A URL without user, password and query, and no secret in its path: what may be written down. A host is none, even if it is
+    called like a key.
+    """
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    host = parts.hostname or ""
+    name = f"[{host}]" if ":" in host else host
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        port = ""
+    return urlunsplit((parts.scheme, name + port, redact(parts.path), "", ""))
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        return platform.processor()
+    return platform.machine()
+
+
+def host_facts() -> dict[str, Any]:
+    """This machine, as far as it bears on timing."""
+    clock = time.get_clock_info("monotonic")
+    return {
+        "hostname": socket.gethostname(),
+        "os": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "cpus_allowed": len(os.sched_getaffinity(0)),
+        "load_average": list(os.getloadavg()),
+        "python": platform.python_version(),
+        "clock": {"implementation": clock.implementation, "resolution_s": clock.resolution},
+    }
+
+
+def build(
+    *,
+    run_id: str,
+    started_at: str,
+    t0_wall_ns: int,
+    t0_monotonic_ns: int,
+    command: Sequence[str],
+    scenario: Mapping[str, Any],
+    target_url: str,
+    model: str,
+    bundled: Mapping[str, Any] | None,
+    fingerprint: str,
+    workers: int,
+) -> dict[str, Any]:
+    """The manifest of one run. Every argument must be free of secrets already."""
+    return {
+        "schema": SCHEMA,
+        "run_id": run_id,
+        "started_at": started_at,
+        "t0_wall_ns": t0_wall_ns,
+        "t0_monotonic_ns": t0_monotonic_ns,
+        "plimsoll": package_version(),
+        "libraries": {name: package_version(name) for name in _LIBRARIES},
+        "host": host_facts(),
+        "command": list(command) or list(sys.argv),
+        "scenario_name": scenario.get("name", ""),
+        "target": {
+            "url": public_url(target_url) if target_url else "",
+            "model": redact(model),  # a server may name a model after the key that asked for it
+            "bundled": dict(bundled) if bundled else None,
+        },
+        "seed": scenario.get("seed"),
+        "plan_fingerprint": fingerprint,
+        "workers": workers,
+    }
+
+
+#: Of what kind what is read of a run directory's files must be, where it is there at all: by its path.
+_KINDS: Mapping[str, Mapping[str, type]] = {
+    "manifest.json": {
+        **dict.fromkeys(("run_id", "started_at", "plimsoll", "plan_fingerprint", "scenario_sha256", "normaliser"), str),
+        **dict.fromkeys(("t0_wall_ns", "t0_monotonic_ns", "seed", "workers", "source_samples"), int),
+        **dict.fromkeys(("host", "libraries", "target", "timer", "calibration", "calibration.table"), dict),
+        **dict.fromkeys(("calibration.table.host", "calibration.table.added"), dict),
+        **dict.fromkeys(("command", "foreseen"), list),
+    },
+    "scenario.yaml": {
+        **dict.fromkeys(("name", "description", "kind", "mode"), str),
+        **dict.fromkeys(("target", "target.options", "params", "source", "stop", "cancel"), dict),
+        **dict.fromkeys(("target.url", "target.protocol", "target.model"), str),
+        "seed": int,
+        "objectives": list,
+    },
+}
+_CALLED = {str: "a text", int: "a whole number", dict: "a mapping", list: "a list of texts"}
+
+
+def checked(name: str, held: object) -> dict[str, Any]:
+    """What a file of a run directory holds, if it is what is written there. Raises ValueError that names the first other thing."""
+    if not isinstance(held, dict):
+        raise ValueError(f"{name} holds no mapping")
+    for path, kind in _KINDS.get(name, {}).items():
+        value: Any = held
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        fits = value is None or isinstance(value, kind)
+        if kind is int and fits and value is not None:
+            fits = not isinstance(value, bool) and abs(value) < 1 << 63
+        if kind is list and fits and value is not None:
+            fits = all(isinstance(one, str) for one in value)
+        if not fits:
+            raise ValueError(f"{path} of {name} is {str(value)[:60]!r}, not {_CALLED[kind]}")
+    return held

@@ -1,0 +1,234 @@
+"""Status lines to intervals: what the live page shows, kept in bounded memory however long the run is.
+
+A status line is worker by worker, cumulative and a quarter of a second apart; this spreads its counts over the time since
+the line before, so that a rate by interval doesn't depend on where the lines fall. Draws, sends and judges nothing; reads
+no clock: every time is handed to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from plimsoll.harness.generator.recorder import FRESH
+from plimsoll.harness.live.interval import Interval, Intervals
+from plimsoll.harness.run.tally import Tally
+from plimsoll.harness.run.watcher import Beginning
+from plimsoll.reports.dashboard import live_parts as parts
+from plimsoll.reports.dashboard.live_parts import BurnPart, LiveReport, Percentiles, RunPart, Stage, VerdictPart
+from plimsoll.reports.dashboard.percentiles import percentiles
+from plimsoll.scenarios.plan.plan import IntArray, Plan
+from plimsoll.slo.objectives.objective import Objective
+
+#: An interval is shown when it has been over for so long: the last status lines on it have come then.
+SETTLED_NS = 600_000_000
+#: The rate of the moment is over so many intervals.
+_RECENT = 3
+
+
+class LiveState:
+    """All that is known of one run. ``objectives``: what it will be judged against; ``others``: names of what else."""
+
+    def __init__(self, run: RunPart, objectives: Sequence[Objective], others: Sequence[str] = ()) -> None:
+        self._run = run
+        self._tally = Tally(objectives)
+        followed = {str(count.objective) for count in self._tally.counts()}
+        # A limit on a single request has no budget of its own: it is part of what ratio(good) counts.
+        unfollowed = [str(one) for one in objectives if one.scope == "run" and str(one) not in followed]
+        self._unfollowed = [*unfollowed, *others]
+        self._counted = [(0, 0)] * len(followed)
+        self._latest: dict[int, tuple[int, Mapping[str, Any]]] = {}
+        self._totals = Interval(len(followed))
+        self._due: _Due | None = None
+        self._intervals: Intervals | None = None
+        self._t0_ns = 0
+        self._over_ns: int | None = None
+        self._verdict: VerdictPart | None = None
+
+    def begin(self, beginning: Beginning, now_ns: int) -> None:
+        """t0 is known. ``now_ns`` here and below: on the clock of ``t0_ns``."""
+        self._run = self._run.model_copy(update={"id": beginning.run_id})
+        self._t0_ns = beginning.t0_ns
+        self._due = _Due(beginning.plan)
+        warmup_ns = beginning.scenario.warmup_ns
+        self._intervals = Intervals(-warmup_ns, len(self._counted))
+
+    def heard(self, worker: int, message: Mapping[str, Any], now_ns: int) -> None:
+        """Take one worker's status line."""
+        if self._intervals is None:
+            return
+        at = now_ns - self._t0_ns
+        before_at, before = self._latest.get(worker, (at, {}))
+        self._latest[worker] = (at, message)
+        change = {key: int(message[key]) - int(before.get(key, 0)) for key in ("sent", "done", "failed", "bad")}
+        self._intervals.spread(before_at, at, change["sent"], change["done"])
+        here = self._intervals.at((before_at + at) // 2)
+        flying = self._sum("in_flight")
+        for interval in (here, self._totals):
+            interval.failed += change["failed"]
+            interval.lost += change["bad"]
+            interval.flying(flying)
+            for name in FRESH:
+                interval.add(name, message[name])
+        self._tally.add(worker, message)
+        counted = [(count.n, count.bad) for count in self._tally.counts()]
+        for index, ((n, bad), (n_before, bad_before)) in enumerate(zip(counted, self._counted, strict=True)):
+            here.judged(index, n - n_before, bad - bad_before)
+        self._counted = counted
+
+    def end(self, now_ns: int) -> None:
+        """The last worker is done or dead: the picture stays as it is."""
+        self._over_ns = now_ns
+
+    def judged(self, verdict: VerdictPart) -> None:
+        """The sealed run has a verdict."""
+        self._verdict = verdict
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come, except for the verdict."""
+        return self._over_ns is not None
+
+    def report(self, now_ns: int) -> LiveReport:
+        """One look at it."""
+        if self._intervals is None or self._due is None:
+            stage: Stage = "over" if self.over else "preparing"
+            return LiveReport(run=self._run, stage=stage, unfollowed=self._unfollowed, verdict=self._verdict)
+        at = (self._over_ns or now_ns) - self._t0_ns
+        shown = self._intervals.shown(None if self.over else at - SETTLED_NS, at)
+        total = {key: self._sum(key) for key in ("sent", "done", "failed", "in_flight")}
+        left_ns, fraction = (0, 1.0) if self.over else self._due.ahead(at, total["done"])
+        series = self._series(shown, at)
+        return LiveReport(
+            run=self._run.model_copy(update={"workers": max(self._run.workers, len(self._latest))}),
+            stage=self._stage(at, left_ns, fraction),
+            elapsed_ns=at,
+            left_ns=left_ns,
+            fraction=None if fraction is None else round(fraction, 6),
+            sent=total["sent"],
+            done=total["done"],
+            failed=total["failed"],
+            in_flight=total["in_flight"],
+            planned=self._due.total,
+            planned_so_far=self._due.until(at) if self._due.total is not None else None,
+            planned_per_s=_last(series.planned_per_s),
+            sent_per_s=_last(series.sent_per_s),
+            metrics={name: _overall(bins, self._totals.lost) for name, bins in self._totals.spreads.items()},
+            objectives=self._burns(shown),
+            unfollowed=self._unfollowed,
+            intervals=series,
+            verdict=self._verdict,
+            spreads={name: dict(bins) for name, bins in self._totals.spreads.items()},
+        )
+
+    def _sum(self, key: str) -> int:
+        return sum(int(message[key]) for _, message in self._latest.values())
+
+    def _stage(self, at: int, left_ns: int | None, fraction: float | None) -> Stage:
+        if self.over:
+            return "over"
+        if at < 0:
+            # The workers are told of a time that is yet to come; a run without a warm-up has none.
+            assert self._intervals is not None
+            return "warm-up" if at >= self._intervals.start_ns and self._intervals.start_ns < 0 else "preparing"
+        return "draining" if left_ns == 0 and fraction == 1.0 else "running"
+
+    def _series(self, shown: Sequence[Interval], at: int) -> parts.Intervals:
+        assert self._intervals is not None
+        assert self._due is not None
+        width, start = self._intervals.width_ns, self._intervals.start_ns
+        edges = [start + index * width for index in range(len(shown))]
+        end = max(at, start + 1) if self.over else start + len(shown) * width
+        seconds = [(right - left) / 1e9 for left, right in pairwise([*edges, end])]
+        names = [name for name in FRESH if name in self._totals.spreads]
+        return parts.Intervals(
+            interval_ns=width,
+            start_ns=start,
+            end_ns=end,
+            planned_per_s=self._due.rates([*edges, end]) if self._due.total is not None else None,
+            sent_per_s=[i.sent / s for i, s in zip(shown, seconds, strict=True)],
+            done_per_s=[i.done / s for i, s in zip(shown, seconds, strict=True)],
+            failed=[i.failed for i in shown],
+            in_flight_max=[i.in_flight for i in shown],
+            bands={name: _band([i.percentiles(name) for i in shown]) for name in names},
+        )
+
+    def _burns(self, shown: Sequence[Interval]) -> list[BurnPart]:
+        assert self._due is not None
+        found = []
+        for index, count in enumerate(self._tally.counts()):
+            objective, allowed = count.objective, float(count.limit)
+            found.append(
+                BurnPart(
+                    objective=str(objective),
+                    indicator=objective.indicator,
+                    threshold_ns=round(objective.threshold) if objective.unit == "ns" else None,
+                    allowed=allowed,
+                    n=count.n,
+                    bad=count.bad,
+                    burn=count.burn if count.n else None,
+                    spent=count.bad / (allowed * self._due.total) if self._due.total else None,
+                    interval_n=[interval.counts[index][0] for interval in shown],
+                    interval_bad=[interval.counts[index][1] for interval in shown],
+                )
+            )
+        return found
+
+
+class _Due:
+    """How many requests were due by a time. ``total``: of the whole plan; None of a closed loop."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._due_ns: IntArray = plan.due_ns
+        self._offsets: IntArray = plan.offsets
+        self.total = None if plan.cyclic else plan.n_samples
+        self._exactly = plan.cyclic and plan.stop.max_queries is not None
+        self._needed = plan.stop.max_queries or plan.stop.min_queries
+        last_ns = int(plan.due_ns[-1]) if plan.n_queries else 0
+        self._span_ns = plan.stop.min_duration_ns if plan.cyclic else max(0, last_ns)
+
+    def ahead(self, at_ns: int, done: int) -> tuple[int | None, float | None]:
+        """The time until the last query is due, and the share of the run that is over; None when nobody can tell.
+
+        A closed loop lasts as long as it must and has as many requests as it must: whichever is further off counts.
+        """
+        if not self._span_ns or self._exactly:  # all at once, or a number of requests and no more
+            needed = self.total or self._needed
+            return None, min(1.0, done / needed) if needed else None
+        by_time = min(1.0, max(0.0, at_ns / self._span_ns))
+        by_count = 1.0 if self.total is not None or not self._needed else min(1.0, done / self._needed)
+        if by_count < by_time:
+            return None, by_count
+        return max(0, self._span_ns - max(0, at_ns)), by_time
+
+    def until(self, at_ns: int) -> int:
+        """Requests due before ``at_ns`` after t0."""
+        return int(self._offsets[np.searchsorted(self._due_ns, at_ns, side="left")])
+
+    def rates(self, edges_ns: Sequence[int]) -> list[float]:
+        """Requests due per second between each two edges."""
+        found = self._offsets[np.searchsorted(self._due_ns, np.asarray(edges_ns, dtype=np.int64), side="left")]
+        seconds = np.maximum(np.diff(edges_ns), 1) / 1e9
+        return [float(rate) for rate in np.diff(found) / seconds]
+
+
+def _overall(bins: Mapping[int, int], lost: int) -> Percentiles:
+    p50, p90, p99 = percentiles(bins, lost)
+    return Percentiles(n=sum(bins.values()), failed=lost, p50=p50, p90=p90, p99=p99)
+
+
+def _band(found: Sequence[tuple[int, tuple[int | None, int | None, int | None]]]) -> parts.Band:
+    return parts.Band(
+        n=[n for n, _ in found],
+        p50=[of[0] for _, of in found],
+        p90=[of[1] for _, of in found],
+        p99=[of[2] for _, of in found],
+    )
+
+
+def _last(rates: Sequence[float] | None) -> float | None:
+    recent = list(rates or ())[-_RECENT:]
+    return sum(recent) / len(recent) if recent else None

@@ -1,0 +1,46 @@
+"""How a process of ours is started: with our modules, and with nothing that lies in the current directory.
+
+``python -m`` puts the current directory before the standard library, so that a user's ``json.py`` would be run in our workers and a
+folder ``harness`` taken for ours. Entry points, PYTHONPATH and installed packages are found as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import site
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from plimsoll.harness.errors import HarnessFault
+
+_ROOT = Path(__file__).absolute().parents[__name__.count(".")]
+#: For a copy of ours that is not installed (a checkout): only who starts it knows where it is.
+_FROM_ROOT = (
+    "import runpy, sys; _, root, name, *rest = sys.argv; sys.path.insert(0, root); sys.argv[1:] = rest; "
+    "runpy.run_module(name, run_name='__main__', alter_sys=True)"
+)
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line of ``python -m module`` for a module of ours."""
+    safe = [sys.executable, "-P"]
+    if str(_ROOT) in map(_real, (*site.getsitepackages(), site.getusersitepackages())):
+        return [*safe, "-m", module, *arguments]
+    return [*safe, "-c", _FROM_ROOT, str(_ROOT), module, *arguments]
+
+
+async def begin(words: Sequence[str], **how: Any) -> asyncio.subprocess.Process:
+    """Start it, as asyncio does. Raises HarnessFault where this host has no room for one more process."""
+    try:
+        return await asyncio.create_subprocess_exec(*words, **how)
+    except OSError as error:
+        raise HarnessFault(
+            f"a process of ours could not be started ({error.strerror}): nothing was sent. Free memory, processes (ulimit -u, the "
+            "container's pids limit) or open files (ulimit -n) on this host, or use fewer --workers"
+        ) from None
+
+
+def _real(path: str) -> str:
+    return str(Path(path).resolve())

@@ -1,0 +1,369 @@
+"""Any gRPC method without generated code: a schema, a JSON template for what is sent, paths into what comes back.
+
+Everything that can be checked against the schema is, before any load, and every mistake is listed: the method, each path,
+each field of the message. It guesses nothing: without ``text_path`` every message of a stream counts as output. Where a
+schema comes from is its callers' business (``harness/protocols/grpc_.py``).
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import STRICT
+from plimsoll.harness.protocols._grpc.template import WHERE, MessageTemplate
+from plimsoll.harness.transport import outcome
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.live.dialogue import DONE, NOTHING
+from plimsoll.harness.transport.rpc.call import GrpcRequest, messages_of
+from plimsoll.harness.transport.rpc.metadata import metadata_of, metadata_problems
+from plimsoll.harness.transport.rpc.rpc_options import grpc_accept
+from plimsoll.harness.transport.rpc.rpc_outcome import GRPC, fail_code
+from plimsoll.harness.wire import pointer
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.text.durations import Duration
+from plimsoll.slo.verdict.accuracy import Answer
+
+if TYPE_CHECKING:
+    from plimsoll.harness.protocols._grpc.descriptors import Method, Schema
+    from plimsoll.harness.protocols._grpc.paths import MessagePath
+
+#: Before a descriptor set that is given in place, as base64.
+INLINE = "base64:"
+_PATHS = ("text_path", "prompt_tokens_path", "output_tokens_path", "error_path", "done_path")
+
+
+class TemplateOptions(BaseModel):
+    """Options of ``grpc``.
+
+    ``method`` is ``package.Service/Method`` (or the URL's path). Its schema comes from ``descriptor_set`` (a file that protoc
+    made, or ``base64:`` and its bytes), from ``proto`` (files, with imports in ``proto_path``), or else from the server's
+    reflection.
+    ``message`` is what is sent: an object, a list of them (client streaming), or text that renders to either; ``interval``
+    spaces the messages of a stream. ``metadata`` goes with every call, ``deadline`` to the server. Paths lead into response
+    messages: ``text_path`` names output, ``prompt_tokens_path`` and ``output_tokens_path`` the usage (the last value seen
+    counts), ``error_path`` a value that means failure when it is neither empty, 0 nor false, ``done_path`` one that ends a
+    stream well: without it the stream was cut. ``stop_after`` messages a stream has given what is wanted, and is cancelled.
+    """
+
+    model_config = STRICT
+    method: str | None = Field(default=None, min_length=3)
+    descriptor_set: str | None = None
+    proto: str | list[str] = []
+    proto_path: str | list[str] = []
+    message: Any = {}
+    interval: Duration | None = None
+    deadline: Duration | None = Field(default=None, gt=0)
+    metadata: dict[str, str] = {}
+    text_path: str | list[str] = []
+    prompt_tokens_path: str | None = None
+    output_tokens_path: str | None = None
+    error_path: str | None = None
+    done_path: str | None = None
+    stop_after: int | None = Field(default=None, ge=1)
+
+    @field_validator("method")
+    @classmethod
+    def _method(cls, value: str | None) -> str | None:
+        from plimsoll.harness.protocols._grpc.descriptors import split_method
+
+        if value is not None:
+            split_method(value)
+        return value
+
+    @field_validator(*_PATHS)
+    @classmethod
+    def _paths(cls, value: str | list[str] | None) -> str | list[str] | None:
+        for text in texts_of(value):
+            pointer.parse(text)
+        return value
+
+    @field_validator("metadata")
+    @classmethod
+    def _metadata(cls, value: dict[str, str]) -> dict[str, str]:
+        errors = metadata_problems(value)
+        if errors:
+            raise ValueError("; ".join(errors))
+        return value
+
+    @field_validator("message")
+    @classmethod
+    def _message(cls, value: Any) -> Any:
+        if not isinstance(value, str | Mapping | list):
+            raise ValueError(
+                "not an object, a list of objects or a template. Write the message's fields and their values"
+            )
+        MessageTemplate(value)
+        return value
+
+    @field_validator("descriptor_set")
+    @classmethod
+    def _file(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(INLINE) and not Path(value).is_file():
+            raise ValueError(f"there is no file {value}. Correct the path (it is relative to the working directory)")
+        return value
+
+    @model_validator(mode="after")
+    def _together(self) -> TemplateOptions:
+        if self.descriptor_set is not None and self.proto:
+            raise ValueError("descriptor_set and proto are given together. Keep one")
+        if self.proto_path and not self.proto:
+            raise ValueError(
+                "proto_path is where proto's imports are, and there is no proto. Add it, or remove proto_path"
+            )
+        return self
+
+
+def texts_of(value: str | Sequence[str] | None) -> list[str]:
+    """One text or several, as a list."""
+    return [value] if isinstance(value, str) else list(value or [])
+
+
+def schema_of(options: TemplateOptions) -> Schema | None:
+    """The schema that the options name; None: ask the server. Raises HarnessFault."""
+    from plimsoll.harness.protocols._grpc import descriptors
+
+    try:
+        if options.descriptor_set is not None and options.descriptor_set.startswith(INLINE):
+            return descriptors.from_set(b64decode(options.descriptor_set.removeprefix(INLINE)))
+        if options.descriptor_set is not None:
+            return descriptors.from_file(options.descriptor_set)
+        if options.proto:
+            return descriptors.from_protos(texts_of(options.proto), texts_of(options.proto_path))
+    except ValueError as error:
+        name = "proto" if options.proto else "descriptor_set"
+        raise HarnessFault(f"target.options.{name}: {error}") from None
+    return None
+
+
+class Bound:
+    """The options held to a schema. Raises HarnessFault with every mistake that doesn't depend on the sample."""
+
+    __slots__ = ("done", "error", "method", "n_in", "n_out", "pool", "template", "text")
+
+    def __init__(self, options: TemplateOptions, schema: Schema, name: str) -> None:
+        self.pool = schema.pool
+        try:
+            self.method: Method = schema.method(name)
+        except ValueError as error:
+            raise HarnessFault(f"target.options.method: {error}") from None
+        errors: list[str] = []
+        self.text = self._path(options, "text_path", errors)
+        self.n_in = self._path(options, "prompt_tokens_path", errors)
+        self.n_out = self._path(options, "output_tokens_path", errors)
+        self.error = self._path(options, "error_path", errors)
+        self.done = self._path(options, "done_path", errors)
+        self.template = MessageTemplate(options.message)
+        if not self.method.server_streaming:
+            unused = [text for text in ("text_path", "done_path", "stop_after") if getattr(options, text)]
+            errors += [
+                f"target.options.{text}: {name} answers with one message ({self.method.kind}). Remove it"
+                for text in unused
+            ]
+        if options.interval is not None and not self.method.client_streaming:
+            errors.append(f"target.options.interval: {name} takes one message ({self.method.kind}). Remove it")
+        errors += self._outline_problems()
+        if errors:
+            raise HarnessFault(errors)
+
+    def _path(self, options: TemplateOptions, name: str, errors: list[str]) -> tuple[MessagePath, ...]:
+        from plimsoll.harness.protocols._grpc.paths import MessagePath
+
+        found = []
+        for text in texts_of(getattr(options, name)):
+            try:
+                found.append(MessagePath(self.method.response, text, self.pool))
+            except ValueError as error:
+                errors.append(f"target.options.{name}: {error}")
+        return tuple(found)
+
+    def _outline_problems(self) -> list[str]:
+        from plimsoll.harness.protocols._grpc.protobuf_json import ANY, outline_problems
+
+        outline = self.template.outline(ANY)
+        if not isinstance(outline, list) or not self.method.client_streaming or not outline:
+            return (
+                []
+                if outline is ANY
+                else self.shape_problems(outline) or outline_problems(self.method.request, outline, WHERE, self.pool)
+            )
+        found = [
+            outline_problems(self.method.request, one, f"{WHERE}[{i}]", self.pool) for i, one in enumerate(outline)
+        ]
+        return [error for errors in found for error in errors]
+
+    def shape_problems(self, value: Any) -> list[str]:
+        """Why a value is not as many messages as the method takes."""
+        if isinstance(value, list) and not self.method.client_streaming:
+            return [f"{WHERE}: a list, but {self.method.path} takes one message ({self.method.kind}). Give an object"]
+        return [f"{WHERE}: the list is empty. Give at least one message"] if value == [] else []
+
+    def encoded(self, value: Any) -> tuple[tuple[bytes, ...], list[str]]:
+        """(the messages, every mistake in them) of a rendered template."""
+        from plimsoll.harness.protocols._grpc.protobuf_json import checked
+
+        request = self.method.request
+        if not isinstance(value, list):
+            data, errors = checked(request, value, WHERE, self.pool)
+            return (data,), errors
+        if not self.method.client_streaming:
+            return (), [
+                f"{WHERE}: a list, but {self.method.path} takes one message ({self.method.kind}). Give an object"
+            ]
+        if not value:
+            return (), [f"{WHERE}: the list is empty. Give at least one message"]
+        pairs = [checked(request, item, f"{WHERE}[{i}]", self.pool) for i, item in enumerate(value)]
+        return tuple(data for data, _ in pairs), [error for _, errors in pairs for error in errors]
+
+
+class TemplateDialect:
+    """One method. ``schema`` None: nothing is known of it yet, so that templates can be rendered and no call can be sent."""
+
+    __slots__ = ("_bound", "_deadline_ns", "_interval_ns", "_metadata", "_model", "_options", "hear")
+
+    def __init__(self, target: Target, schema: Schema | None, name: str) -> None:
+        options = self._options = grpc_accept(TemplateOptions, target.options)
+        self._metadata = metadata_of(target, options.metadata)
+        self._model = target.model
+        self._bound = Bound(options, schema, name) if schema is not None else None
+        if options.stop_after is not None:
+            # Only where it is wanted: a transport without a hear calls nothing.
+            wanted = options.stop_after
+            self.hear = lambda exchange, message: DONE if len(exchange.mark_end) >= wanted else NOTHING
+
+    def encode(self, payload: Payload) -> GrpcRequest:
+        """The rendered message or messages. Raises HarnessFault with every mistake in them."""
+        options, bound = self._options, self._bound
+        if bound is None:
+            MessageTemplate(options.message).render(payload, self._model)
+            return GrpcRequest("/not.asked/Yet", (b"",), n_in=payload.n_in, media_ns=payload.media_ns)
+        messages, errors = bound.encoded(bound.template.render(payload, self._model))
+        if errors:
+            raise HarnessFault(errors)
+        interval = options.interval or 0
+        return GrpcRequest(
+            bound.method.path,
+            messages,
+            due_ns=tuple(i * interval for i in range(len(messages))) if interval else (),
+            client_streaming=bound.method.client_streaming,
+            server_streaming=bound.method.server_streaming,
+            metadata=self._metadata,
+            deadline_ns=-1 if options.deadline is None else options.deadline,
+            n_in=payload.n_in,
+            media_ns=payload.media_ns,
+        )
+
+    def settle(self, exchange: Exchange) -> None:
+        """Read the messages: output, usage, an error in one of them, a stream without its end."""
+        bound = self._bound
+        if bound is None:
+            return
+        scan = _Scan(bound)
+        bad = scan.read(exchange)
+        if bound.method.server_streaming:
+            outcome.stamp_chunks(
+                exchange, np.frombuffer(exchange.mark_ns, dtype=np.int64).copy(), scan.output, scan.first
+            )
+            outcome.count_tokens(exchange, scan.n_in, scan.n_out, exchange.status == outcome.OK)
+        else:
+            outcome.count_usage(exchange, scan.n_in, scan.n_out)
+        if scan.fault is not None:
+            self._fail(exchange, scan.fault)
+        elif bad is not None:
+            outcome.fail(exchange, outcome.PROTOCOL, bad)
+        elif bound.done and not scan.done and exchange.status == outcome.OK:
+            text = f"stream ended after {len(exchange.mark_end)} messages: the end that done_path names never came"
+            outcome.fail(exchange, outcome.PROTOCOL, text)
+
+    def answer(self, exchange: Exchange) -> Answer | None:
+        """The texts at ``text_path``, or the last message as it prints; None: no message could be read."""
+        text = _Scan(self._bound).text(exchange) if self._bound is not None else None
+        return None if text is None else Answer(text)
+
+    def _fail(self, exchange: Exchange, fault: Any) -> None:
+        code, message = getattr(fault, "code", None), getattr(fault, "message", None)
+        if isinstance(code, int) and isinstance(message, str):  # a google.rpc.Status, whatever it is called here
+            fail_code(exchange, code, message)
+            return
+        text = outcome.shown(str(fault))
+        outcome.fail(exchange, GRPC, f"the answer holds an error: {text}")
+
+
+class _Scan:
+    """One finished call, gone through."""
+
+    __slots__ = ("_bound", "done", "fault", "first", "n_in", "n_out", "output")
+
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
+        self.output: list[int] = []
+        self.first = self.n_in = self.n_out = -1
+        self.done = False
+        self.fault: Any = None
+
+    def read(self, exchange: Exchange) -> str | None:
+        """Go through the messages; why one can't be read, or None. Stops at one that holds an error."""
+        from plimsoll.harness.protocols._grpc.protobuf_json import read
+
+        bound = self._bound
+        kind, looks = bound.method.response, bool(bound.text)
+        for i, data in enumerate(messages_of(exchange)):
+            message = read(kind, data)
+            if message is None:
+                return f"message {i + 1} is no {kind.DESCRIPTOR.full_name}. Is it the right schema?"
+            for path in bound.error:
+                found = path.find(message)
+                if holds(found):
+                    self.fault = found
+                    return None
+            if not looks or any(holds(path.find(message)) for path in bound.text):
+                self.output.append(i)
+            self.n_in = _count(message, bound.n_in, self.n_in)
+            self.n_out = _count(message, bound.n_out, self.n_out)
+            self.done = self.done or any(holds(path.find(message)) for path in bound.done)
+        self.first = self.output[0] if self.output else -1
+        return None
+
+    def text(self, exchange: Exchange) -> str | None:
+        """See ``TemplateDialect.answer``."""
+        from plimsoll.harness.protocols._grpc.protobuf_json import read
+
+        parts: list[str] = []
+        messages = [read(self._bound.method.response, data) for data in messages_of(exchange)]
+        if None in messages:
+            return None
+        for message in messages:
+            found = [path.find(message) for path in self._bound.text]
+            parts += [_as_text(value) for value in found if holds(value)][:1]
+        if not self._bound.text and messages:
+            return str(messages[-1])
+        return "".join(parts) if messages else None
+
+
+def holds(value: Any) -> bool:
+    """There is something: no missing or unset field, no empty text, list or message, neither 0 nor false."""
+    if value is pointer.MISSING:
+        return False
+    size = getattr(value, "ByteSize", None)
+    return size() > 0 if size is not None else bool(value)
+
+
+def _as_text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _count(message: Any, paths: tuple[MessagePath, ...], before: int) -> int:
+    for path in paths:
+        value = path.find(message)
+        if type(value) is str and value.isascii() and value.isdecimal() and len(value) < 16:
+            return int(value)
+        if type(value) is int and 0 <= value < 1 << 53:
+            return value if value or before < 0 else before  # an unset field without presence says nothing
+    return before

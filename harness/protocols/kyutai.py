@@ -1,0 +1,265 @@
+"""Kyutai's moshi-server: streaming recognition (``kyutai-stt``) and synthesis (``kyutai-tts``), MessagePack both ways at 24 kHz.
+
+Words only ever come on, none is revised. The model hears ahead, so what the audio's end was worth is asked with a Marker: it comes
+back when all audio before it has been heard, and only while more audio, silence, follows it. Needs ``pip install plimsoll-slo[speech]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import STRICT, accept, checked, problems
+from plimsoll.harness.protocols._speech.account import Account, keyed, recognised, synthesised
+from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.protocols._speech.events import Sound
+from plimsoll.harness.protocols._speech.feeding import feed, text_of
+from plimsoll.harness.protocols._speech.live import LiveAudio, audio_problems, clip_of, live_audio
+from plimsoll.harness.protocols._speech.live_messages import Said, fault_in, member, ns_of, text_at
+from plimsoll.harness.transport import outcome
+from plimsoll.harness.transport.client import ProtocolSpec, Target
+from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY, Message, Script, messages_of
+from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
+from plimsoll.harness.transport.live.live_client import websocket_built
+from plimsoll.scenarios.samples.payload import Payload
+
+_RATE = 24_000
+#: 1920 samples, one step of the model.
+_FRAME_NS = 80_000_000
+_SILENCE_NS = 5_000_000_000
+_MARKER_ID = 1
+_KEY = "kyutai-api-key"
+#: What a server that was set up by the book takes.
+_OPEN_KEY = {_KEY: "public_token"}
+_SHED = ("no free channel",)
+_LONGEST_WORD = 200
+_MARKER, _READY, _ERROR = (b"\xa4type" + bytes([0xA0 + len(name)]) + name for name in (b"Marker", b"Ready", b"Error"))
+
+
+class RecognitionOptions(BaseModel):
+    """Options of ``kyutai-stt``.
+
+    ``pause_threshold``: above this probability of a pause, by the server's own prediction number ``pause_head``, the speaker is
+    taken to have finished (null: no endpoints are read).
+    """
+
+    model_config = STRICT
+    audio: AudioOptions = AudioOptions()
+    pause_threshold: float | None = Field(default=None, gt=0, lt=1)
+    pause_head: int = Field(default=2, ge=0)
+    query: dict[str, str | int | float | bool] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+
+class SpeechOptions(BaseModel):
+    """Options of ``kyutai-tts``.
+
+    The text goes out in single words, as the server takes it. ``words_per_second``: null sends all at once, a number word by word, as a language
+    model would write them. ``voice`` null leaves the server's own.
+    """
+
+    model_config = STRICT
+    voice: str | None = None
+    words_per_second: float | None = Field(default=None, gt=0, le=1000)
+    query: dict[str, str | int | float | bool] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+
+def _msgpack() -> Any:
+    try:
+        import msgpack
+    except ImportError:
+        raise HarnessFault("kyutai: the package msgpack is missing. Run pip install 'plimsoll-slo[speech]'") from None
+    return msgpack
+
+
+def _missing() -> list[str]:
+    try:
+        _msgpack()
+    except HarnessFault as fault:
+        return list(fault.errors)
+    return []
+
+
+def _heard(message: bytes) -> int:
+    """Looks for the kind of a message, which comes first in it."""
+    head = message[:64]
+    if _READY in head:
+        return READY
+    return DONE if _MARKER in head or _ERROR in head else NOTHING
+
+
+def _read(exchange: Exchange) -> Said:
+    """Every message as an object, up to one that is none."""
+    unpack = _msgpack().unpackb
+    found: list[tuple[int, dict[str, Any] | bytes]] = []
+    for number, (t_ns, data, text) in enumerate(messages_of(exchange), 1):
+        if text:
+            continue
+        try:
+            value = unpack(data, strict_map_key=False)
+        except (ValueError, TypeError, OverflowError) as error:
+            why = outcome.excerpt(str(error).encode()) or type(error).__name__
+            return Said(tuple(found), f"message {number} of {len(data)} bytes is not MessagePack: {why}")
+        if isinstance(value, dict):
+            found.append((t_ns, value))
+    return Said(tuple(found))
+
+
+class RecognitionDialogue:
+    """``/api/asr-streaming``."""
+
+    __slots__ = ("_headers", "_options", "_path")
+
+    def __init__(self, target: Target) -> None:
+        self._options = accept(RecognitionOptions, target.options)
+        self._headers = handshake_headers(keyed(target.headers, _KEY), "bearer", _OPEN_KEY)
+        self._path = request_target(target.url, "/api/asr-streaming", self._options.path, dict(self._options.query))
+
+    def encode(self, payload: Payload) -> Script:
+        clip = clip_of(payload, "kyutai-stt")
+        live = live_audio(clip, self._options.audio, "float32", _RATE, frame_ns=_FRAME_NS, silence_ns=_SILENCE_NS)
+        fields = live.script(_audio_messages(live))
+        marker = _pack({"type": "Marker", "id": _MARKER_ID})
+        ends = np.cumsum([len(frame) // 4 for frame in live.frames])
+        at = min(len(live.frames), int(np.searchsorted(ends, len(live.clip.pcm))) + 1)
+        # The question goes out right behind the frame that holds the clip's end.
+        fields["frames"] = (*fields["frames"][:at], Message(marker), *fields["frames"][at:])
+        due_ns = live.due_ns[at - 1] if at else 0
+        fields["due_ns"] = (*live.due_ns[:at], due_ns, *live.due_ns[at:])
+        fields["needed"] = len(fields["frames"])  # silence until the answer comes, which ends the session
+        fields["closing_ns"] = due_ns  # the true end of the input, though silence follows
+        return Script(self._path, self._headers, waits=True, ends_on_close=False, **fields)
+
+    def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
+        return _heard(message)
+
+    def settle(self, exchange: Exchange) -> None:
+        words = _Words(self._options.pause_threshold, self._options.pause_head)
+        recognised(exchange, words.tell, self._options.audio.normaliser, _read(exchange))
+        stamps = exchange.session
+        if stamps is None or words.marked_ns < 0:
+            return
+        if stamps.final_ns >= 0:  # only now is it known that no word is missing
+            stamps.final_ns = words.marked_ns
+        if stamps.input_end_ns < 0 and stamps.media_start_ns >= 0:
+            stamps.input_end_ns = stamps.media_start_ns + exchange.request.script.closing_ns
+
+
+class _Words:
+    """Words as they come, and the pause after them."""
+
+    def __init__(self, threshold: float | None, head: int) -> None:
+        self.threshold = threshold
+        self.head = head
+        self.speaking = False
+        self.marked_ns = -1
+
+    def tell(self, account: Account, t_ns: int, said: Any) -> None:
+        kind = text_at(said, "type")
+        if kind == "Word":
+            account.heard(t_ns, text_at(said, "text"), True, ns_of(said.get("start_time")))
+            self.speaking = True
+        elif kind == "Marker":
+            self.marked_ns = t_ns
+        elif kind == "EndWord":
+            account.reached(ns_of(said.get("stop_time")))
+        elif kind == "Error":
+            account.fault = fault_in(said, ("message",), ("code",), _SHED)
+        elif kind == "Step" and self.threshold is not None and self.speaking:
+            likely = member(said, "prs", self.head)
+            if type(likely) in (int, float) and likely > self.threshold:
+                account.ended(t_ns)
+                self.speaking = False
+
+
+class SpeechDialogue:
+    """``/api/tts_streaming``."""
+
+    __slots__ = ("_headers", "_options", "_path")
+
+    def __init__(self, target: Target) -> None:
+        options = self._options = accept(SpeechOptions, target.options)
+        self._headers = handshake_headers(keyed(target.headers, _KEY), "bearer", _OPEN_KEY)
+        query = {"voice": options.voice, "format": "PcmMessagePack", **options.query}
+        self._path = request_target(target.url, "/api/tts_streaming", options.path, query)
+
+    def encode(self, payload: Payload) -> Script:
+        text, speed = text_of(payload, "kyutai-tts"), self._options.words_per_second
+        # Always cut into words; without a speed they are all due at once.
+        pieces = [(due_ns if speed else 0, word) for due_ns, word in feed(text, speed or 1.0, _LONGEST_WORD)]
+        return Script(
+            self._path,
+            self._headers,
+            waits=True,
+            frames=tuple(Message(_pack({"type": "Text", "text": word.strip()})) for _, word in pieces),
+            due_ns=tuple(due_ns for due_ns, _ in pieces),
+            closing=(Message(_pack({"type": "Eos"})),),
+            closing_ns=pieces[-1][0],
+            n_in=payload.n_in,
+        )
+
+    def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
+        return _heard(message)
+
+    def settle(self, exchange: Exchange) -> None:
+        synthesised(exchange, _tell_sound, _read(exchange))
+
+
+def _tell_sound(account: Account, t_ns: int, said: Any) -> None:
+    kind = text_at(said, "type")
+    if kind == "Error":
+        account.fault = fault_in(said, ("message",), ("code",), _SHED)
+    if kind != "Audio":
+        return
+    try:
+        samples = np.asarray(said.get("pcm"), np.float32)
+    except (ValueError, TypeError, OverflowError):
+        samples = np.zeros((0, 0), np.float32)
+    if samples.ndim != 1:
+        account.broken = "its audio is no list of numbers"
+    elif len(samples):
+        account.sounds.append(Sound(t_ns, np.clip(np.nan_to_num(samples), -1, 1), _RATE))
+
+
+def _audio_messages(live: LiveAudio) -> list[Message]:
+    return [Message(_pack({"type": "Audio", "pcm": np.frombuffer(frame, "<f4").tolist()})) for frame in live.frames]
+
+
+def _pack(value: dict[str, Any]) -> bytes:
+    packed: bytes = _msgpack().packb(value, use_single_float=True)
+    return packed
+
+
+def _recognition_mistakes(given: RecognitionOptions) -> list[str]:
+    return _missing() + audio_problems(given.audio, "float32", _RATE, frame_ns=_FRAME_NS)
+
+
+def _check_speech(options: Mapping[str, Any]) -> list[str]:
+    return problems(SpeechOptions, options) or _missing()
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "kyutai-stt",
+        "Kyutai moshi-server: live speech to text",
+        websocket_built(RecognitionDialogue),
+        checked(RecognitionOptions, _recognition_mistakes),
+        streaming=True,
+        source="audio",
+        options=RecognitionOptions,
+    ),
+    ProtocolSpec(
+        "kyutai-tts",
+        "Kyutai moshi-server: live text to speech",
+        websocket_built(SpeechDialogue),
+        _check_speech,
+        streaming=True,
+        options=SpeechOptions,
+    ),
+)

@@ -1,0 +1,134 @@
+"""llama.cpp's own server: ``POST /completion``.
+
+The last event has ``stop`` true, the counts and the timings. Events of prompt progress come before the first token and are none. The
+server caches prompts unless told otherwise, so repeated prompts measure a warm cache: ``cache_prompt: false`` measures a cold one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.protocols._http.json_stream import (
+    ANSWER,
+    NOTHING,
+    FinishReason,
+    JsonApi,
+    JsonDialect,
+    Told,
+    check_one_choice,
+    checked_extra,
+    json_headers,
+    prompt_of,
+    route,
+    timing_text,
+)
+from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.http.dialect import build_head
+from plimsoll.harness.wire import tokens
+from plimsoll.scenarios.samples.payload import Payload
+
+_OWN = frozenset({"stream", "prompt"})
+
+
+class LlamaCppOptions(BaseModel):
+    """Options of ``llamacpp-completion``. ``cache_prompt`` is sent when given (the server's own default is true). ``exact_output`` sends
+    ``ignore_eos``. ``finish_reason: optional`` takes an answer without a ``stop_type`` for whole. ``extra_body`` is merged into the body
+    last; ``path`` replaces the whole path.
+    """
+
+    model_config = STRICT
+    stream: bool = True
+    temperature: float | None = Field(default=0.0, ge=0)
+    cache_prompt: bool | None = None
+    exact_output: bool = False
+    finish_reason: FinishReason = "required"
+    extra_body: dict[str, Any] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+    @field_validator("extra_body")
+    @classmethod
+    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return checked_extra(value, _OWN)
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> LlamaCppOptions:
+        check_one_choice(self.extra_body, "extra_body", self.stream)
+        return self
+
+
+def llamacpp_dialect(target: Target) -> JsonDialect:
+    """The completion route of a target. Raises HarnessFault."""
+    options = accept(LlamaCppOptions, target.options)
+
+    def body(payload: Payload) -> dict[str, Any]:
+        fields: dict[str, Any] = {"prompt": prompt_of(payload, "llamacpp-completion"), "stream": options.stream}
+        if payload.max_output_tokens >= 0:
+            fields["n_predict"] = payload.max_output_tokens
+        if options.temperature is not None:
+            fields["temperature"] = options.temperature
+        if options.cache_prompt is not None:
+            fields["cache_prompt"] = options.cache_prompt
+        if options.exact_output:
+            fields["ignore_eos"] = True
+        return {**fields, **options.extra_body}
+
+    path = route(target.url, "/completion", options.path)
+    return JsonDialect(
+        JsonApi(
+            "llamacpp-completion",
+            build_head("POST", path, json_headers(options.stream), target.headers),
+            body,
+            read_event,
+            options.stream,
+            end="the event with stop never came",
+            reason="stop_type" if options.finish_reason == "required" else "",
+            exact=options.exact_output,
+        )
+    )
+
+
+def read_event(told: Told, event: dict[str, Any]) -> int:
+    """One event of a stream, or a whole answer."""
+    if event.get("stop") is True:
+        told.done, told.reason = True, _reason(event)
+        timings = event.get("timings")
+        timings = timings if type(timings) is dict else {}
+        told.n_in = tokens.count(event.get("tokens_evaluated"))
+        told.n_out = tokens.count(event.get("tokens_predicted", timings.get("predicted_n")))
+        told.timing = timing_text({"prefill": timings.get("prompt_ms"), "decode": timings.get("predicted_ms")})
+    return ANSWER if event.get("content") else NOTHING
+
+
+def _reason(event: dict[str, Any]) -> Any:
+    """Why it stopped: ``stop_type``, or the flag that older servers set in its place."""
+    kind = event.get("stop_type")
+    if kind is not None:
+        return None if kind == "none" else kind
+    return next((name for name in ("stopped_eos", "stopped_limit", "stopped_word") if event.get(name)), None)
+
+
+def _build(target: Target, clock: Any) -> Client:
+    from plimsoll.harness.transport.http.http_pool import HttpClient
+
+    return HttpClient(target, clock, llamacpp_dialect(target))
+
+
+def _check(options: Mapping[str, Any]) -> list[str]:
+    return problems(LlamaCppOptions, options)
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "llamacpp-completion",
+        "llama.cpp's /completion, streamed over SSE",
+        _build,
+        _check,
+        streaming=True,
+        options=LlamaCppOptions,
+        answers=("content",),
+    ),
+)

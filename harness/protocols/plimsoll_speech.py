@@ -1,0 +1,150 @@
+"""The bundled server's own speech service over gRPC: live recognition, and a voice that streams.
+
+``plimsoll-speech`` sends audio as a microphone would and reads transcripts; ``plimsoll-speech-tts`` sends text and reads audio.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from plimsoll.harness.options import STRICT
+from plimsoll.harness.protocols._speech.account import Account
+from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, Audio, Recognition, Synthesis
+from plimsoll.harness.protocols._speech.live import audio_problems
+from plimsoll.harness.protocols._speech.live_messages import ns_of
+from plimsoll.harness.transport.client import ProtocolSpec, Target
+from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_built, grpc_checked
+from plimsoll.harness.wire.tokens import timing_of
+from plimsoll.scenarios.text.durations import Duration
+
+SERVICE = "plimsoll.speech.v1.Speech"
+CODECS = {"LINEAR16": "pcm16", "FLOAT32": "float32", "MULAW": "mulaw", "ALAW": "alaw"}
+_SPEECH_ENDED = 2
+_ENDPOINTING_MS = 300
+
+Encoding = Literal["LINEAR16", "FLOAT32", "MULAW", "ALAW"]
+
+
+class RecogniseOptions(BaseModel):
+    """Options of ``plimsoll-speech``.
+
+    ``endpointing_ms`` of silence end an utterance; with ``single_utterance`` only the end of the audio does. ``finish``:
+    ``endpoint`` sends silence after the clip until the server says that speech has ended, ``close`` half-closes at the clip's
+    true end.
+    """
+
+    model_config = STRICT
+    audio: AudioOptions = AudioOptions()
+    encoding: Encoding = "LINEAR16"
+    sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
+    interim_results: bool = True
+    single_utterance: bool = False
+    endpointing_ms: int = Field(default=_ENDPOINTING_MS, ge=1, le=60_000)
+    finish: Literal["endpoint", "close"] = "endpoint"
+    deadline: Duration | None = Field(default=None, gt=0)
+
+
+class SynthesiseOptions(BaseModel):
+    """Options of ``plimsoll-speech-tts``: how audio is to come, and ``speed`` of speech."""
+
+    model_config = STRICT
+    encoding: Encoding = "LINEAR16"
+    sample_rate: int = Field(default=24_000, ge=8000, le=48_000)
+    speed: float = Field(default=1.0, gt=0, le=10)
+    deadline: Duration | None = Field(default=None, gt=0)
+
+
+def recognition(target: Target) -> Recognition:
+    """The dialect of ``plimsoll-speech``."""
+    from plimsoll.harness.protocols._grpc.descriptors import shipped
+
+    options = grpc_accept(RecogniseOptions, target.options)
+    schema = shipped("plimsoll_speech")
+    method = schema.method(f"{SERVICE}/Recognise")
+    config = schema.message("plimsoll.speech.v1.RecogniseConfig")(
+        model=target.model,
+        encoding=options.encoding,
+        sample_rate_hertz=options.sample_rate,
+        interim_results=options.interim_results,
+        single_utterance=options.single_utterance,
+        endpointing_ms=options.endpointing_ms,
+        voice_activity_events=True,
+    )
+    waits = options.finish == "endpoint" and not options.single_utterance
+    silence_ns = options.endpointing_ms * 1_000_000 + PATIENCE_NS if waits else 0
+    audio = Audio(options.audio, CODECS[options.encoding], options.sample_rate, silence_ns)
+    first = method.request(config=config).SerializeToString(deterministic=True)
+    return Recognition(target, method, first, "audio", audio, _tell, _ends, deadline_ns=options.deadline)
+
+
+def _tell(account: Account, t_ns: int, message: Any) -> None:
+    if message.HasField("result"):
+        result = message.result
+        account.heard(t_ns, result.transcript, bool(result.is_final), ns_of(float(result.end_s)))
+
+
+def _ends(message: Any) -> bool:
+    return bool(message.event == _SPEECH_ENDED)
+
+
+def synthesis(target: Target) -> Synthesis:
+    """The dialect of ``plimsoll-speech-tts``."""
+    from plimsoll.harness.protocols._grpc.descriptors import shipped
+
+    options = grpc_accept(SynthesiseOptions, target.options)
+    method = shipped("plimsoll_speech").method(f"{SERVICE}/Synthesise")
+
+    def write(text: str) -> bytes:
+        return method.request(
+            model=target.model,
+            text=text,
+            encoding=options.encoding,
+            sample_rate_hertz=options.sample_rate,
+            speed=options.speed,
+        ).SerializeToString(deterministic=True)
+
+    return Synthesis(
+        target,
+        method,
+        (),
+        write,
+        lambda message: bytes(message.audio),
+        CODECS[options.encoding],
+        options.sample_rate,
+        deadline_ns=options.deadline,
+        timing_of=lambda message: timing_of(message.server_timing),
+    )
+
+
+def _recognition_mistakes(given: RecogniseOptions) -> list[str]:
+    return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate)
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "plimsoll-speech",
+        "the bundled server's live recognition over gRPC",
+        grpc_built(recognition),
+        grpc_checked(RecogniseOptions, _recognition_mistakes),
+        streaming=True,
+        bundled=True,
+        source="audio",
+        options=RecogniseOptions,
+        bundled_model="recogniser",
+        grpc=True,
+    ),
+    ProtocolSpec(
+        "plimsoll-speech-tts",
+        "the bundled server's voice over gRPC",
+        grpc_built(synthesis),
+        grpc_checked(SynthesiseOptions),
+        streaming=True,
+        bundled=True,
+        options=SynthesiseOptions,
+        bundled_model="synthesiser",
+        grpc=True,
+    ),
+)

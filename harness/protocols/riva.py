@@ -1,0 +1,167 @@
+"""NVIDIA Riva: live recognition (``riva-asr``) and synthesis as a stream (``riva-tts``).
+
+Riva says how much audio it has worked through (``audio_processed``), so that transcript lag needs no guess. It has no message
+for an endpoint: a final result that comes before everything was sent is one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from plimsoll.harness.options import STRICT
+from plimsoll.harness.protocols._speech.account import Account
+from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, Audio, Recognition, Synthesis, told_results
+from plimsoll.harness.protocols._speech.live import audio_problems
+from plimsoll.harness.protocols._speech.live_messages import ns_of
+from plimsoll.harness.transport.client import ProtocolSpec, Target
+from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_built, grpc_checked
+from plimsoll.scenarios.text.durations import Duration
+
+ASR = "nvidia.riva.asr.RivaSpeechRecognition/StreamingRecognize"
+TTS = "nvidia.riva.tts.RivaSpeechSynthesis/SynthesizeOnline"
+CODECS = {"LINEAR_PCM": "pcm16", "MULAW": "mulaw", "ALAW": "alaw", "OGGOPUS": "ogg-opus"}
+
+
+class Endpointing(BaseModel):
+    """``endpointing``: windows in ms and thresholds from 0 to 1, as Riva's EndpointingConfig has them."""
+
+    model_config = STRICT
+    start_history: int | None = Field(default=None, ge=0, lt=1 << 31)
+    start_threshold: float | None = Field(default=None, ge=0, le=1)
+    stop_history: int | None = Field(default=None, ge=0, lt=1 << 31)
+    stop_threshold: float | None = Field(default=None, ge=0, le=1)
+    stop_history_eou: int | None = Field(default=None, ge=0, lt=1 << 31)
+    stop_threshold_eou: float | None = Field(default=None, ge=0, le=1)
+
+
+class RivaAsrOptions(BaseModel):
+    """Options of ``riva-asr``.
+
+    ``finish``: ``endpoint`` sends silence after the clip until Riva ends the utterance, ``close`` half-closes at the clip's
+    true end. ``custom`` is Riva's custom_configuration, ``metadata`` goes with every call (``function-id`` of a hosted one).
+    """
+
+    model_config = STRICT
+    audio: AudioOptions = AudioOptions()
+    encoding: Literal["LINEAR_PCM", "MULAW", "ALAW", "OGGOPUS"] = "LINEAR_PCM"
+    sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
+    language: str = "en-US"
+    interim_results: bool = True
+    punctuate: bool = False
+    word_times: bool = False
+    endpointing: Endpointing = Endpointing()
+    custom: dict[str, str] = {}
+    finish: Literal["endpoint", "close"] = "endpoint"
+    metadata: dict[str, str] = {}
+    deadline: Duration | None = Field(default=None, gt=0)
+
+
+class RivaTtsOptions(BaseModel):
+    """Options of ``riva-tts``: what to say it with, and how the audio is to come."""
+
+    model_config = STRICT
+    voice: str = ""
+    language: str = "en-US"
+    encoding: Literal["LINEAR_PCM", "MULAW", "ALAW", "OGGOPUS"] = "LINEAR_PCM"
+    sample_rate: int = Field(default=22_050, ge=8000, le=48_000)
+    metadata: dict[str, str] = {}
+    deadline: Duration | None = Field(default=None, gt=0)
+
+
+def recognition(target: Target) -> Recognition:
+    """The dialect of ``riva-asr``."""
+    from plimsoll.harness.protocols._grpc.descriptors import shipped
+
+    options = grpc_accept(RivaAsrOptions, target.options)
+    method = shipped("riva_asr").method(ASR)
+    first: Any = method.request()
+    config = first.streaming_config.config
+    config.encoding = config.DESCRIPTOR.fields_by_name["encoding"].enum_type.values_by_name[options.encoding].number
+    config.sample_rate_hertz, config.language_code = options.sample_rate, options.language
+    config.max_alternatives, config.audio_channel_count, config.model = 1, 1, target.model
+    config.enable_automatic_punctuation, config.enable_word_time_offsets = options.punctuate, options.word_times
+    config.custom_configuration.update(options.custom)
+    for name, value in options.endpointing.model_dump(exclude_none=True).items():
+        setattr(config.endpointing_config, name, value)
+    first.streaming_config.interim_results = options.interim_results
+    waited_ms = options.endpointing.stop_history or 0
+    silence_ns = waited_ms * 1_000_000 + PATIENCE_NS if options.finish == "endpoint" else 0
+    return Recognition(
+        target,
+        method,
+        first.SerializeToString(deterministic=True),
+        "audio_content",
+        Audio(options.audio, CODECS[options.encoding], options.sample_rate, silence_ns),
+        _tell,
+        _ends,
+        until_closed=True,
+        deadline_ns=options.deadline,
+        metadata=options.metadata,
+    )
+
+
+def _tell(account: Account, t_ns: int, message: Any) -> None:
+    told_results(account, t_ns, message.results, lambda result: ns_of(float(result.audio_processed)))
+
+
+def _ends(message: Any) -> bool:
+    return any(result.is_final for result in message.results)
+
+
+def synthesis(target: Target) -> Synthesis:
+    """The dialect of ``riva-tts``. One request a call: older servers take no more."""
+    from plimsoll.harness.protocols._grpc.descriptors import shipped
+
+    options = grpc_accept(RivaTtsOptions, target.options)
+    method = shipped("riva_tts").method(TTS)
+
+    def write(text: str) -> bytes:
+        return method.request(
+            text=text,
+            language_code=options.language,
+            encoding=options.encoding,
+            sample_rate_hz=options.sample_rate,
+            voice_name=options.voice,
+        ).SerializeToString(deterministic=True)
+
+    return Synthesis(
+        target,
+        method,
+        (),
+        write,
+        lambda message: bytes(message.audio),
+        CODECS[options.encoding],
+        options.sample_rate,
+        deadline_ns=options.deadline,
+        metadata=options.metadata,
+    )
+
+
+def _recognition_mistakes(given: RivaAsrOptions) -> list[str]:
+    return audio_problems(given.audio, CODECS[given.encoding], given.sample_rate)
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "riva-asr",
+        "NVIDIA Riva: live recognition",
+        grpc_built(recognition),
+        grpc_checked(RivaAsrOptions, _recognition_mistakes),
+        streaming=True,
+        source="audio",
+        options=RivaAsrOptions,
+        grpc=True,
+    ),
+    ProtocolSpec(
+        "riva-tts",
+        "NVIDIA Riva: speech as a stream",
+        grpc_built(synthesis),
+        grpc_checked(RivaTtsOptions),
+        streaming=True,
+        options=RivaTtsOptions,
+        grpc=True,
+    ),
+)

@@ -1,0 +1,131 @@
+"""sherpa-onnx's streaming WebSocket servers: float32 in, JSON texts back, ``Done`` at the end.
+
+The C++ server says which text is final and ends with ``Done!``; the client closes. The Python server gives segment and text only and
+closes by itself: there a text is taken as final when the next segment begins, and the last one when the session ends well.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, Field
+
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import STRICT, accept, checked
+from plimsoll.harness.protocols._speech.account import Account, path_below, recognised, value_of
+from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.protocols._speech.events import Transcript
+from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
+from plimsoll.harness.protocols._speech.live_messages import Said, after_speech, fault_in, member, ns_of, text_at
+from plimsoll.harness.transport import outcome
+from plimsoll.harness.transport.client import ProtocolSpec, Target
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, messages_of
+from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
+from plimsoll.harness.transport.live.live_client import websocket_built
+from plimsoll.scenarios.samples.payload import Payload
+
+_DONE = b"Done!"
+#: A message of more is refused by the servers' WebSocket libraries.
+
+
+class SherpaOptions(BaseModel):
+    """Options of ``sherpa-onnx``. ``server`` says whose end of session to expect: ``cpp`` (``Done!``) or ``python`` (a close)."""
+
+    model_config = STRICT
+    audio: AudioOptions = AudioOptions()
+    server: Literal["cpp", "python"] = "cpp"
+    sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
+    path: str | None = Field(default=None, pattern=r"^/")
+
+
+class SherpaDialogue:
+    """What the options say, ready to use."""
+
+    __slots__ = ("_headers", "_options", "_path")
+
+    def __init__(self, target: Target) -> None:
+        options = self._options = accept(SherpaOptions, target.options)
+        self._headers = handshake_headers(target.headers, "bearer")
+        self._path = request_target(target.url, "/", options.path or path_below(target.url, "/"), {})
+
+    def encode(self, payload: Payload) -> Script:
+        options = self._options
+        live = live_audio(clip_of(payload, "sherpa-onnx"), options.audio, "float32", options.sample_rate)
+        return Script(
+            self._path,
+            self._headers,
+            closing=(Message(b"Done", True),),
+            ends_on_close=options.server == "python",
+            **live.script([Message(frame) for frame in live.frames]),
+        )
+
+    def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
+        if len(message) < 8 and message.strip() == _DONE:
+            return DONE
+        if value_of(message, b'"is_final"').startswith(b"true"):
+            return ENDPOINT if after_speech(exchange) else NOTHING
+        return NOTHING
+
+    def settle(self, exchange: Exchange) -> None:
+        said = _read(exchange)
+        closing = said.messages[-1][1] if said.messages and exchange.status == outcome.OK else None
+
+        def tell(account: Account, t_ns: int, message: Any) -> None:
+            _tell(account, t_ns, message, message is closing)
+
+        recognised(exchange, tell, self._options.audio.normaliser, said)
+
+
+def _read(exchange: Exchange) -> Said:
+    """The JSON texts of a session, without the word that ends it."""
+    found: list[tuple[int, dict[str, Any] | bytes]] = []
+    for number, (t_ns, data, text) in enumerate(messages_of(exchange), 1):
+        if not text or data.strip() == _DONE:
+            continue
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return Said(tuple(found), f"message {number} is not JSON: {outcome.excerpt(data)}")
+        if isinstance(value, dict):
+            found.append((t_ns, value))
+    return Said(tuple(found))
+
+
+def _tell(account: Account, t_ns: int, said: Any, closing: bool) -> None:
+    if "text" not in said:
+        if said.get("error"):
+            account.fault = fault_in(said, ("error", "message"), ("code",))
+        return
+    text, segment = text_at(said, "text"), said.get("segment")
+    number = segment if type(segment) is int and segment >= 0 else account.segment
+    before = account.events[-1] if account.events else None
+    if isinstance(before, Transcript) and number > before.segment and not before.final:
+        account.events.append(Transcript(t_ns, before.segment, before.text, True, before.cursor_ns))
+    account.segment = number
+    last_token = ns_of(member(said.get("timestamps"), -1))
+    start_ns = max(0, ns_of(said.get("start_time")))
+    ended = said.get("is_final") is True
+    final = ended or said.get("is_eof") is True or closing
+    account.events.append(Transcript(t_ns, number, text, final, start_ns + last_token if last_token >= 0 else -1))
+    if ended and said.get("is_eof") is not True and not closing and text.strip():
+        account.ended(t_ns)
+    if ended and not isinstance(segment, int):
+        account.segment += 1
+
+
+def _mistakes(given: SherpaOptions) -> list[str]:
+    return audio_problems(given.audio, "float32", given.sample_rate)
+
+
+PROTOCOLS = (
+    ProtocolSpec(
+        "sherpa-onnx",
+        "sherpa-onnx streaming server, C++ or Python",
+        websocket_built(SherpaDialogue),
+        checked(SherpaOptions, _mistakes),
+        streaming=True,
+        source="audio",
+        options=SherpaOptions,
+    ),
+)

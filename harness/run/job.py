@@ -1,0 +1,451 @@
+"""From flags and files to a checked job: every error of the user's input at once, before anything is sent."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from plimsoll.documents import files
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.generator.native import why_not
+from plimsoll.harness.host.manifest import public_url
+from plimsoll.harness.process import writing
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run import accuracy, bundled, rundir
+from plimsoll.harness.run.coordinator import Job
+from plimsoll.harness.run.promises import Asked, Promises, read_promises
+from plimsoll.harness.secrecy.redaction import Redactor, learn
+from plimsoll.harness.secrecy.secrets import (
+    Headers,
+    option_headers,
+    public_command,
+    public_value,
+    query_values,
+    resolve,
+    sensitive_values,
+    url_secrets,
+)
+from plimsoll.harness.transport.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
+from plimsoll.harness.transport.origin import origin_of
+from plimsoll.reports.format import Format, formats
+from plimsoll.scenarios.flags import COMMAND_LINE, Flags
+from plimsoll.scenarios.spec import Scenario, ScenarioError, document, load, with_flags
+from plimsoll.scenarios.text.durations import parse_duration
+from plimsoll.slo.objectives import objective
+from plimsoll.slo.objectives.objective import Objective
+
+#: Options of every target, whatever its protocol.
+_COMMON_OPTIONS = ("engine", "max_connections", "max_outstanding", "request_id", "spin", "stamps")
+#: Names of servers and of services, which are often given for what is sent to them.
+_SPOKEN_BY = {
+    **dict.fromkeys(
+        (
+            "vllm",
+            "sglang",
+            "openai",
+            "tensorrt-llm",
+            "trtllm",
+            "tensorrt",
+            "nim",
+            "lmdeploy",
+            "litellm",
+            "localai",
+            "mistral",
+        ),
+        ("openai-chat", "openai-completions", "openai-embeddings", "openai-responses"),
+    ),
+    **dict.fromkeys(("openvino", "ovms"), ("kserve-v2", "kserve-v2-grpc", "openai-chat")),
+    "triton": ("triton-stream", "triton-generate", "kserve-v2", "kserve-v2-grpc"),
+    "kserve": ("kserve-v2", "kserve-v2-grpc", "openai-chat"),
+    "mlserver": ("kserve-v2", "kserve-v2-grpc"),
+    "tgi": ("tgi-generate", "openai-chat"),
+    "ollama": ("ollama-chat", "ollama-generate", "openai-chat"),
+    "llamacpp": ("llamacpp-completion", "openai-chat"),
+    "llama.cpp": ("llamacpp-completion", "openai-chat"),
+    "anthropic": ("anthropic-messages",),
+    "riva": ("riva-asr", "riva-tts"),
+    **dict.fromkeys(("tensorflow", "tensorflow-serving", "tf-serving"), ("tfserving", "tfserving-grpc")),
+    **dict.fromkeys(("bentoml", "ray", "ray-serve", "fastapi"), ("http", "openai-chat")),
+    **dict.fromkeys(("azure", "azure-openai"), ("openai-chat", "azure-stt", "azure-tts")),
+    "google": ("google-speech", "google-tts"),
+    "deepgram": ("deepgram-listen", "deepgram-flux", "deepgram-speak"),
+    "elevenlabs": ("elevenlabs-scribe", "elevenlabs-tts"),
+    "cartesia": ("cartesia-stt", "cartesia-turns", "cartesia-tts"),
+    "kyutai": ("kyutai-stt", "kyutai-tts"),
+    "whisper": ("openai-transcriptions", "whisperlive", "whisperlivekit"),
+}
+#: Protocols without a route of their own.
+_ANY_ROUTE = ("http", "websocket")
+
+#: The file names that mean standard output.
+_ON_STDOUT = (str(writing.STDOUT), "/dev/stdout")
+
+
+@dataclass(frozen=True, slots=True)
+class FormatTarget:
+    """One ``--format F=PATH``: the renderer and the file it fills."""
+
+    format: Format
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job and what is to be made of its result."""
+
+    job: Job
+    promises: Promises
+    outputs: tuple[FormatTarget, ...]
+
+
+def read_objectives(texts: Sequence[str]) -> tuple[list[str], tuple[Objective, ...], list[str]]:
+    """Objectives from expressions and files: (their texts, parsed, errors)."""
+    found: list[Objective] = []
+    errors: list[str] = []
+    for text in texts:
+        path = Path(text)
+        try:
+            if path.suffix in (".yaml", ".yml") or (path.is_file() and "(" not in text):
+                found += objective.load_file(path)
+            else:
+                found.append(objective.parse(text))
+        except objective.ObjectiveError as error:
+            errors += [f"--slo {line}" for line in error.errors]
+        except OSError as error:
+            errors.append(f"--slo {text}: cannot be read ({error.strerror}). Give an objective or a file of them")
+    errors += objective.check(found) if not errors else []
+    return [str(item) for item in found], tuple(found), errors
+
+
+def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[str]]:
+    """``F=PATH`` pairs, PATH ``-`` for standard output. Each file is opened now, so that a bad path fails before the run and not after it."""
+    known = formats()
+    targets: list[FormatTarget] = []
+    errors: list[str] = []
+    for text in texts:
+        name, _, path = text.partition("=")
+        if name not in known or not path:
+            what = f"{name!r} is no format" if name not in known else "no file name"
+            errors.append(f"--format {text}: {what}. Write F=PATH, with F one of {', '.join(sorted(known))}")
+            continue
+        if path in _ON_STDOUT:  # opening it by name would truncate a file that stdout was sent to
+            targets.append(FormatTarget(known[name], writing.STDOUT))
+            continue
+        try:
+            writing.check(Path(path))
+            targets.append(FormatTarget(known[name], Path(path)))
+        except OSError as error:
+            errors.append(f"--format {text}: {path} cannot be written ({error.strerror}). Name another file")
+    return tuple(targets), errors
+
+
+def one_on_stdout(format_texts: Sequence[str], as_json: bool, quiet: bool = False) -> list[str]:
+    """What is wrong with where the results go: standard output holds one document that a program reads."""
+    there = [text for text in format_texts if text.partition("=")[2] in _ON_STDOUT]
+    if len(there) + as_json + quiet > 1:
+        what = [
+            *(["--json"] if as_json else []),
+            *(["--quiet"] if quiet else []),
+            *(f"--format {text}" for text in there),
+        ]
+        return [f"{' and '.join(what)}: all go to standard output. Give all but one a file"]
+    return []
+
+
+def find_scenario(name: str | None, flags: Flags) -> Scenario:
+    """The named scenario with the flags over it. Raises ScenarioError with everything wrong with it."""
+    if name is not None:
+        return with_flags(load(name), **flags)
+    known = protocols().get(flags.get("protocol") or "")
+    return with_flags(None, **(flags if known is None else {**flags, "source": known.source}))
+
+
+def prepare(
+    scenario_name: str | None,
+    flags: Flags,
+    slo: Sequence[str] | Asked,
+    format_texts: Sequence[str],
+    out: Path | None,
+    command: Sequence[str] = (),
+) -> Prepared:
+    """Check everything and make the run directory. Raises HarnessFault with every error found.
+
+    ``slo``: what to judge against, or just the ``--slo`` texts.
+    """
+    asked = slo if isinstance(slo, Asked) else Asked(slo=slo)
+    promises, errors = read_promises(asked)
+    if asked.any_objective:
+        flags = {**flags, "objectives": promises.texts}
+    scenario = None
+    try:
+        scenario = find_scenario(scenario_name, flags)
+    except ScenarioError as error:
+        errors += error.errors
+        if scenario_name is None:
+            errors += _options(COMMAND_LINE, flags.get("protocol") or "openai-chat", dict(flags.get("options") or {}))[
+                1
+            ]
+        else:
+            errors += _errors_beyond(scenario_name, asked.any_objective)
+    outputs, problems = read_formats(format_texts)
+    errors += problems
+    target, headers = None, None
+    if scenario is not None:
+        if not asked.any_objective:
+            promises, problems = read_promises(replace(asked, slo=scenario.objectives))
+            errors += [text.replace("--slo", f"{scenario.name}:objectives:", 1) for text in problems]
+        errors += accuracy.check(scenario, promises.objectives)
+        target, headers, problems = _target(scenario)
+        errors += _lined(problems, scenario, scenario_name, flags)
+    if errors or scenario is None or target is None or headers is None:
+        raise HarnessFault(errors)
+    directory = rundir.create(out or _default_out(scenario.name))
+    section = scenario.target
+    literal = [*section.headers.items(), *option_headers(section.options)]
+    shown = public_command(command or sys.argv, literal, [section.url or ""], (section.model, section.protocol))
+    server = _bundled(scenario, protocols()[target.protocol])
+    public = _public(scenario, Redactor(_hidden(scenario, headers)))
+    return Prepared(Job(scenario, public, target, directory, shown, server), promises, outputs)
+
+
+def _lined(errors: list[str], scenario: Scenario, name: str | None, flags: Flags) -> list[str]:
+    """Errors of the target with the flag that gave what is wrong, or with the file and the line."""
+    found: list[str] = []
+    options = flags.get("options") or {}
+    for text in errors:
+        begin = re.match(rf"{re.escape(scenario.name)}: ?target\.(\w+)(?:\.(\w+))?", text)
+        if begin is None:
+            found.append(text)
+        elif name is not None and (flags.get(begin[1]) is None or (begin[1] == "options" and begin[2] not in options)):
+            found += document(name).placed([name + text[len(scenario.name) :]])
+        elif begin[1] == "options" and begin[2]:
+            found.append(f"--option {begin[2]}{text[begin.end() :]}")
+        else:
+            found.append(f"--{begin[1].replace('_', '-')}{text[begin.start(1) + len(begin[1]) :]}")
+    return found
+
+
+def _errors_beyond(scenario_name: str, slo_given: bool) -> list[str]:
+    """What a scenario file that does not even parse gets wrong besides: its objectives and its protocol's options."""
+    try:
+        raw = document(scenario_name)
+    except ScenarioError:
+        return []
+    errors: list[str] = []
+    listed = raw.get("objectives")
+    if isinstance(listed, list) and not slo_given:
+        _, _, problems = read_objectives([text for text in listed if isinstance(text, str)])
+        errors += [text.replace("--slo", f"{scenario_name}:objectives:", 1) for text in problems]
+    section = raw.get("target")
+    if isinstance(section, dict):
+        options, url, ca_file = (section.get(name) for name in ("options", "url", "ca_file"))
+        given = options if isinstance(options, dict) else {}  # what is no mapping is reported with the whole
+        errors += _options(scenario_name, section.get("protocol", "openai-chat"), given)[1]
+        if isinstance(url, str | None) and isinstance(ca_file, str | None):
+            errors += _place(scenario_name, url, ca_file)
+    return raw.placed(errors)
+
+
+def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
+    """Every text that is a credential: of the target's headers, the protocol's own, and what the URL's query holds."""
+    url = scenario.target.url or ""
+    own = sensitive_values(option_headers(scenario.target.options))
+    return headers.secret_values | own | query_values(url) | url_secrets(url)
+
+
+def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
+    """The scenario as it may be written down: credentials in it are masked, and of headers every value that is not known to be harmless."""
+    plain = scenario.to_mapping()
+    mapping: dict[str, Any] = hidden.masked(plain)
+    mapping |= {
+        name: plain[name] for name in ("kind", "mode", "params") if name in plain
+    }  # our own words, whatever a key is called
+    target, options = mapping["target"], mapping["target"].get("options") or {}
+    target["protocol"], mapping["source"]["kind"] = plain["target"]["protocol"], plain["source"]["kind"]
+    if target.get("url"):
+        target["url"] = public_url(plain["target"]["url"])
+    for place, name in ((target, "headers"), (options, "headers"), (options, "metadata")):
+        if isinstance(place.get(name), dict):
+            place[name] = {key: public_value(str(key), str(value)) for key, value in place[name].items()}
+    return mapping
+
+
+def public_scenario(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as it may be written down on this host, whose environment and files its references name."""
+    headers, _ = resolve(scenario.target.model_dump())
+    return _public(scenario, Redactor(_hidden(scenario, headers)))
+
+
+def _options(where: str, protocol: Any, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The options that are everybody's, and every error in all of them."""
+    known = protocols()
+    if not isinstance(protocol, str):
+        return {}, []  # said already: it is no text
+    if protocol not in known:
+        near = _SPOKEN_BY.get(protocol.lower()) or tuple(get_close_matches(protocol, known, n=3))
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"Use one of {', '.join(sorted(known))}"
+        if protocol.lower() in _SPOKEN_BY:
+            hint = f"{protocol} names a server, and a protocol is what is sent to it. Give one of {', '.join(near)}"
+        return {}, [f"{where}:target.protocol: {protocol!r:.60} is unknown. {hint}"]
+    options = dict(given)
+    common = {name: options.pop(name) for name in _COMMON_OPTIONS if name in options}
+    errors = [f"{where}: {text}" for text in known[protocol].check(options)]
+    for name in ("max_connections", "max_outstanding"):
+        limit = common.get(name, 1)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            errors.append(f"{where}:target.options.{name}: {limit!r} is not a whole number from 1 up")
+    if not isinstance(common.get("request_id", True), bool):
+        errors.append(f"{where}:target.options.request_id: write true or false")
+    if common.get("engine", "auto") not in ENGINES:
+        errors.append(f"{where}:target.options.engine: {common['engine']!r} is none of {', '.join(ENGINES)}")
+    if common.get("stamps", "kernel") not in STAMPS:
+        errors.append(f"{where}:target.options.stamps: {common['stamps']!r} is none of {', '.join(STAMPS)}")
+    try:
+        common["spin"] = None if common.get("spin", "auto") == "auto" else parse_duration(common["spin"])
+        if common["spin"] is not None and common["spin"] > MAX_SPIN_NS:
+            errors.append(f"{where}:target.options.spin: more than {MAX_SPIN_NS // 1000} us burns the core. Write less")
+    except ValueError as error:
+        errors.append(f"{where}:target.options.spin: {error}")
+    return common, errors
+
+
+def _own(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are the protocol's own."""
+    return {name: value for name, value in options.items() if name not in _COMMON_OPTIONS}
+
+
+def check_file(name: str, *, encode: bool = True) -> Scenario:
+    """A scenario file or library scenario with everything in it checked, with ``encode`` its payloads too. Sends nothing.
+
+    Environment variables that hold secrets may be missing here. Raises HarnessFault with every error found.
+    """
+    try:
+        scenario = load(name)
+    except ScenarioError as error:
+        raise HarnessFault(error.errors + _errors_beyond(name, slo_given=False)) from None
+    section = scenario.target
+    _, _, problems = read_objectives(scenario.objectives)
+    errors = [text.replace("--slo", f"{name}:objectives:", 1) for text in problems]
+    _, problems = _options(name, section.protocol, section.options)
+    errors += problems + _place(name, section.url, section.ca_file)
+    if not errors and encode:
+        target = Target(section.url or "http://127.0.0.1:1", section.protocol, "m", options=_own(section.options))
+        try:
+            client = protocols()[target.protocol].build(target, None)
+            source = scenario.source_object()
+            for index in range(min(len(source), 1000)):
+                client.encode(source.payload(index))
+        except (HarnessFault, ScenarioError) as error:
+            errors += [f"{name}: {text}" for text in error.errors]
+    if errors:
+        raise HarnessFault(document(name).placed(errors))
+    return scenario
+
+
+def _place(where: str, url: str | None, ca_file: str | None) -> list[str]:
+    """What is wrong with the URL and the certificates, whatever else is."""
+    errors: list[str] = []
+    tls = False
+    if url is not None and "://" in url:  # else the scenario's own check says that it is none
+        try:
+            tls = origin_of(url).tls
+        except HarnessFault as fault:
+            return [f"{where}:{text}" for text in fault.errors]
+    if ca_file is None:
+        return errors
+    if not tls:
+        what = (
+            f"{url.partition(':')[0]}:// has no certificates to check"
+            if url
+            else "the bundled server has no certificate"
+        )
+        errors.append(f"{where}:target.ca_file: {what}. Give a URL with https, wss or grpcs, or leave it out")
+    try:
+        files.opened(Path(ca_file)).close()
+    except OSError as error:
+        errors.append(f"{where}:target.ca_file: {ca_file} can't be read ({files.why(error)}). Give a PEM file")
+    return errors
+
+
+def target_of(scenario: Scenario) -> Target:
+    """Where a scenario sends, its secrets resolved on this host. Raises HarnessFault with every error found."""
+    target, _, errors = _target(scenario)
+    if target is None or errors:
+        raise HarnessFault(errors)
+    return target
+
+
+def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str]]:
+    section = scenario.target
+    learn(url_secrets(section.url or ""))  # before an error names the URL
+    common, errors = _options(scenario.name, section.protocol, section.options)
+    errors += _unspoken(scenario)
+    errors += _place(scenario.name, section.url, section.ca_file)
+    headers, problems = resolve(section.model_dump())
+    errors += [f"{scenario.name}: {text}" for text in problems]
+    if errors:
+        return None, headers, errors
+    target = Target(
+        url=section.url or "http://127.0.0.1:0",
+        protocol=section.protocol,
+        model=section.model,
+        headers=headers.pairs,
+        options=_own(section.options),
+        timeout_ns=scenario.timeout_ns,
+        connect_timeout_ns=scenario.connect_timeout_ns,
+        tls_verify=section.tls_verify,
+        ca_file=section.ca_file,
+        max_connections=common.get("max_connections"),
+        send_request_id=common.get("request_id", True),
+        max_outstanding=common.get("max_outstanding", MAX_OUTSTANDING),
+        engine=common.get("engine", "auto"),
+        stamps=common.get("stamps", "kernel"),
+        spin_ns=common["spin"],
+        secrets=tuple(sorted(headers.secret_values)),
+    )
+    reason = why_not(target, protocols()[target.protocol].needs_url) if target.engine == "native" else None
+    return target, headers, [f"{scenario.name}:{reason}"] if reason else []
+
+
+def _unspoken(scenario: Scenario) -> list[str]:
+    """Why the bundled server can't stand in for the URL that is not given: it has no such protocol, or no route is named."""
+    section, known = scenario.target, protocols()
+    spec = known.get(section.protocol)
+    if section.url is not None or spec is None or not spec.needs_url:
+        return []
+    where = f"{scenario.name}:target"
+    if not spec.bundled:
+        like = ", ".join(sorted(name for name, other in known.items() if other.bundled and other.source == spec.source))
+        instead = f", or try one that it does: {like}" if like else ""
+        return [
+            f"{where}.url: the bundled server does not speak {spec.name}. Give the URL of a server that does (--url){instead}"
+        ]
+    if spec.name in _ANY_ROUTE and "path" not in section.options:
+        return [
+            f"{where}.url: no URL and no route. Give --url, or --option path=/v1/... for one of the bundled server's"
+        ]
+    return []
+
+
+def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | None:
+    if scenario.target.url is not None or not protocol.needs_url:
+        return None
+    model = scenario.target.model or protocol.bundled_model or bundled.default_model()
+    return ("--model", model, *(("--grpc-port", "0") if protocol.grpc else ()))
+
+
+def _default_out(name: str) -> Path:
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name) or "run"
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    path = Path("runs") / f"{safe}-{stamp}"
+    number = 2
+    while path.exists():
+        path = Path("runs") / f"{safe}-{stamp}-{number}"
+        number += 1
+    return path

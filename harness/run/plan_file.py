@@ -1,0 +1,190 @@
+"""plan.npz: the plan of a run as its directory keeps it, and whether the run beside it is the one that was planned.
+
+Everything that ``plan_fingerprint`` in manifest.json covers is in this file, so the fingerprint can be made again from it. Texts about
+what disagrees are for the reader of a verdict: a run that is not its plan's is INVALID, whoever changed which of the two.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from plimsoll.documents import files
+from plimsoll.harness.process.writing import whole
+from plimsoll.scenarios.plan.plan import IntArray, Plan, Stop
+from plimsoll.slo.records import cancelled
+from plimsoll.slo.records.records import BoolArray, Phase, Records
+from plimsoll.slo.validity.generator import GeneratorFacts
+
+NAME = "plan.npz"
+_ARRAYS = ("due_ns", "query_id", "offsets", "sample_ix", "payload_ix", "after")
+_SCALARS = ("seed", "open_loop", "cyclic", "max_in_flight", "first_id", "id_step")
+#: What a damaged archive makes numpy and zipfile raise.
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error),
+    *(NotImplementedError, RuntimeError, MemoryError, OverflowError, SyntaxError),
+)
+
+
+def save(folder: Path, plan: Plan) -> None:
+    """Write the plan, whole or not at all. Raises OSError."""
+    scalars = {name: getattr(plan, name) for name in _SCALARS} | {"stop": asdict(plan.stop)}
+    arrays: dict[str, Any] = {name: getattr(plan, name) for name in _ARRAYS}
+    arrays["scalars"] = np.array(json.dumps(scalars))
+    whole(folder / NAME, lambda file: np.savez_compressed(file, **arrays))
+
+
+def load(folder: Path, fingerprint: object) -> Plan:
+    """The plan that ``save`` wrote. Raises ValueError for a file that can't be read, and for another plan than that fingerprint's."""
+    arrays, scalars = _read(folder / NAME)
+    try:
+        plan = Plan(**{**arrays, **(scalars or {}), "stop": Stop(**(scalars or {}).get("stop", {}))})
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{NAME} is no plan: {str(error).rstrip('.')}") from None
+    if plan.fingerprint() != fingerprint:
+        raise ValueError(f"{NAME} does not have the plan_fingerprint that the run began with")
+    return plan
+
+
+def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[str, Any]) -> GeneratorFacts:
+    """The facts with what the plan's own file says: its samples, counted where they are, and what in the run is not as planned.
+
+    ``run`` has ``plan_fingerprint`` (of the manifest), ``cancel`` and ``seed`` (of the scenario). Raises ValueError for a file that
+    can't be read.
+    """
+    arrays, scalars = _read(folder / NAME)
+    # A plan of an earlier version has no scalars: its arrays can be held against the rows, and it has no fingerprint.
+    unknown = {"open_loop": facts.open_loop, "cyclic": not facts.open_loop, "max_in_flight": 1, "seed": 0}
+    given: dict[str, Any] = {**arrays, **(scalars or unknown)}
+    found = []
+    n_samples = len(arrays["sample_ix"]) if facts.open_loop else 0
+    try:
+        plan = Plan(**{**given, "stop": Stop(**given.get("stop", {}))})
+    except (ValueError, TypeError) as error:
+        found.append(f"{NAME} is no plan: {str(error).rstrip('.')}")
+    else:
+        if scalars and plan.fingerprint() != run.get("plan_fingerprint"):
+            found.append(f"{NAME} does not have the plan_fingerprint that manifest.json names")
+        if plan.open_loop != facts.open_loop:
+            loops = {True: "an open loop", False: "a closed one"}
+            found.append(f"{NAME} is of {loops[plan.open_loop]}, generator.json of {loops[facts.open_loop]}")
+        found += differences(records, plan)
+        found += _cancellation(records, plan, run)
+    return replace(facts, plan_samples=n_samples, plan_faults=tuple(found))
+
+
+def differences(records: Records, plan: Plan) -> list[str]:
+    """What in the rows of the planned load is not of this plan: one text for each kind, with the first row.
+
+    Of an open loop everything planned must be there, once and as planned. A closed loop decides when a query is due, and how many there
+    are: what a query carries was planned.
+    """
+    rows = _planned_rows(records)
+    query, sample = rows["query_id"], rows["sample_ix"]
+    if not plan.cyclic and _the_same(rows, plan):
+        return []
+    if not plan.n_queries:
+        return [f"{len(query)} rows are not in the plan, which is empty"]
+    of_row, known = _row_of(query, plan)
+    known &= (sample >= 0) & (sample < np.diff(plan.offsets)[of_row])
+    # A plan has the samples of a query in order: place and number are one.
+    at = np.where(known, plan.offsets[of_row] + sample, 0)
+    known &= plan.sample_ix[at] == sample
+    found: list[str] = []
+
+    def report(bad: BoolArray, what: str) -> None:
+        place = np.flatnonzero(bad)
+        if len(place):
+            first = int(place[0])
+            found.append(f"{len(place)} rows {what} (first: query {query[first]} sample {sample[first]})")
+
+    report(~known, "are not in the plan")
+    payload, planned = rows["payload_ix"], plan.payload_ix[at]
+    # Users of Locust make their own payloads: -1.
+    report(known & (payload != planned) & ((payload != -1) | (not plan.cyclic)), "carry another payload than planned")
+    if plan.cyclic:
+        return found
+    report(known & (rows["due_ns"] != plan.due_ns[of_row]), "have another due time than planned")
+    times = np.bincount(at[known], minlength=plan.n_samples)
+    if again := int((times > 1).sum()):
+        found.append(f"{again} planned samples have more than one row")
+    if missing := int((times == 0).sum()):
+        found.append(f"{missing} planned samples have no row")
+    return found
+
+
+def _read(path: Path) -> tuple[dict[str, IntArray], dict[str, Any] | None]:
+    """The arrays of a plan's file, each a list of whole numbers, and its scalars. Raises ValueError."""
+    try:
+        with files.opened(path) as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: np.asarray(archive[name]) for name in _ARRAYS}
+            text = str(archive["scalars"]) if "scalars" in archive.files else None
+        scalars = None if text is None else json.loads(text)
+    except _UNREADABLE as error:
+        raise ValueError(f"{NAME}: {_said(error)}") from None
+    for name, array in arrays.items():
+        if array.ndim != 1 or array.dtype != np.int64:
+            raise ValueError(f"{NAME}: {name} is {array.dtype} of {array.ndim} dimensions, not a list of int64")
+    if scalars is not None and not (isinstance(scalars, dict) and isinstance(scalars.get("stop"), dict)):
+        raise ValueError(f"{NAME}: scalars is no mapping with a mapping stop")
+    return arrays, scalars
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "it is missing"
+    return str(error) or type(error).__name__
+
+
+def _planned_rows(records: Records) -> dict[str, IntArray]:
+    """The columns that a plan decides, of the rows of the planned load."""
+    names = ("query_id", "sample_ix", "payload_ix", "due_ns")
+    mask = np.asarray(records.columns["phase"] != Phase.WARMUP)
+    if bool(mask.all()):
+        return {name: records[name] for name in names}
+    return {name: records[name][mask] for name in names}
+
+
+def _the_same(rows: Mapping[str, IntArray], plan: Plan) -> bool:
+    """The rows are the plan's, in its order: as every run is written."""
+    if len(rows["query_id"]) != plan.n_samples:
+        return False
+    single = plan.n_samples == plan.n_queries
+    lengths = None if single else np.diff(plan.offsets)
+    for name in ("query_id", "due_ns"):
+        column: IntArray = getattr(plan, name)
+        if not np.array_equal(rows[name], column if lengths is None else np.repeat(column, lengths)):
+            return False
+    return all(np.array_equal(rows[name], getattr(plan, name)) for name in ("sample_ix", "payload_ix"))
+
+
+def _row_of(query: IntArray, plan: Plan) -> tuple[IntArray, BoolArray]:
+    """The row of the plan that each of these queries is, and whether it is one of them."""
+    if plan.cyclic:
+        most = plan.stop.max_queries
+        known = (query >= 0) if most is None else (query >= 0) & (query < most)
+        return query % plan.n_queries, known
+    at = np.minimum(np.searchsorted(plan.query_id, query), plan.n_queries - 1)
+    return at, np.asarray(plan.query_id[at] == query)
+
+
+def _cancellation(records: Records, plan: Plan, run: Mapping[str, Any]) -> list[str]:
+    """Rows in the phase ``cancel`` are those that the scenario drew for it, and no others."""
+    set_apart = cancelled.chosen(records)
+    if not run.get("cancel"):
+        count = int(set_apart.sum())
+        return [f"{count} rows are in the phase cancel, and scenario.yaml cancels nothing"] if count else []
+    from plimsoll.scenarios.plan.cancellation import CancelSection, chosen  # pydantic: few runs need it
+
+    mask = np.asarray(records.columns["phase"] != Phase.WARMUP)
+    section = CancelSection.model_validate(run["cancel"])
+    drawn = chosen(section, int(run["seed"]), plan, records["query_id"][mask])
+    wrong = int((drawn != set_apart[mask]).sum())
+    return [f"{wrong} rows are not in the phase that the scenario's cancel drew them for"] if wrong else []

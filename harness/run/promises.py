@@ -1,0 +1,232 @@
+"""What a run is judged against, from the command line to a file beside its records and back.
+
+Everything that a user may promise ends here: expressions and files of the short grammar, OpenSLO documents, vLLM's
+goodput limits, published presets, and how sure a verdict must be. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from plimsoll.documents import files
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.process.writing import write_json
+from plimsoll.harness.run.rundir import RunDirectory, Sealed
+from plimsoll.slo.objectives import objective, openslo
+from plimsoll.slo.objectives.objective import Objective, ObjectiveError
+from plimsoll.slo.objectives.openslo import Slo
+from plimsoll.slo.objectives.presets import Preset, UnknownPresetError, preset
+from plimsoll.slo.statistics.distribution import exact
+
+SCHEMA = "plimsoll.promises/1"
+FILE = "promises.json"
+DEFAULT_CONFIDENCE = "0.95"
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """All promises of one run.
+
+    ``objectives``: of the short grammar, both scopes. ``slos``: of OpenSLO documents, whose text is ``documents``.
+    ``confidence`` of each bound, as text. ``production_per_s``: requests per second in production, for budgets by events.
+    ``presets``: where some of the objectives came from. ``notes``: what the user should know.
+    """
+
+    objectives: tuple[Objective, ...] = ()
+    slos: tuple[Slo, ...] = ()
+    documents: tuple[str, ...] = ()
+    confidence: str = DEFAULT_CONFIDENCE
+    production_per_s: float | None = None
+    presets: tuple[Preset, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> list[str]:
+        """The objectives of the short grammar, as text."""
+        return [str(one) for one in self.objectives]
+
+    def to_json(self) -> dict[str, object]:
+        """As ``promises.json`` holds them."""
+        return {
+            "schema": SCHEMA,
+            "objectives": self.texts,
+            "openslo": list(self.documents),
+            "confidence": self.confidence,
+            "production_per_s": self.production_per_s,
+            "presets": [one.name for one in self.presets],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The flags as given: ``--slo``, ``--goodput``, ``--preset``, ``--confidence``, ``--production-rate``."""
+
+    slo: Sequence[str] = ()
+    goodput: str | None = None
+    preset: Sequence[str] = ()
+    confidence: str | None = None
+    production_per_s: float | None = None
+
+    @property
+    def any_objective(self) -> bool:
+        """Whether the flags name what to judge against; then the scenario's own objectives don't count."""
+        return bool(self.slo or self.goodput or self.preset)
+
+
+def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
+    """The promises that flags make, and every error in them, each with its flag."""
+    found: list[Objective] = []
+    slos: list[Slo] = []
+    documents: list[str] = []
+    notes: list[str] = []
+    errors: list[str] = []
+    for text in asked.slo:
+        try:
+            if _is_file(text) and openslo.recognise(Path(text)):
+                loaded = openslo.load(Path(text))
+                if loaded.text in documents:
+                    continue  # the same promises again
+                errors += _twice(loaded, slos)
+                slos += loaded.to_judge()
+                documents.append(loaded.text)
+                notes += loaded.warnings
+            else:
+                found += objective.load_file(Path(text)) if _is_file(text) else [objective.parse(text)]
+        except ObjectiveError as error:
+            errors += [f"--slo {line}" for line in error.errors]
+        except OSError as error:
+            errors.append(f"--slo {text}: cannot be read ({error.strerror}). Give an objective or a file of them")
+    presets = _presets(asked.preset, found, errors)
+    if presets and not found and not slos and not errors:
+        names = ", ".join(one.name for one in presets)
+        errors.append(f"--preset {names}: no latency limit, so there is nothing to judge. Leave it out, or add a --slo")
+    confidence = asked.confidence or max((one.confidence for one in presets), key=exact, default=DEFAULT_CONFIDENCE)
+    errors += _check(asked, confidence)
+    errors += objective.check(found) if not errors else []
+    if asked.goodput is not None:  # says when a request is good; how many must be is another objective's business
+        try:
+            found += objective.from_goodput(asked.goodput)
+        except ObjectiveError as error:
+            errors += [f"--goodput {line}" for line in error.errors]
+    made = Promises(
+        tuple(dict.fromkeys(found)),
+        tuple(slos),
+        tuple(documents),
+        confidence,
+        asked.production_per_s,
+        tuple(presets),
+        tuple(notes),
+    )
+    return made, errors
+
+
+def _is_file(text: str) -> bool:
+    path = Path(text)
+    return path.suffix in (".yaml", ".yml") or ("(" not in text and path.is_file())
+
+
+def _twice(loaded: openslo.Loaded, before: Sequence[Slo]) -> list[str]:
+    """Two promises of one name could not be told apart in the report."""
+    names = {one.name for one in before}
+    return [
+        f"--slo {one.source}: there is an SLO of this name in another file already. Rename one of them"
+        for one in loaded.slos
+        if one.name in names
+    ]
+
+
+def _presets(names: Sequence[str], found: list[Objective], errors: list[str]) -> list[Preset]:
+    presets = []
+    for name in names:
+        try:
+            presets.append(preset(name))
+            found += [objective.parse(text) for text in presets[-1].objectives]
+        except UnknownPresetError as error:
+            errors.append(f"--preset {error}")
+    return presets
+
+
+def _check(asked: Asked, confidence: str) -> list[str]:
+    errors = []
+    try:
+        if not Fraction(1, 2) <= exact(confidence) < 1:
+            raise ValueError
+    except ValueError:
+        errors.append(f"--confidence {confidence}: not a number from 0.5 to below 1. Write 0.95 or 0.99")
+    rate = asked.production_per_s
+    if rate is not None and not 1e-9 <= rate <= 1e12:
+        errors.append(
+            f"--production-rate {rate}: not a number from 1e-9 to 1e12. Give the requests per second in production"
+        )
+    return errors
+
+
+def keep(promises: Promises, directory: RunDirectory) -> None:
+    """Write the promises beside the records, so that the run can be judged again by them. Raises OSError."""
+    write_json(directory.file(FILE), promises.to_json())
+
+
+def kept(sealed: Sealed) -> Promises:
+    """The promises that a run was made with; of a run without their file, the objectives of its scenario.
+
+    Raises HarnessFault for a file that can't be read.
+    """
+    path = sealed.directory.file(FILE)
+    if not path.is_file():
+        made, errors = read_promises(Asked(slo=list(sealed.scenario.get("objectives") or ())))
+    else:
+        try:
+            made, errors = _from_json(files.read_text(path, files.DATA)), []
+        except ObjectiveError as error:
+            made, errors = Promises(), error.errors
+        except (OSError, ValueError) as error:
+            what = " ".join(str(error).split())[:200]
+            raise HarnessFault(
+                f"{path}: damaged or from another version ({what}). Give the objectives with --slo"
+            ) from None
+    if errors:
+        raise HarnessFault([f"{sealed.directory.path}: {text}" for text in errors])
+    return made
+
+
+def again(asked: Asked, sealed: Sealed) -> tuple[Promises, list[str]]:
+    """What to judge a sealed run by: what the flags name, else what it was made with, and the errors in the flags."""
+    made, errors = read_promises(asked)
+    if asked.any_objective or errors:
+        return made, errors
+    own = kept(sealed)
+    return replace(
+        own,
+        confidence=asked.confidence or own.confidence,
+        production_per_s=asked.production_per_s or own.production_per_s,
+    ), []
+
+
+class _Stored(BaseModel, extra="forbid"):
+    schema_: Literal["plimsoll.promises/1"] = Field(alias="schema")
+    objectives: list[str]
+    openslo: list[str]
+    confidence: str
+    production_per_s: float | None
+    presets: list[str]
+
+
+def _from_json(text: str) -> Promises:
+    stored = _Stored.model_validate_json(text)
+    errors = _check(Asked(production_per_s=stored.production_per_s), stored.confidence)
+    if errors:
+        raise ValueError("; ".join(errors))
+    return Promises(
+        tuple(objective.parse(one) for one in stored.objectives),
+        tuple(slo for document in stored.openslo for slo in openslo.parse(document, FILE).to_judge()),
+        tuple(stored.openslo),
+        stored.confidence,
+        stored.production_per_s,
+        tuple(preset(name) for name in stored.presets),
+    )

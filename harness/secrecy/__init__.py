@@ -1,0 +1,1 @@
+"""Secrets: where they come from, and how none of them leaves a process."""

@@ -1,0 +1,1 @@
+"""Verbs that make runs, one or several: search, sweep, comparison, capacity, cold start."""

@@ -1,0 +1,312 @@
+"""What a folder says about the capacity of one replica: the folder of a search, of a sweep, or one run. Reads, judges nothing again.
+
+Only what passed in full counts, and of it the lower end. Where nothing did, that is an answer too, with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from plimsoll.documents import files
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.reports.search.search_parts import ProbePart, SearchReport
+from plimsoll.reports.sweep.sweep_curves import CLEARLY
+from plimsoll.reports.sweep.sweep_parts import SeriesPart, SweepPoint, SweepReport
+from plimsoll.slo.objectives.goodput import throughput
+from plimsoll.slo.records import tables
+from plimsoll.slo.records.records import Records, Status
+from plimsoll.slo.search.overlay import Little, Load, little, load
+from plimsoll.slo.search.sizing import Capacity, Yield
+
+#: Settings of a sweep that are a load, and so have a capacity.
+_LOADS = ("rate", "concurrency")
+_Document = TypeVar("_Document", bound=BaseModel)
+_JUDGED = ("PASS", "FAIL", "INCONCLUSIVE")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run behind the capacity. ``offered_per_s``: None for a closed loop, which offers no rate."""
+
+    path: Path
+    name: str
+    offered_per_s: float | None
+    outcome: str
+    stable: bool = True
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """``capacity``: None with ``reasons`` where nothing was shown to hold. ``kind``: search, sweep or run.
+
+    ``confidence``: of each verdict it rests on; ``saturation_per_s``: the most that was answered while the endpoint did not keep
+    up; ``at``: the run whose answers say what a request brings; ``notes``: what to be wary of.
+    """
+
+    kind: str
+    name: str
+    objectives: tuple[str, ...]
+    capacity: Capacity | None
+    reasons: tuple[str, ...] = ()
+    confidence: float | None = None
+    saturation_per_s: float | None = None
+    gpus: int | None = None
+    runs: tuple[Run, ...] = ()
+    at: Run | None = None
+    good_fraction: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the records of the runs say."""
+
+    loads: tuple[Load, ...] = ()
+    laws: tuple[tuple[str, Little], ...] = ()
+    brings: Yield = field(default_factory=Yield)
+    missing: tuple[str, ...] = ()
+
+
+def gather(folder: Path, series: str | None) -> Evidence:
+    """Read a folder. Raises HarnessFault when it is none of the three, is damaged, or its series is not named."""
+    if (folder / "search.json").is_file():
+        return _of_search(folder, _read(folder / "search.json", SearchReport))
+    if (folder / "sweep.json").is_file():
+        return _of_sweep(folder, _read(folder / "sweep.json", SweepReport), series)
+    if (folder / "report.json").is_file():
+        return _of_run(folder)
+    raise HarnessFault(
+        f"{folder}: neither a search (search.json), a sweep (sweep.json) nor a run (report.json). Give the --out of one of them"
+    )
+
+
+def _read(path: Path, model: type[_Document]) -> _Document:
+    try:
+        return model.model_validate_json(files.read_bytes(path))
+    except OSError as error:
+        raise HarnessFault(f"{path}: cannot be read ({error.strerror}). Give a folder that you may read") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise HarnessFault(f"{path}: damaged or of another version ({where}: {first['msg']}). Make it again") from None
+
+
+def _of_search(folder: Path, found: SearchReport) -> Evidence:
+    runs = tuple(_probe_run(folder, probe, found.variable == "rate") for probe in found.probes)
+    passed = [probe for probe in found.probes if probe.outcome == "PASS"]
+    low, high = found.found.interval
+    low = found.found.best if low is None else low
+    notes = []
+    at_load = low
+    if found.variable == "concurrency":
+        at_load = _carries_most([(probe.load, probe.requests_per_s) for probe in passed], low)
+        capacity = _of_concurrency(passed, found.probes, at_load)
+        notes += [_CLOSED, *_fewer(at_load, low)]
+    else:
+        capacity = None if low is None or found.found.best is None else Capacity(low, found.found.best, high)
+    answer = found.answer
+    if capacity is not None and found.outcome != "FOUND":
+        notes.append(": ".join([f"the search ended {found.outcome}", *filter(None, ["; ".join(found.reasons)])]))
+    if capacity is not None and (answer is None or not answer.confirmed or at_load != low):
+        notes.append(_PICKED)
+    name, good = (answer.run, answer.good_fraction) if answer is not None else (None, None)
+    if at_load != low:
+        name, good = next((probe.run, probe.good_fraction) for probe in passed if probe.load == at_load)
+    at = next((run for run in runs if run.name == name), None)
+    return Evidence(
+        kind="search",
+        name=found.name,
+        objectives=tuple(found.objectives),
+        capacity=capacity,
+        reasons=(f"the search ended {found.outcome}", *found.reasons) if capacity is None else (),
+        confidence=found.confidence,
+        saturation_per_s=_saturation([(probe.unstable, probe.requests_per_s) for probe in found.probes]),
+        gpus=answer.gpus if answer is not None else None,
+        runs=runs,
+        at=at,
+        good_fraction=good,
+        notes=tuple(notes),
+    )
+
+
+_CLOSED = (
+    "the capacity is the rate that a closed loop came to: its clients wait for answers. The same rate with arrivals of their own pace "
+    "queues more; search the rate for a fleet that has open traffic"
+)
+
+_PICKED = (
+    "no fresh run confirmed the lower end: it rests on a run that was picked for passing, and is rather too high than too low. Let "
+    "the search end (--resume), without --no-confirm, before you buy by it"
+)
+
+_NO_FRESH_RUN = "a sweep's line is the last of several loads that passed, and no fresh run confirmed it: `plimsoll search` with --start there does"
+
+
+def _probe_run(folder: Path, probe: ProbePart, by_rate: bool) -> Run:
+    offered = probe.load if by_rate else None
+    return Run(folder / probe.run, probe.run, offered, probe.outcome, not probe.unstable, probe.cut)
+
+
+def _carries_most(passed: Sequence[tuple[float, float | None]], low: float | None) -> float | None:
+    """The concurrency that a replica is worth the most at: the highest that holds, unless one below it was clearly answered faster."""
+    rates: dict[float, float] = {}
+    for at, rate in passed:
+        if low is not None and at <= low and rate:
+            rates[at] = min(rate, rates.get(at, rate))
+    best = max(rates, key=rates.__getitem__, default=low)
+    return best if low in rates and best is not None and rates[best] > CLEARLY * rates[low] else low
+
+
+def _fewer(at: float | None, low: float | None) -> list[str]:
+    """What a router must know where more at once is answered more slowly."""
+    if at == low:
+        return []
+    return [
+        f"more load gives less: {low:g} at a time hold, and {at:g} are answered faster. The capacity is that of {at:g} at a time, so give "
+        "no replica more"
+    ]
+
+
+def _of_concurrency(passed: Sequence[ProbePart], probes: Sequence[ProbePart], low: float | None) -> Capacity | None:
+    """Rates that probes came to: at the concurrency that carries most, and at the first above it that does not hold."""
+    held = [probe.requests_per_s for probe in passed if low is not None and probe.load == low and probe.requests_per_s]
+    if not held or low is None:
+        return None
+    above = sorted((p.load, p.requests_per_s) for p in probes if p.outcome == "FAIL" and p.load > low and p.requests_per_s)  # fmt: skip
+    high = above[0][1] if above and above[0][1] > min(held) else None
+    return Capacity(min(held), min(held), high)
+
+
+def _saturation(points: Sequence[tuple[bool, float | None]]) -> float | None:
+    return max((achieved for unstable, achieved in points if unstable and achieved), default=None)
+
+
+def _of_sweep(folder: Path, found: SweepReport, wanted: str | None) -> Evidence:
+    if found.x not in _LOADS:
+        raise HarnessFault(
+            f"{folder}: its curves are over {found.x}, which is no load. Sweep the rate (or the concurrency) to get a capacity"
+        )
+    one = _series(folder, found, wanted)
+    line = one.line
+    points = [point for point in one.points if point.outcome in _JUDGED]
+    capacity, at, notes = None, None, []
+    if line is not None and line.low is not None:
+        most: float | None = line.low
+        if found.x != "rate":
+            most = _carries_most([(p.x, p.achieved_per_s) for p in points if p.outcome == "PASS"], line.low)
+            notes = _fewer(most, line.low)
+        at = next((point for point in points if point.x == most), None)
+        first_bad = next((point for point in points if line.high is not None and point.x == line.high), None)
+        if found.x == "rate":
+            capacity = Capacity(line.low, line.low, line.high)
+        elif at is not None and at.achieved_per_s:
+            beyond = first_bad.achieved_per_s if first_bad is not None else None
+            high = beyond if beyond is not None and beyond > at.achieved_per_s else None
+            capacity = Capacity(at.achieved_per_s, at.achieved_per_s, high)
+    reason = "no objective was given, so there is no line" if line is None else "no load was shown to hold"
+    runs = tuple(run for point in one.points for run in _point_runs(folder, point, found.x == "rate"))
+    if capacity is not None:
+        notes = [*([_CLOSED] if found.x != "rate" else []), *notes, _NO_FRESH_RUN]
+    if line is not None and line.undecided:
+        notes.append(f"undecided between the ends: {', '.join(f'{x:g}' for x in line.undecided)}")
+    return Evidence(
+        kind="sweep",
+        name=f"{found.name} {one.label}".strip(),
+        objectives=tuple(found.objectives),
+        capacity=capacity,
+        reasons=(reason,) if capacity is None else (),
+        saturation_per_s=_saturation([(point.unstable, point.achieved_per_s) for point in one.points]),
+        runs=runs,
+        at=next((run for run in runs if at is not None and run.name in at.runs), None),
+        good_fraction=at.good_fraction if at is not None else None,
+        notes=tuple(notes),
+    )
+
+
+def _series(folder: Path, found: SweepReport, wanted: str | None) -> SeriesPart:
+    labels = [one.label for one in found.series]
+    if wanted is None and len(labels) == 1:
+        return found.series[0]
+    for one in found.series:
+        if one.label == wanted:
+            return one
+    what = "several series" if wanted is None else f"no series {wanted!r}"
+    raise HarnessFault(f"{folder}: {what}. Say which: --series with one of {', '.join(map(repr, labels)) or 'none'}")
+
+
+def _point_runs(folder: Path, point: SweepPoint, by_rate: bool) -> list[Run]:
+    offered = point.x if by_rate else None
+    return [Run(folder / name, name, offered, point.outcome, not point.unstable) for name in point.runs]
+
+
+def _of_run(folder: Path) -> Evidence:
+    """One run, no line: its rate is a lower bound if it passed."""
+    try:
+        report: dict[str, Any] = json.loads(files.read_bytes(folder / "report.json"))
+        verdict, validity = report["verdict"], report["validity"]
+        offered, achieved = validity["offered_per_s"], validity["achieved_per_s"]
+        objectives = tuple(str(one["objective"]) for one in verdict["objectives"])
+        done, good = report["throughput"]["requests_per_s"], report["throughput"]["good_fraction"]
+        open_loop = bool(report["run"]["open_loop"])
+        name = str(report["run"]["scenario"]["name"] or folder.name)
+        outcome = str(verdict["outcome"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise HarnessFault(f"{folder}/report.json: damaged or of another version ({error}). `plimsoll report` it again") from None  # fmt: skip
+    rate = min(rate for rate in (offered, achieved, done) if rate) if any((offered, achieved, done)) else 0.0
+    run = Run(folder, folder.name, offered if open_loop and offered else None, outcome)
+    holds = outcome == "PASS" and bool(objectives) and rate > 0
+    why = "it has no objective, so nothing was shown to hold" if not objectives else f"its verdict is {outcome}"
+    notes = [
+        "one run, no line: its rate is a lower bound of the capacity, which may be far higher. `plimsoll search` finds it"
+    ]
+    return Evidence(
+        kind="run",
+        name=name,
+        objectives=objectives,
+        capacity=Capacity(rate, rate, None) if holds else None,
+        reasons=() if holds else (f"{folder}: {why}",),
+        runs=(run,),
+        at=run,
+        good_fraction=good if objectives else None,
+        notes=tuple(notes if run.offered_per_s else [*notes, _CLOSED]) if holds else (),
+    )
+
+
+def see(evidence: Evidence) -> Seen:
+    """Read the records of every run that was not cut short. What can't be read is named, and costs only itself."""
+    loads, laws, missing = [], [], []
+    brings = Yield(evidence.good_fraction)
+    for run in evidence.runs:
+        if run.outcome not in _JUDGED:
+            continue
+        try:
+            records = tables.load(run.path).without_chunks()
+        except (OSError, ValueError) as error:
+            missing.append(f"{run.name}: its records can't be read ({error})")
+            continue
+        if run == evidence.at:
+            brings = _brings(records, evidence.good_fraction)
+        if run.cut:
+            continue
+        laws += [(run.name, law) for law in little(records)]
+        if run.offered_per_s is not None:
+            loads.append(load(run.name, run.offered_per_s, records, run.stable))
+    return Seen(tuple(loads), tuple(laws), brings, tuple(missing))
+
+
+def _brings(records: Records, good: float | None) -> Yield:
+    """Tokens per request that was sent: one that fails costs as much, and brings none."""
+    rows = records.measured()
+    sent = int((rows["status"] != Status.UNSENT).sum())
+    if not sent:
+        return Yield(good)
+    rates = throughput(rows)
+    out, given = rates.output_tokens, rates.input_tokens
+    return Yield(good, out / sent if out else None, given / sent if given else None)

@@ -1,0 +1,320 @@
+"""One session of the user's: run the job with live progress, judge it, publish the reports, choose the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
+from plimsoll.harness.generator.segments import segment_files
+from plimsoll.harness.live.series import Series
+from plimsoll.harness.process import outlet, writing
+from plimsoll.harness.run.accuracy import scores_of
+from plimsoll.harness.run.attempts import as_noted, could_not_begin, spoiled
+from plimsoll.harness.run.coordinator import Coordinator, Outcome
+from plimsoll.harness.run.foresight import Foreseen, foresee
+from plimsoll.harness.run.job import FormatTarget, Prepared
+from plimsoll.harness.run.progress import LiveDisplay, Progress
+from plimsoll.harness.run.promises import FILE as PROMISES
+from plimsoll.harness.run.promises import Promises, keep
+from plimsoll.harness.run.remains import attempt_folder, keep_attempt, last_is_back
+from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, open_sealed
+from plimsoll.harness.run.watcher import Watcher
+from plimsoll.harness.run.workforce import Workforce
+from plimsoll.reports import report as reporting
+from plimsoll.reports.format import formats
+from plimsoll.reports.report import Report
+from plimsoll.reports.sentences.summary import verdict_line
+
+
+def run_job(
+    prepared: Prepared,
+    *,
+    as_json: bool,
+    watchers: Sequence[Watcher] = (),
+    workforce: Workforce | None = None,
+    live: Series | None = None,
+) -> int:
+    """Run, judge, publish. Returns the exit code.
+
+    Raises HarnessFault for what went wrong before the first query.
+    """
+    outcome, result = carry_through(prepared, watchers=watchers, workforce=workforce, live=live)
+    directory = outcome.sealed.directory
+    if outcome.interrupted:
+        result = _exiting(result, ExitCode.INTERRUPTED)
+    code = result.exit_code or ExitCode.USAGE  # a pass of which a file is missing
+    kept = outcome.sealed.directory if outcome.sealed.whole else None
+    with _records_are_safe(directory):
+        written = publish(result, kept, prepared.outputs, as_json=as_json, unwritten=code)
+    if outcome.interrupted and kept is not None:
+        said = f"interrupted: what was measured is in {kept.path}; `plimsoll report {kept.path}` shows it again"
+        _notice(Console(stderr=True), said)
+    elif kept is not None and (as_json or not written):
+        _notice(Console(stderr=True), f"run directory: {kept.path}")
+    return int(code if not written else result.exit_code or 0)
+
+
+def carry_through(
+    prepared: Prepared,
+    label: str = "",
+    watchers: Sequence[Watcher] = (),
+    workforce: Workforce | None = None,
+    live: Series | None = None,
+) -> tuple[Outcome, Report]:
+    """Carry out and judge, and again while the machine spoils it and the scenario's ``retries`` allow it: the last attempt.
+
+    Earlier ones lie in its folder ``attempts``, complete. ``live``: the page beside each of them. Where a later one can't
+    begin, the last that came to anything is the run again. Raises HarnessFault as ``carry_out`` does, of the first attempt.
+    """
+    directory, retries = prepared.job.directory, prepared.job.scenario.retries
+    page = live or Series(None)
+    if retries and workforce is not None:
+        _tidy(directory)
+        raise HarnessFault(
+            f"--retries {retries}: agents gather for one run. Leave it (or the scenario's retries) out, or --locust-master"
+        )
+    earlier: list[Report] = []
+    while True:
+        again = f"attempt {len(earlier) + 1} of {1 + retries}: " if earlier else ""
+        noted = {"attempts": as_noted(earlier)} if earlier else {}
+        run_id = secrets.token_hex(5) if earlier else prepared.job.run_id
+        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **noted}, run_id=run_id)
+        attempt = replace(prepared, job=job)
+        try:
+            if earlier:
+                _say_again(earlier[-1], directory, len(earlier), retries)
+                page.end()
+            outcome = carry_out(attempt, f"{label}{again}", (*watchers, *page.begin(attempt)), workforce)
+        except (HarnessFault, KeyboardInterrupt) as fault:
+            if not earlier:
+                raise
+            return _put_back(earlier, directory, retries, fault)
+        except BaseException:
+            if earlier:
+                last_is_back(directory, len(earlier))
+                write_report(earlier[-1], directory)
+            raise
+        with _records_are_safe(outcome.sealed.directory):
+            result = judge(outcome.sealed, prepared.promises)
+        moved = (
+            outcome.sealed.directory != directory or not outcome.sealed.whole
+        )  # its disk is full: there is no room for another attempt
+        if len(earlier) == retries or outcome.interrupted or moved or not spoiled(result):
+            return outcome, result
+        if not _set_apart(directory, len(earlier) + 1, retries):
+            return outcome, result
+        earlier.append(result)
+
+
+@contextlib.contextmanager
+def _records_are_safe(directory: RunDirectory) -> Iterator[None]:
+    """Ctrl-C while a sealed run is judged or its report written costs the report alone. Raises HarnessFault, which says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise HarnessFault(
+            f"interrupted while the report was made. The records are whole in {directory.path}: `plimsoll report {directory.path}` makes it",
+            ExitCode.INTERRUPTED,
+        ) from None
+
+
+def _set_apart(directory: RunDirectory, number: int, retries: int) -> bool:
+    """Keep a spoiled attempt as a whole run directory. False, and a warning, where its disk has no room for another one."""
+    try:
+        keep_attempt(directory, number)
+    except OSError as error:
+        said = f"attempt {number} of {1 + retries} is not repeated: {directory.path} has no room ({error.strerror})"
+        _notice(Console(stderr=True), f"warning: {said}")
+        return False
+    return True
+
+
+def _say_again(spoilt: Report, directory: RunDirectory, number: int, retries: int) -> None:
+    """Write the report of the attempt that was set apart beside its records, and say that the load is sent again."""
+    kept, why = attempt_folder(directory, number), next(iter(spoilt.verdict.reasons), "no reason given")
+    write_report(spoilt.model_copy(update={"run": spoilt.run.model_copy(update={"directory": str(kept.path)})}), kept)
+    said = f"attempt {number} of {1 + retries}: INVALID by the generator alone ({why}); it is kept in {kept.path}."
+    _notice(Console(stderr=True), f"{said} Sending the same schedule again")
+
+
+def _put_back(
+    earlier: Sequence[Report], directory: RunDirectory, retries: int, fault: HarnessFault | KeyboardInterrupt
+) -> tuple[Outcome, Report]:
+    """The next attempt could not begin, so the one before it is the run again: say so, and why."""
+    number = len(earlier)
+    last_is_back(directory, number)
+    said = (
+        f"attempt {number + 1} of {1 + retries} could not begin ({could_not_begin(fault)}). "
+        f"Attempt {number}, which was INVALID, is the run again, in {directory.path}"
+    )
+    _notice(Console(stderr=True), said)
+    stopped = isinstance(fault, KeyboardInterrupt) or fault.code == ExitCode.INTERRUPTED
+    return Outcome(open_sealed(directory.path), interrupted=stopped), earlier[-1]
+
+
+def carry_out(
+    prepared: Prepared, label: str = "", watchers: Sequence[Watcher] = (), workforce: Workforce | None = None
+) -> Outcome:
+    """Send the load and seal the run directory, with progress on stderr. Judges and prints no result.
+
+    ``label`` stands before the scenario's name in the progress display; ``watchers`` look on besides it; ``workforce`` sends
+    (None: processes of this host). Raises HarnessFault for what went wrong before the first query.
+    """
+    scenario = prepared.job.scenario
+    console = Console(stderr=True)
+    display = LiveDisplay(console, f"{label}{scenario.name} ({scenario.kind})")
+    notice = partial(_notice, console)
+    _keep(prepared.promises, prepared.job.directory, notice)
+    try:
+        # What this host can hold says nothing of the hosts of a fleet.
+        foreseen = foresee(prepared.job) if workforce is None else Foreseen((), {})
+        for text in foreseen.warnings:
+            notice(f"warning: {text}")
+        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **foreseen.manifest})
+        if foreseen.workers not in (None, scenario.workers):
+            notice(
+                f"{foreseen.workers} workers, because the calibration of this machine asks for them (--workers says otherwise)"
+            )
+            chosen = {"workers": foreseen.workers}
+            job = replace(job, scenario=scenario.model_copy(update=chosen), public={**job.public, **chosen})
+        outcome = asyncio.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
+    except BaseException:
+        _tidy(prepared.job.directory)
+        if prepared.job.directory.file(BEGUN).is_file():  # a defect of ours, after t0
+            folder = prepared.job.directory.path
+            notice(f"what was measured is in {folder}: `plimsoll report {folder}` seals it and makes its report")
+        raise
+    finally:
+        display.close()
+    for note in outcome.sealed.notes:
+        notice(f"warning: {note}")
+    if outcome.sealed.directory != prepared.job.directory:
+        _keep(prepared.promises, outcome.sealed.directory, notice)
+    return outcome
+
+
+def _keep(promises: Promises, directory: RunDirectory, notice: Callable[[str], None]) -> None:
+    """Before the load: a run that fills the disk has its promises all the same."""
+    try:
+        keep(promises, directory)
+    except OSError as error:
+        notice(
+            f"warning: the objectives could not be written to {directory.path} ({error.strerror}); give them to gate again"
+        )
+
+
+def _notice(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def judge(sealed: Sealed, promises: Promises) -> Report:
+    """The report of a sealed run against these promises."""
+    manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
+    report = reporting.build(
+        manifest,
+        sealed.scenario,
+        sealed.records,
+        sealed.facts,
+        promises.objectives,
+        promises.confidence,
+        slos=promises.slos,
+        production_per_s=promises.production_per_s,
+        notes=_notes(sealed, promises),
+        accuracy=scores_of(sealed.directory),
+    )
+    return _exiting(report, OF_OUTCOME[report.verdict.outcome])
+
+
+def _exiting(report: Report, code: int) -> Report:
+    return report.model_copy(update={"exit_code": int(code)})
+
+
+def _notes(sealed: Sealed, promises: Promises) -> tuple[str, ...]:
+    """What the reader should know about the promises: odd places of documents, runs too short for a preset's name."""
+    facts, kind = sealed.facts, str(sealed.scenario.get("kind", ""))
+    if sealed.scenario.get("mode") == "accuracy":  # it is as long as there are samples
+        return promises.notes
+    done = facts.planned if kind == "offline" else facts.planned_queries
+    return (
+        *promises.notes,
+        *(text for one in promises.presets for text in one.shortfalls(kind, facts.elapsed_ns, done)),
+    )
+
+
+def publish(
+    result: Report,
+    directory: RunDirectory | None,
+    outputs: Sequence[FormatTarget],
+    *,
+    as_json: bool,
+    quiet: bool = False,
+    unwritten: int = ExitCode.USAGE,
+) -> bool:
+    """Write report.json and report.html into the directory, every asked-for format, and the result (``quiet``: one line) to stdout.
+
+    False if a file could not be written; a warning names it, and ``unwritten`` is then the exit code that is printed.
+    """
+    wanted = [(output.path, output.format) for output in outputs]
+    whole = [_write(path, form.render(result)) for path, form in wanted]
+    if directory is not None:
+        whole.append(write_report(result, directory))
+    files = _files(directory if all(whole) else None)
+    sys.stdout.write(_drawn(result if all(whole) else _exiting(result, unwritten), files, as_json, quiet))
+    sys.stdout.flush()
+    return all(whole)
+
+
+def write_report(result: Report, directory: RunDirectory) -> bool:
+    """Write report.json and report.html. False if one could not be written; a warning names it."""
+    known = formats()
+    written = [_write(directory.file(f"report.{name}"), known[name].render(result), False) for name in ("json", "html")]
+    return all(written)
+
+
+def _drawn(result: Report, files: Mapping[str, str], as_json: bool, quiet: bool) -> str:
+    """What goes to stdout."""
+    if as_json:
+        return formats()["json"].render(result).decode()
+    if quiet:
+        return f"{verdict_line(result)}\n"
+    from plimsoll.reports.formats.text import render_terminal
+
+    console = outlet.console()
+    with console.capture() as printed:
+        console.print(render_terminal(result, files, console.width))
+    return printed.get()
+
+
+def _files(directory: RunDirectory | None) -> dict[str, str]:
+    if directory is None:
+        return {}
+    return {"Report": str(directory.file("report.html")), "Records": str(directory.path)}
+
+
+def _write(path: Path, data: bytes, named: bool = True) -> bool:
+    return writing.result(path, data, "free some space and run `plimsoll report`", named=named)
+
+
+def _tidy(directory: RunDirectory) -> None:
+    """Nothing was measured: leave no empty run directory behind, but keep a log that says something."""
+    for log in (directory.worker_log, directory.server_log):
+        if log.exists() and not log.stat().st_size:
+            log.unlink()
+    if not segment_files(directory.segments):
+        for name in (PROMISES, BEGUN, "plan.npz", "scenario.yaml"):
+            directory.file(name).unlink(missing_ok=True)
+    try:
+        directory.segments.rmdir()
+        directory.path.rmdir()
+    except OSError:
+        return  # it holds a log: that is the user's to read, and the next run there takes its place

@@ -1,0 +1,1 @@
+"""Streaming requests of users in Locust: what one means, and its rows."""

@@ -1,0 +1,1 @@
+"""Connections: the stamped stream, and HTTP, gRPC and live sessions on it."""

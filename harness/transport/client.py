@@ -1,0 +1,124 @@
+"""The seam between the issuer and the world: what a protocol client must do, and how one is found.
+
+A client file in ``harness/protocols/`` exports ``PROTOCOLS``, a tuple of ``ProtocolSpec``. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.secrecy.secrets import learn_target
+from plimsoll.scenarios.samples.payload import Payload
+
+#: With more requests than this in flight at once an open-loop run is given up as hopeless.
+MAX_OUTSTANDING = 100_000
+#: What may send: the compiled engine where it can and Python elsewhere, or one of them in any case.
+ENGINES = ("auto", "native", "python")
+#: Where arrival times come from: the kernel where it gives them, or this process in any case (to see the difference).
+STAMPS = ("kernel", "user")
+#: The longest wait for a due time that may be spent awake.
+MAX_SPIN_NS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to send, resolved: ``headers`` and ``secrets`` (what references in them stood for) are never written anywhere. A
+    process that has a Target knows its secrets: ``plimsoll.harness.secrecy.redaction`` keeps them out of what it says.
+
+    ``url`` is the origin plus optional base path as the user gave it. ``options`` are the protocol's own, already
+    validated by ``ProtocolSpec.check``. ``engine`` is one of ``ENGINES``, ``stamps`` of
+    ``STAMPS``; ``spin_ns`` before each due time the native engine stays awake (None: as long as costs little).
+    """
+
+    url: str
+    protocol: str
+    model: str = ""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    timeout_ns: int = 60_000_000_000
+    connect_timeout_ns: int = 10_000_000_000
+    tls_verify: bool = True
+    ca_file: str | None = None
+    max_connections: int | None = None
+    send_request_id: bool = True
+    max_outstanding: int = MAX_OUTSTANDING
+    engine: str = "auto"
+    stamps: str = "kernel"
+    spin_ns: int | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        learn_target(self.headers, self.options, self.url, self.secrets, (self.model, self.protocol))
+
+
+#: Connections that one worker opens at once, ahead of t0: fewer than any accept queue holds, so that none is lost and asked for again.
+OPENING = 64
+
+
+class Client(Protocol):
+    """Sends exchanges. One per worker. All calls come from the loop's own thread."""
+
+    def encode(self, payload: Payload) -> Any:
+        """The request as this client wants it, ready to write. Cold: called before t0. Raises ``HarnessFault``."""
+        ...
+
+    async def open(self, connections: int) -> None:
+        """Open up to ``connections`` connections ahead of t0, ``OPENING`` at a time. Failures are not errors: ``send`` will try again."""
+        ...
+
+    def send(self, exchange: Exchange, request_id: bytes) -> None:
+        """Send now and return at once. Stamps the exchange and calls ``exchange.on_done(exchange)`` exactly once.
+
+        Hot. Must not call ``on_done`` before it has returned, except when it fails at once.
+        """
+        ...
+
+    def settle(self, exchange: Exchange) -> None:
+        """Take the finished response apart (JSON, tokens, usage). Off the clock; fills token fields and status."""
+        ...
+
+    def cancel(self, exchange: Exchange, status: int, error: str) -> None:
+        """Give an exchange up: close its connection, set status and error, call ``on_done``."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+    def stats(self) -> dict[str, Any]:
+        """Counters for ``generator.json`` (``clock_steps`` among them); no secrets."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolSpec:
+    """One protocol by name. ``check(options)`` returns every error as text (empty: fine), before any load.
+
+    ``bundled``: the bundled server speaks it, so that it can be tried without a URL; ``bundled_model`` is what that server is
+    started with where no model is named (None: a language model). ``grpc``: it is spoken on a gRPC port, that server's too.
+    ``prepare(target)``, if there is one, asks the endpoint once, before any worker starts, for what all of them need (a schema,
+    say), and returns the target with it; it raises HarnessFault.
+    ``source`` is the kind of payload source that feeds it where no scenario names one. ``answers``: where the text (or the list of
+    numbers) of an answer is, for accuracy runs: selectors (``plimsoll.harness.wire.pointer``) into an event or a whole answer, the first that
+    leads somewhere; none: the usual places. ``options`` is the model of its own options, which the documentation is checked
+    against (the options that every gRPC protocol shares are not in it); None: it has none.
+    """
+
+    name: str
+    summary: str
+    build: Callable[[Target, Any], Client]  # (target, clock) -> client
+    check: Callable[[Mapping[str, Any]], list[str]]
+    streaming: bool
+    needs_url: bool = True
+    bundled: bool = False
+    bundled_model: str | None = None
+    grpc: bool = False
+    source: str = "synthetic_text"
+    prepare: Callable[[Target], Awaitable[Target]] | None = None
+    answers: tuple[str, ...] = ()
+    options: type[BaseModel] | None = None

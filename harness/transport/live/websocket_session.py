@@ -1,0 +1,368 @@
+"""One WebSocket session: a connection on the stamped stream, framed by the ``websockets`` library's sans-I/O protocol.
+
+Hot world. Frames are masked and framed before t0, so that sending one is a write. What arrives is split into messages by the
+library and kept with one mark a message (the arrival of its last fragment); what a message means is the dialogue's business,
+after the session, but for the few bytes that say "ready" and "over".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import OPEN
+
+from plimsoll.harness.clock import Clock
+from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.secrecy.redaction import cut
+from plimsoll.harness.transport.client import Target
+from plimsoll.harness.transport.endpoint import Endpoint, was_reset
+from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, READY, Dialogue, Message, Script
+from plimsoll.harness.transport.live.player import Player
+from plimsoll.harness.transport.stream import Readers, Stream
+from plimsoll.slo.records.records import Status
+
+_OK, _HTTP, _CONNECT = int(Status.OK), int(Status.HTTP), int(Status.CONNECT)
+_PROTOCOL, _REFUSED = int(Status.PROTOCOL), int(Status.REFUSED)
+#: Close codes with which a server ends a session in good order (RFC 6455 section 7.4.1); 1005: a close without a code.
+_ORDERLY = (1000, 1005)
+#: All messages of one session together, and how many: a server that says more would take the worker's memory with it.
+MAX_BODY, MAX_MESSAGES = 256 * 1024 * 1024, 1 << 18
+#: Pongs that the server asks for and doesn't take.
+_MAX_PONGS = 1024 * 1024
+#: Close codes that say "too much, not now".
+_OVERLOADED = (1013,)
+
+
+class Owner(Protocol):
+    """What a session needs of the client that it belongs to."""
+
+    target: Target
+    clock: Clock
+    dialogue: Dialogue
+    readers: Readers
+    endpoint: Endpoint
+
+    def protocol(self, script: Script) -> ClientProtocol:
+        """The library's half of a new session."""
+        ...
+
+    def headers(self, script: Script, exchange: Exchange) -> list[tuple[str, str]]:
+        """What the handshake carries besides its own headers."""
+        ...
+
+    def begun(self, exchange: Exchange) -> None:
+        """The session is ready and its script begins."""
+        ...
+
+    def over(self, session: Session, exchange: Exchange) -> None:
+        """The session has ended; status, error and stamps are on the exchange."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A session ready to play: the script, and its messages as wire bytes. Masks are random, so only scripts compare."""
+
+    script: Script = field(repr=False)
+    opening: bytes = field(repr=False, compare=False)
+    frames: tuple[bytes, ...] = field(repr=False, compare=False)
+    closing: bytes = field(repr=False, compare=False)
+
+    @property
+    def n_in(self) -> int:
+        return self.script.n_in
+
+    @property
+    def media_ns(self) -> int:
+        return self.script.media_ns
+
+
+def frame_of(message: Message) -> bytes:
+    """One message as one masked frame (RFC 6455 section 5)."""
+    opcode = Opcode.TEXT if message.text else Opcode.BINARY
+    return Frame(opcode, message.data).serialize(mask=True, extensions=[])
+
+
+class Session:
+    """One session: a stream, the library's protocol, a player and the exchange that it is all for."""
+
+    __slots__ = (
+        "_client",
+        "_closed",
+        "_fragment_text",
+        "_fragments",
+        "_opening_ns",
+        "_player",
+        "_pongs",
+        "_prepared",
+        "_protocol",
+        "_stream",
+        "connected",
+        "deadline_ns",
+        "exchange",
+        "upgraded",
+    )
+
+    def __init__(self, client: Owner, exchange: Exchange, now_ns: int) -> None:
+        self._client = client
+        self.exchange: Exchange | None = exchange
+        self._prepared: Prepared = exchange.request
+        self._stream = Stream(client.readers, client.endpoint, self, duplex=True)
+        self._protocol = client.protocol(self._prepared.script)
+        self._opening_ns = now_ns
+        self.deadline_ns = now_ns + client.target.connect_timeout_ns // len(client.endpoint.addresses)
+        self._player: Player | None = None
+        self._fragments = bytearray()
+        self._fragment_text = False
+        self._closed = False
+        self._pongs = 0  # bytes of them since everything written was last taken
+        self.connected = False
+        self.upgraded = False
+
+    def connect(self) -> None:
+        self._stream.connect()
+
+    def try_next_address(self, now_ns: int) -> bool:
+        """This address does not answer: try the host's next one, if it has one."""
+        self.deadline_ns = now_ns + self._client.target.connect_timeout_ns // len(self._client.endpoint.addresses)
+        return self._stream.try_next_address()
+
+    # -- what the stream says -----------------------------------------------------------------------------------
+
+    def on_open(self, t_ns: int) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            return
+        self.connected = True
+        exchange.connect_ns = t_ns - self._opening_ns
+        protocol = self._protocol
+        request = protocol.connect()
+        for name, value in self._client.headers(self._prepared.script, exchange):
+            request.headers[name] = value
+        protocol.send_request(request)
+        exchange.sent_ns = self._write(b"".join(protocol.data_to_send()))
+
+    def on_data(self, data: memoryview | bytes, t_ns: int, kernel: bool) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            return
+        # A server that speaks first, such as one of gRPC: no answer is older than what it answers.
+        t_ns = max(t_ns, exchange.sent_ns)
+        if not kernel:
+            exchange.stamp = 1
+        if exchange.first_byte_ns < 0:
+            exchange.first_byte_ns = t_ns
+        exchange.bytes_in += len(data)
+        protocol = self._protocol
+        protocol.receive_data(bytes(data))
+        answers = protocol.data_to_send()  # pongs, and the echo of a close
+        if answers:
+            self._answer(b"".join(answers), t_ns)
+            if self.exchange is None:
+                return
+        for event in protocol.events_received():
+            if self.exchange is None:
+                return
+            if type(event) is Frame:
+                self._on_frame(event, t_ns)
+            else:
+                self._on_response(event, t_ns)
+        if self.exchange is not None and self.upgraded and protocol.parser_exc is not None:
+            self._end(_PROTOCOL, f"broken WebSocket framing: {protocol.parser_exc}", t_ns)
+        if self.exchange is not None and not self.upgraded and protocol.handshake_exc is not None:
+            self._end(_PROTOCOL, f"no answer to a WebSocket handshake: {protocol.handshake_exc}", t_ns)
+
+    def on_lost(self, reason: str, t_ns: int, connected: bool) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            return
+        if not connected:
+            self._end(_CONNECT, reason or "the connection was closed", t_ns)
+            return
+        if not self.upgraded:
+            self._protocol.receive_eof()  # a refusal whose body ends with the connection
+            for event in self._protocol.events_received():
+                if type(event) is Response and self.exchange is not None:
+                    self._on_response(event, t_ns)
+            if self.exchange is None:
+                return
+        where = "in the middle of the session" if self.upgraded else "before the upgrade"
+        status = _CONNECT if was_reset(reason) else _PROTOCOL
+        self._end(status, f"connection closed {where}" + (f": {reason}" if reason else ""), t_ns)
+
+    # -- what the server says -----------------------------------------------------------------------------------
+
+    def _on_response(self, event: Any, t_ns: int) -> None:
+        exchange = self.exchange
+        if exchange is None or type(event) is not Response:
+            return
+        exchange.code = event.status_code
+        exchange.headers_ns = t_ns
+        exchange.headers = [(name.lower().encode(), value.encode()) for name, value in event.headers.raw_items()]
+        failure = self._protocol.handshake_exc
+        if failure is not None:  # the state says less: a close may have come in the same read
+            self._refused(event, failure, t_ns)
+            return
+        self.upgraded = True
+        script = self._prepared.script
+        if self._prepared.opening:
+            self._write(self._prepared.opening)
+        if not script.waits:
+            self._begin(t_ns)
+
+    def _refused(self, response: Response, failure: Exception | None, t_ns: int) -> None:
+        code = response.status_code
+        if isinstance(failure, InvalidStatus):
+            text = cut(" ".join(bytes(response.body or b"")[:2400].decode("utf-8", "replace").split()), 300)
+            status = _REFUSED if code in (429, 503) else _HTTP
+            self._end(
+                status,
+                f"the handshake was refused: HTTP {code} {response.reason_phrase}" + (f": {text}" if text else ""),
+                t_ns,
+            )
+        else:
+            what = failure if isinstance(failure, InvalidHandshake) else "it is no WebSocket upgrade"
+            self._end(_PROTOCOL, f"the handshake was answered wrongly: {what}", t_ns)
+
+    def _begin(self, t_ns: int) -> None:
+        """The session is ready: the microphone starts now."""
+        exchange = self.exchange
+        if exchange is None or exchange.session is None:
+            return
+        stamps, script, client = exchange.session, self._prepared.script, self._client
+        stamps.open_ns = t_ns
+        client.begun(exchange)
+        start = client.clock.now_ns()
+        if script.frame_ns >= 0:
+            stamps.media_start_ns = start
+            clip = script.clip
+            if clip is not None and clip.onset_ns >= 0:
+                stamps.speech_start_ns = start + clip.onset_ns
+                stamps.speech_end_ns = start + clip.offset_ns
+        self._player = Player(
+            client.clock,
+            self._prepared.frames,
+            script.due_ns,
+            len(script.frames) if script.needed is None else script.needed,
+            self._prepared.closing,
+            script.closing_ns,
+            self._write,
+            self._stream.untaken,
+            script.gap_ns,
+        )
+        self._player.start(start)
+
+    def _on_frame(self, frame: Frame, t_ns: int) -> None:
+        opcode = frame.opcode
+        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
+            text = opcode is Opcode.TEXT
+            if frame.fin:
+                self._on_message(bytes(frame.data), text, t_ns)
+            else:
+                self._fragments += frame.data
+                self._fragment_text = text
+        elif opcode is Opcode.CONT:
+            self._fragments += frame.data
+            if frame.fin:
+                message, self._fragments = bytes(self._fragments), bytearray()
+                self._on_message(message, self._fragment_text, t_ns)
+        elif opcode is Opcode.CLOSE:
+            self._on_close(t_ns)
+
+    def _on_message(self, message: bytes, text: bool, t_ns: int) -> None:
+        exchange = self.exchange
+        if exchange is None or exchange.session is None:
+            return
+        exchange.body += message
+        exchange.mark_ns.append(t_ns)
+        exchange.mark_end.append(len(exchange.body))
+        exchange.session.texts.append(text)
+        if len(exchange.body) > MAX_BODY or len(exchange.mark_end) > MAX_MESSAGES:
+            text_of = f"more than {MAX_BODY >> 20} MiB or {MAX_MESSAGES} messages"
+            self._end(_PROTOCOL, f"the server sent {text_of} in one session", t_ns)
+            return
+        said = self._client.dialogue.hear(exchange, message, text)
+        if said == DONE:
+            self._end(_OK, None, t_ns)
+        elif said == READY:
+            if self._player is None:
+                self._begin(t_ns)
+        elif said == ENDPOINT and self._player is not None and t_ns >= exchange.session.speech_end_ns:
+            self._player.cut()  # an endpoint inside speech is false: it ends nothing
+
+    def _on_close(self, t_ns: int) -> None:
+        received = self._protocol.close_rcvd
+        code, reason = (received.code, received.reason) if received is not None else (1005, "")
+        said_all = self._player is not None and self._player.finished
+        if code in _ORDERLY and self._prepared.script.ends_on_close and said_all:
+            self._end(_OK, None, t_ns)
+            return
+        when = "" if said_all else " before everything was sent"
+        text = f"the server closed the session{when}: {code}" + (f" {reason}" if reason else "")
+        self._end(_REFUSED if code in _OVERLOADED else _PROTOCOL, text, t_ns)
+
+    # -- ending -------------------------------------------------------------------------------------------------
+
+    def _answer(self, data: bytes, t_ns: int) -> None:
+        self._write(data)
+        self._pongs = self._pongs + len(data) if self._stream.unsent else 0
+        if self._pongs > _MAX_PONGS:
+            self._end(_PROTOCOL, "the server sends pings and does not read the answers", t_ns)
+
+    def _write(self, data: bytes) -> int:
+        exchange = self.exchange
+        if exchange is not None:
+            exchange.bytes_out += len(data)
+        return self._stream.write(data)
+
+    def _end(self, status: int, error: str | None, t_ns: int) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            return
+        self.exchange = None
+        exchange.context = None
+        exchange.status = status
+        exchange.error = error
+        exchange.done_ns = t_ns
+        self._put_sending(exchange)
+        self.close()
+        self._client.over(self, exchange)
+
+    def _put_sending(self, exchange: Exchange) -> None:
+        player, stamps = self._player, exchange.session
+        if player is None or stamps is None:
+            return
+        player.stop()
+        stamps.input_end_ns = player.ended_ns
+        stamps.unsent_bytes = player.most_unsent
+        if self._prepared.script.frame_ns >= 0:
+            stamps.frame_lag_ns = player.lag_ns
+
+    def close(self) -> None:
+        """Say goodbye if a session stands, and close at once: nothing stays open, and nothing is held in a circle."""
+        if self._closed:
+            return
+        self._closed = True
+        self._fragments = bytearray()  # a session's timers outlive it
+        if self._player is not None:
+            self._player.stop()
+            self._player = None  # it holds us
+        if self.upgraded and self._protocol.state is OPEN:
+            self._protocol.send_close(1000)
+            self._stream.write(b"".join(self._protocol.data_to_send()))
+        self._stream.close()
+        # The library's parser and the errors that it keeps hold their protocol, and the collector is off during a run.
+        failure: BaseException | None = self._protocol.handshake_exc or self._protocol.parser_exc
+        while failure is not None:
+            failure.__traceback__, failure.args = None, ()
+            vars(failure).clear()
+            failure = failure.__cause__
+        vars(self._protocol).clear()
+
+    def cancel(self, status: int, error: str, now_ns: int) -> None:
+        self._end(status, error, now_ns)

@@ -1,0 +1,308 @@
+"""The gRPC client on our own HTTP/2: calls share a few stamped connections, or have one each. See ``plimsoll.harness.transport.client.Client``.
+
+Hot world. Request bytes are made before t0 but for the request id and the stream's number. A call beyond the server's limit
+of concurrent streams waits here, and the wait counts in its latency. What an answer means is found out in ``settle``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from plimsoll.harness.clock import Clock, WallMap
+from plimsoll.harness.exchange import Exchange, SessionStamps
+from plimsoll.harness.process.vitals import Durations
+from plimsoll.harness.transport.client import OPENING, Target
+from plimsoll.harness.transport.endpoint import Endpoint
+from plimsoll.harness.transport.live.flights import Flights
+from plimsoll.harness.transport.origin import locate
+from plimsoll.harness.transport.rpc.call import GrpcDialect, answering, hearing
+from plimsoll.harness.transport.rpc.channel import Channel
+from plimsoll.harness.transport.rpc.encoding import Encoder
+from plimsoll.harness.transport.rpc.rpc_outcome import judge, put_headers, reset_status
+from plimsoll.harness.transport.rpc.rpc_stream import Prepared
+from plimsoll.harness.transport.rpc.settings import GrpcOptions
+from plimsoll.harness.transport.stream import Readers
+from plimsoll.harness.wire.hpack_blocks import BlockDecoder, BlockError, Headers
+from plimsoll.harness.wire.http2_frames import REFUSED_STREAM
+from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.slo.records.records import Status
+from plimsoll.slo.verdict.accuracy import Answer
+
+_OK, _CONNECT, _PROTOCOL = int(Status.OK), int(Status.CONNECT), int(Status.PROTOCOL)
+#: How often a call that the server refused to begin is sent again, the first time after so long, then four times as long.
+_REFUSALS, _AGAIN_NS = 3, 1_000_000
+
+
+class GrpcClient:
+    """Sends prepared calls to one origin and stamps what comes back."""
+
+    def __init__(self, target: Target, clock: Clock, dialect: GrpcDialect, options: GrpcOptions) -> None:
+        self.target = target
+        self.clock = clock
+        self.heard = hearing(dialect)
+        self.max_message = options.max_message
+        self._dialect = dialect
+        self._own = options.own_connection
+        self._encoder = Encoder(target, options)
+        self._decoder = BlockDecoder()
+        limit = target.max_connections or (1 << 30)
+        self._limit = limit if self._own else min(limit, options.channels)
+        self._by_streams = not self._own and limit >= options.channels  # what calls wait for is the server's limit
+        self._channels: deque[Channel] = deque()  # those that take calls, or will; the next one's turn is first
+        self._idle: dict[Channel, None] = {}  # with own connections: in order of becoming idle
+        self._draining: set[Channel] = set()
+        self._waiting: deque[Exchange] = deque()
+        self._tries: dict[Exchange, int] = {}  # how often a call was sent in vain, if it was
+        self._flights = Flights(clock, self.cancel)
+        self._pool_waits = Durations()
+        self._opened = self._retried = self._refused = self._refused_calls = self._goaways = 0
+        self.readers: Readers
+        self.endpoint: Endpoint
+
+    def encode(self, payload: Payload) -> Prepared:
+        return self._encoder.prepare(self._dialect.encode(payload))
+
+    async def open(self, connections: int) -> None:
+        """Resolve the host and open the channels (with own connections, ``connections`` of them); wait for them at most the
+        connect timeout.
+        """
+        self.readers = Readers(
+            asyncio.get_running_loop(), WallMap(), self.target.stamps == "kernel", self._flights.relieve
+        )
+        self.endpoint = await locate(self.target, "h2")
+        left = (min(connections, self._limit) if self._own else self._limit) if connections else 0
+        give_up_ns = self.clock.now_ns() + self.target.connect_timeout_ns
+        opening = 0
+        while (left or opening) and self.clock.now_ns() < give_up_ns:
+            for _ in range(more := min(left, OPENING - opening)):
+                self._connect()
+            left -= more
+            await asyncio.sleep(0.001)
+            opening = sum(not channel.ready for channel in self._channels)
+
+    def send(self, exchange: Exchange, request_id: bytes) -> None:
+        prepared: Prepared = exchange.request
+        call = prepared.call
+        exchange.request_id = request_id if self.target.send_request_id else b""
+        exchange.n_in, exchange.media_ns = call.n_in, call.media_ns
+        if prepared.live:
+            exchange.session = SessionStamps()
+        self._flights.add(exchange, prepared.timeout_ns)
+        self._place(exchange)
+
+    def _place(self, exchange: Exchange) -> None:
+        """Put an exchange on a channel that has room, on one that is being opened, or in the queue."""
+        if self._own:
+            if self._idle:
+                self._idle.popitem()[0].begin(exchange)
+            elif len(self._channels) < self._limit:
+                self._connect().waiting.append(exchange)
+            else:
+                self._waiting.append(exchange)
+            return
+        channels = self._channels
+        if len(channels) < self._limit:
+            self._connect()  # in place of one that is gone
+        for _ in range(len(channels)):
+            channel = channels[0]
+            if len(channels) > 1:
+                channels.rotate(-1)
+            if channel.session.room > 0:
+                channel.begin(exchange)
+                return
+        opening = [channel for channel in channels if not channel.ready]
+        queue = min((channel.waiting for channel in opening), key=len) if opening else self._waiting
+        queue.append(exchange)
+
+    @property
+    def answer(self) -> Callable[[Exchange], Answer | None] | None:
+        """How the dialect reads what an accuracy run keeps, if it can."""
+        return answering(self._dialect)
+
+    def settle(self, exchange: Exchange) -> None:
+        """Decode the header blocks, judge the call, and let the dialect read its messages."""
+        many = exchange.request.call.server_streaming
+        found, exchange.headers = exchange.headers, []
+        http_status = -1
+        try:
+            for name, block in found:
+                headers = self._decoder.decode(block) if not name else ((name, block),)
+                code = _http_status(headers)
+                if 100 <= code < 200:
+                    continue  # an interim answer
+                http_status = code if code >= 0 else http_status
+                put_headers(exchange, headers)
+        except BlockError as error:
+            if exchange.status == _OK:
+                exchange.status, exchange.error = _PROTOCOL, str(error)
+        judge(exchange, http_status, many)
+        self._dialect.settle(exchange)
+
+    def is_page(self, exchange: Exchange) -> bool:
+        """The headers that came are a web server's or a proxy's. Only asked when a body is no gRPC."""
+        for _, block in exchange.headers:
+            try:
+                headers = self._decoder.decode(block)
+            except BlockError:
+                return False
+            code, kind = _http_status(headers), dict(headers).get(b"content-type", b"")
+            if code >= 200:
+                return code != 200 or not kind.lower().startswith(b"application/grpc")
+        return False
+
+    def cancel(self, exchange: Exchange, status: int, error: str) -> None:
+        if not exchange.on_wire:
+            return
+        call = exchange.context
+        if call is not None:
+            call.cancel(status, error, self.clock.now_ns())
+        else:
+            self._has_waited(exchange)
+            self.give_up(exchange, status, error, self.clock.now_ns())
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for channel in [*self._channels, *self._draining]:
+            channel.close()
+        self._channels.clear()
+        self._idle.clear()
+        self._draining.clear()
+        if hasattr(self, "readers"):  # it was opened
+            self.readers.close()
+        await asyncio.sleep(0)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters for generator.json."""
+        readers = self.readers
+        return {
+            "engine": "python",
+            "connections_opened": self._opened,
+            "retried_on_stale_connection": self._retried,
+            "retried_on_refused_stream": self._refused,
+            "calls_refused_and_retried": self._refused_calls,
+            "goaways": self._goaways,
+            "pool_waits": self._pool_waits.count,
+            "pool_wait_p99_ns": self._pool_waits.p99_ns(),
+            "stream_waits": self._pool_waits.count if self._by_streams else 0,
+            "kernel_reads": readers.kernel_reads,
+            "user_reads": readers.user_reads,
+            "clock_steps": readers.wall.steps,
+            "stamps_refused": readers.wall.refused,
+            "exhausted": dict(readers.exhausted),
+        }
+
+    # -- between the client and its channels --------------------------------------------------------------------
+
+    def _connect(self) -> Channel:
+        channel = Channel(self, self.clock.now_ns(), self.target.connect_timeout_ns)
+        self._channels.append(channel)
+        self._opened += 1
+        channel.connect()
+        self.clock.wake_at(channel.deadline_ns, lambda: self._connect_timed_out(channel))
+        return channel
+
+    def _connect_timed_out(self, channel: Channel) -> None:
+        if channel.ready or channel.draining:
+            return
+        now, limit = self.clock.now_ns(), self.target.connect_timeout_ns
+        if channel.try_next_address(now, limit):
+            self.clock.wake_at(channel.deadline_ns, lambda: self._connect_timed_out(channel))
+            return
+        what = "no HTTP/2 settings from the server" if channel.connected else "no connection"
+        channel.on_lost(f"{what} after {limit / 1e9:g} s (connect timeout)", now, False)
+
+    def channel_ready(self, channel: Channel, t_ns: int) -> None:
+        """Its first settings came: those who wait for it can go."""
+        waiting = channel.waiting
+        while waiting and channel.session.room > 0:
+            exchange = waiting.popleft()
+            if exchange.on_wire:
+                exchange.connect_ns = min(t_ns - channel.opening_ns, max(0, t_ns - exchange.ready_ns))
+                channel.begin(exchange)
+        self._waiting.extend(waiting)  # more than the server takes at once
+        waiting.clear()
+        self.channel_has_room(channel)
+
+    def channel_has_room(self, channel: Channel) -> None:
+        """The longest waiting exchanges take the places."""
+        most = 1 if self._own else 1 << 30
+        waiting = self._waiting
+        while waiting and len(channel.calls) < most and channel.session.room > 0:
+            exchange = waiting.popleft()
+            if exchange.on_wire:
+                self._has_waited(exchange)
+                channel.begin(exchange)
+        if self._own and not channel.calls and channel.session.room > 0:
+            self._idle[channel] = None
+
+    def channel_draining(self, channel: Channel) -> None:
+        """No new calls for this one. It may be said more than once."""
+        if channel in self._channels:
+            self._channels.remove(channel)
+            self._goaways += channel.ready and channel.connected
+        self._idle.pop(channel, None)
+        if channel.calls:
+            self._draining.add(channel)
+        else:
+            self._draining.discard(channel)
+        if self._waiting and len(self._channels) < self._limit:
+            waiting = self._waiting
+            self._waiting = deque()
+            for exchange in waiting:
+                if exchange.on_wire and channel.ready and not channel.used:
+                    self.retry(exchange, "it took no call at all")  # or we would connect for ever
+                elif exchange.on_wire:
+                    self._place(exchange)
+
+    def _has_waited(self, exchange: Exchange) -> None:
+        if exchange.sent_ns < 0:
+            self._pool_waits.add(self.clock.now_ns() - exchange.ready_ns)
+
+    def retry(self, exchange: Exchange, why: str) -> None:
+        """The server never began this call: once more, on another connection, but not twice."""
+        if exchange in self._tries:
+            text = f"the server refused the call on two connections: {why}"
+            self.give_up(exchange, _CONNECT, text, self.clock.now_ns())
+            return
+        self._tries[exchange] = 1
+        self._retried += 1
+        self._place(exchange)
+
+    def refused(self, exchange: Exchange, limited: bool, t_ns: int) -> None:
+        """REFUSED_STREAM: nothing was begun (RFC 9113 section 8.7). A server that limits concurrent streams counts one that
+        has ended a moment longer than we do, so it gets the call again, a few times; one that sheds load refuses those too.
+        """
+        tries = self._tries.get(exchange, 0)
+        if limited and tries < _REFUSALS:
+            self._tries[exchange] = tries + 1
+            self._refused += 1
+            self._refused_calls += not tries
+            self.clock.wake_at(
+                t_ns + (_AGAIN_NS << 2 * tries), lambda: self._place(exchange) if exchange.on_wire else None
+            )
+            return
+        status, exchange.code, text = reset_status(REFUSED_STREAM)
+        self.give_up(exchange, status, text, t_ns)
+
+    def give_up(self, exchange: Exchange, status: int, error: str, t_ns: int) -> None:
+        """End an exchange that is on no call."""
+        exchange.status = status
+        exchange.error = error
+        exchange.done_ns = t_ns
+        self.finished(exchange)
+
+    def finished(self, exchange: Exchange) -> None:
+        """Hand an exchange back, exactly once."""
+        if self._tries:
+            self._tries.pop(exchange, None)
+        self._flights.land(exchange)
+
+
+def _http_status(headers: Headers) -> int:
+    """The ``:status`` of a header block, -1 if it has none."""
+    if headers and headers[0][0] == b":status" and headers[0][1].isdigit() and len(headers[0][1]) == 3:
+        return int(headers[0][1])
+    return -1

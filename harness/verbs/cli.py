@@ -1,0 +1,151 @@
+"""The command line: verbs over run directories. stdout is the result, stderr is progress and errors.
+
+Exit codes: 0 pass, 1 an objective failed, 2 usage or configuration, 3 inconclusive, 4 invalid run, 5 endpoint
+unreachable, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.secrecy.redaction import Guarded
+from plimsoll.harness.verbs import (
+    agent,
+    bakeoff,
+    calibrate,
+    capacity,
+    coldstart,
+    compare,
+    gate,
+    plan,
+    replay,
+    run,
+    scenarios,
+    search,
+    serve,
+    slo,
+    sweep,
+)
+from plimsoll.harness.verbs.flags import Verb
+
+#: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
+INTERNAL = 70
+
+
+class _Verbs(TyperGroup):
+    """The verbs; a flag that takes no value shows none in the help."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Of the command line itself."""
+        return _without_values(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A verb, or a group of them."""
+        found = super().get_command(ctx, cmd_name)
+        for one in (found, *getattr(found, "commands", {}).values()) if found is not None else ():
+            _without_values(one.get_params(ctx))
+        return found
+
+
+def _without_values(parameters: Any) -> Any:
+    for one in parameters:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return parameters
+
+
+app = typer.Typer(
+    cls=_Verbs,
+    name="plimsoll",
+    help="Load testing and SLO conformance for inference endpoints: true latencies, honest verdicts.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from plimsoll.harness.host.manifest import package_version
+
+        typer.echo(f"plimsoll {package_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Load testing and SLO conformance for inference endpoints: true latencies, honest verdicts."""
+
+
+# In the order in which the help lists them. A verb's file holds its flags and nothing that computes.
+for _verb in (
+    run,
+    agent,
+    replay,
+    plan,
+    gate,
+    compare,
+    bakeoff,
+    search,
+    sweep,
+    capacity,
+    coldstart,
+    slo,
+    serve,
+    calibrate,
+    scenarios,
+):
+    _verb.register(app)
+for _command in (
+    *app.registered_commands,
+    *(
+        one
+        for group in app.registered_groups
+        if group.typer_instance
+        for one in group.typer_instance.registered_commands
+    ),
+):
+    _command.cls = _command.cls if issubclass(_command.cls or Verb, Verb) else Verb
+
+
+def main() -> None:
+    """Entry point of the ``plimsoll`` command: errors become one clear message each and an exit code."""
+    from plimsoll.scenarios.text.errors import ScenarioError
+
+    sys.stderr = Guarded(sys.stderr)
+    try:
+        app()
+    except ScenarioError as error:
+        _complain(error.errors)
+        sys.exit(ExitCode.USAGE)
+    except HarnessFault as fault:
+        _complain(fault.errors)
+        sys.exit(fault.code)
+    except KeyboardInterrupt:
+        _complain(["interrupted"])
+        sys.exit(ExitCode.INTERRUPTED)
+    except Exception:  # noqa: BLE001 - the interpreter's own exit code for this, 1, would say that an objective failed
+        traceback.print_exc()
+        _complain(["the above is a bug in Plimsoll: please report it with the command you ran"])
+        sys.exit(INTERNAL)
+
+
+def _complain(errors: list[str]) -> None:
+    for text in errors:
+        print(f"error: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

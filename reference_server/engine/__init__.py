@@ -1,0 +1,1 @@
+"""What computes: the step loop, its scheduler, batches and the models that they drive."""

@@ -1,0 +1,255 @@
+"""The server's own counters in a registry of its own, for the metrics endpoint. The only importer of
+prometheus_client.
+
+Whoever does the work says what happened; gauges are read when the page is asked for. It refuses to know torch: GPU memory
+comes from a callback.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.utils import floatToGoString
+
+from plimsoll.reference_server.engine.engine import Engine, StepNews
+from plimsoll.reference_server.engine.scripted import ScriptedModel
+from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.startup import Startup
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_STAGE_SECONDS = (0.0001, 0.0002, 0.0005, *_SECONDS, 20.0, 60.0)
+_FILL = (0.0625, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
+_RATE_S = 5
+"""The rate gauge looks back over so many whole seconds."""
+
+
+class Rate:
+    """What was counted in the last whole seconds, per second. ``now_s`` may be any clock that never goes back."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic, seconds: int = _RATE_S) -> None:
+        self._now_s = now_s
+        self._seconds = seconds
+        self._counts: dict[int, int] = {}
+
+    def add(self, n: int) -> None:
+        """Count ``n`` now."""
+        second = int(self._now_s())
+        self._counts[second] = self._counts.get(second, 0) + n
+        if len(self._counts) > self._seconds + 1:
+            self._counts = {at: count for at, count in self._counts.items() if at >= second - self._seconds}
+
+    def per_s(self) -> float:
+        """The mean rate of the last whole seconds; the running second is left out, since it isn't over."""
+        second = int(self._now_s())
+        return sum(self._counts.get(second - back, 0) for back in range(1, self._seconds + 1)) / self._seconds
+
+
+class Tally:
+    """A histogram by labels that is cheap to feed: every answer feeds half a dozen. For one thread; bounds are inclusive and ascend."""
+
+    def __init__(
+        self, name: str, about: str, labels: Sequence[str], bounds: Sequence[float], registry: CollectorRegistry
+    ) -> None:
+        self._name, self._about, self._labels, self._bounds = name, about, labels, bounds
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+        registry.register(self)
+
+    def observe(self, value: float, *labels: str) -> None:
+        """Count one value."""
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._sums[labels] = 0.0
+        counts[bisect_left(self._bounds, value)] += 1
+        self._sums[labels] += value
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """What the page shows, as the registry wants it."""
+        family = HistogramMetricFamily(self._name, self._about, labels=self._labels)
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        for labels, counts in self._counts.items():
+            family.add_metric(labels, list(zip(names, accumulate(counts), strict=True)), self._sums[labels])
+        yield family
+
+
+class Metrics:
+    """Counters kept as things happen; gauges read when asked for."""
+
+    def __init__(self, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._registry = CollectorRegistry()
+        self._rate = Rate(now_s)
+        self._cached_seen = 0
+        self._gpu_memory_read: Callable[[], Mapping[str, float]] | None = None
+        self._make_request_metrics()
+        self._make_queue_metrics()
+        self._make_step_metrics()
+        self._make_process_metrics()
+
+    def request(self, model: str, status: int, outcome: str) -> None:
+        """Count one request."""
+        self._requests_of(model, status, outcome).inc()
+
+    def answer(self, model: str, n_new: int, ttft_s: float) -> None:
+        """Count one answer's tokens; a negative time to first token is not counted."""
+        self._tokens_of(model).inc(n_new)
+        if ttft_s >= 0:
+            self._ttft.observe(ttft_s, model)
+
+    def stage(self, model: str, stages: Stages) -> None:
+        """Count how long each stage of one answer took."""
+        for name, ns in stages.spans_ns.items():
+            self._stages.observe(ns / 1e9, model, name)
+
+    def rejected(self, model: str, reason: str) -> None:
+        """Count one request that was turned away with 429 or 503; ``reason`` is the code of its error. Front-ends call it: every refusal
+        passes through one.
+        """
+        self._rejected.labels(model, reason).inc()
+
+    def deadline_missed(self, model: str) -> None:
+        """Count one admitted request whose deadline passed before its answer was whole."""
+        self._missed.labels(model).inc()
+
+    def queue(self, model: str, depth: Callable[[], int], age_s: Callable[[], float]) -> None:
+        """Have the depth of a model's queue, and how long its oldest member waits, read with every page."""
+        self._depth.labels(model).set_function(depth)
+        self._age.labels(model).set_function(age_s)
+
+    def batch(self, model: str, n_samples: int, max_batch: int) -> None:
+        """Count one batch or step and how full it was."""
+        self._fill.observe(n_samples / max_batch, model)
+
+    def step(self, news: StepNews) -> None:
+        """Count one step of the language model."""
+        self._step.observe(news.seconds)
+        self._computed.inc(news.n_computed)
+        self._gap.observe(news.gap_s)
+        self._rate.add(news.n_new)
+        self.batch("llm", news.n_sequences, news.max_batch)
+
+    def gpu_memory(self, read: Callable[[], Mapping[str, float]]) -> None:
+        """Have GPU memory read with every page: bytes by kind, such as ``allocated`` and ``free``."""
+        self._gpu_memory_read = read
+
+    def render(self, engine: Engine | None, scripted: ScriptedModel | None, startup: Startup | None = None) -> bytes:
+        """The text exposition, gauges as of now."""
+        if engine is not None:
+            self._read_engine(engine)
+        if scripted is not None:
+            self._running.labels("scripted").set(scripted.n_busy)
+            self._waiting.labels("scripted").set(scripted.n_waiting)
+        if startup is not None:
+            self._ready.set(startup.ready and not startup.draining)
+            for phase, seconds in startup.seconds().items():
+                self._startup.labels(phase).set(seconds)
+        if self._gpu_memory_read is not None:
+            for kind, n_bytes in self._gpu_memory_read().items():
+                self._gpu_memory.labels(kind).set(n_bytes)
+        return generate_latest(self._registry)
+
+    def _read_engine(self, engine: Engine) -> None:
+        scheduler, blocks = engine.scheduler, engine.scheduler.blocks
+        self._running.labels("llm").set(scheduler.n_running)
+        self._waiting.labels("llm").set(scheduler.n_waiting)
+        self._kv_used.set(blocks.used)
+        self._kv_total.set(blocks.n_blocks)
+        self._kv_usage.set(blocks.used / blocks.n_blocks)
+        self._preempted.set(scheduler.n_preempted)
+        self._cached.inc(scheduler.n_cached - self._cached_seen)
+        self._cached_seen = scheduler.n_cached
+        self._tokens_per_s.labels("llm").set(self._rate.per_s())
+
+    def _make_request_metrics(self) -> None:
+        self._requests = Counter(
+            "reference_requests", "Requests answered", ("model", "status", "outcome"), registry=self._registry
+        )
+        self._requests_of = cache(
+            self._requests.labels
+        )  # every request asks, and looking one up costs as much as counting
+        self._tokens = Counter("reference_output_tokens", "Tokens generated", ("model",), registry=self._registry)
+        self._tokens_of = cache(self._tokens.labels)
+        self._ttft = Tally(
+            "reference_ttft_seconds",
+            "From the request's last byte to the first token's write",
+            ("model",),
+            _SECONDS,
+            self._registry,
+        )
+        self._stages = Tally(
+            "reference_stage_seconds", "Time of an answer by stage", ("model", "stage"), _STAGE_SECONDS, self._registry
+        )
+        self._rejected = Counter(
+            "reference_rejected", "Requests turned away with 429 or 503", ("model", "reason"), registry=self._registry
+        )
+        self._missed = Counter(
+            "reference_deadlines_missed",
+            "Admitted requests whose deadline passed before the end of the answer",
+            ("model",),
+            registry=self._registry,
+        )
+
+    def _make_queue_metrics(self) -> None:
+        self._running = Gauge("reference_running", "Requests being answered", ("model",), registry=self._registry)
+        self._waiting = Gauge("reference_waiting", "Requests in the queue", ("model",), registry=self._registry)
+        self._depth = Gauge(
+            "reference_queue_depth", "Requests or samples in the queue", ("model",), registry=self._registry
+        )
+        self._age = Gauge(
+            "reference_queue_age_seconds", "How long the oldest in the queue waits", ("model",), registry=self._registry
+        )
+        self._fill = Tally(
+            "reference_batch_fill", "Members of a step or batch / most it may have", ("model",), _FILL, self._registry
+        )
+
+    def _make_step_metrics(self) -> None:
+        self._computed = Counter(
+            "reference_computed_tokens", "Tokens computed in steps, prompts included", registry=self._registry
+        )
+        self._cached = Counter(
+            "reference_prefix_hit_tokens", "Prompt tokens found in the cache", registry=self._registry
+        )
+        self._tokens_per_s = Gauge(
+            "reference_tokens_per_second",
+            f"Tokens generated per second, over the last {_RATE_S} s",
+            ("model",),
+            registry=self._registry,
+        )
+        self._step = Histogram(
+            "reference_step_seconds", "Duration of a step", buckets=_SECONDS, registry=self._registry
+        )
+        self._gap = Histogram(
+            "reference_step_gap_seconds",
+            "From the end of a step to the start of the next while there is work",
+            buckets=_STAGE_SECONDS,
+            registry=self._registry,
+        )
+        self._kv_used = Gauge("reference_kv_blocks_used", "KV blocks in use", registry=self._registry)
+        self._kv_total = Gauge("reference_kv_blocks", "KV blocks there are", registry=self._registry)
+        self._kv_usage = Gauge("reference_kv_usage_ratio", "Share of the KV blocks in use", registry=self._registry)
+        self._preempted = Gauge("reference_preempted", "Sequences sent back so far", registry=self._registry)
+
+    def _make_process_metrics(self) -> None:
+        self._ready = Gauge("reference_ready", "1 while requests are answered", registry=self._registry)
+        self._startup = Gauge(
+            "reference_startup_seconds", "Duration of the cold start by phase", ("phase",), registry=self._registry
+        )
+        resident = Gauge("reference_resident_bytes", "Memory of the process", registry=self._registry)
+        resident.set_function(_resident_bytes)
+        self._gpu_memory = Gauge(
+            "reference_gpu_memory_bytes", "Memory of the GPU by kind", ("kind",), registry=self._registry
+        )
+
+
+def _resident_bytes() -> float:
+    """As Linux counts it: pages that are in memory now."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))

@@ -1,0 +1,1 @@
+"""What two or more front-ends read and write."""

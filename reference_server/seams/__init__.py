@@ -1,0 +1,1 @@
+"""Where parts of the server meet: answers, runners, ground truth."""

@@ -1,0 +1,1 @@
+"""What all front-ends share: the models, the account of each request."""

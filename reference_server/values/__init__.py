@@ -1,0 +1,1 @@
+"""What every part of the server speaks in: errors, durations, tensors, tokens."""

@@ -1,0 +1,1 @@
+"""The parts of a report: frozen values that a renderer may show."""

@@ -1,0 +1,147 @@
+"""Each kind of failure on its own: how many, when, from which workers, after how long, and which requests to look for.
+
+A kind is a status, an HTTP code and an error text whose numbers and hexadecimal runs are taken as one, so that
+"request 8a41f3c09b timed out" a thousand times is one line. Explains nothing away: every failed request is in exactly one
+kind or in ``other``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from plimsoll.reports.parts.parts import Text
+from plimsoll.reports.sections.provenance import public_text
+from plimsoll.reports.sections.slowest import request_id
+from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
+from plimsoll.slo.statistics.distribution import quantile
+
+MAX_KINDS = 12
+MAX_STEPS = 60
+MAX_WORKERS = 16
+MAX_IDS = 3
+_TEXT = 300
+#: Runs that differ from request to request: hexadecimal ones of eight and more characters with a digit, and numbers.
+_VARIABLE = re.compile(r"\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{6,}[0-9a-f]\b|\d+", re.IGNORECASE)
+
+
+class Until(BaseModel, frozen=True, extra="forbid"):
+    """From when a request was due to its failure, in nanoseconds."""
+
+    min: int
+    p50: int
+    max: int
+
+
+class FailureKind(BaseModel, frozen=True, extra="forbid"):
+    """Failures of one kind. ``steps[i]`` of them happened in step i of the run (see ``Failures``)."""
+
+    status: str
+    code: int | None = Field(default=None, description="HTTP status code; null: there was none")
+    text: Text = Field(default="", description="the most frequent text of the kind")
+    texts: int = Field(default=1, description="different texts that were taken as one")
+    count: int
+    share: float = Field(description="of all measured requests")
+    first_ns: int = Field(description="after t0: when the first one failed")
+    last_ns: int
+    workers: list[int] = Field(default_factory=list, description="the first 16 of them")
+    n_workers: int = 0
+    answered: int = Field(default=0, description="failed after their first token had come")
+    until_ns: Until | None = Field(default=None, description="null: none was ever sent")
+    steps: list[int] = Field(default_factory=list)
+    request_ids: list[Text] = Field(default_factory=list, description="the first, the middle and the last one")
+
+
+class Failures(BaseModel, frozen=True, extra="forbid"):
+    """Kinds of failure, most frequent first; ``other`` failures are of kinds that are not listed."""
+
+    start_ns: int = 0
+    step_ns: int = 0
+    kinds: list[FailureKind] = Field(default_factory=list)
+    other: int = 0
+
+
+def failures_part(records: Records, run_id: str) -> Failures:
+    """The failures among the measured rows."""
+    measured = records["phase"] == Phase.MEASURE
+    rows = np.flatnonzero(measured & (records["status"] != Status.OK))
+    if len(rows) == 0:
+        return Failures()
+    due, done = records["due_ns"], records["done_ns"]
+    start = int(min(0, due[measured].min()))
+    end = int(max(due[measured].max(), done[measured].max(), start + 1)) + 1
+    step = -(-(end - start) // MAX_STEPS)
+    kind = _kinds(records, rows)
+    numbers = np.bincount(kind)
+    kept = np.lexsort((np.arange(len(numbers)), -numbers))[:MAX_KINDS]
+    parts = []
+    for index in kept.tolist():
+        these = rows[kind == index]
+        text, texts = _example(records, these)
+        seen = _seen(records, these, run_id, start, step)
+        share = len(these) / int(np.count_nonzero(measured))
+        parts.append(FailureKind(text=text, texts=texts, count=len(these), share=share, **seen))
+    return Failures(start_ns=start, step_ns=step, kinds=parts, other=len(rows) - sum(part.count for part in parts))
+
+
+def shape(text: str) -> str:
+    """``text`` with everything that differs from request to request replaced."""
+    return _VARIABLE.sub("#", text)
+
+
+def _kinds(records: Records, rows: IntArray) -> IntArray:
+    """A number for each row, the same for rows of one kind."""
+    texts, place = np.unique(records["error"][rows], return_inverse=True)
+    shapes: dict[str, int] = {}
+    of_text = np.array([shapes.setdefault(_shape_of(records, t), len(shapes)) for t in texts.tolist()], np.int64)
+    status, code = records["status"][rows], records["code"][rows] + 1
+    key = (status * (int(code.max()) + 1) + code) * len(shapes) + of_text[place]
+    return np.asarray(np.unique(key, return_inverse=True)[1])
+
+
+def _example(records: Records, rows: IntArray) -> tuple[str, int]:
+    """The most frequent text of these rows, and how many different ones there are."""
+    texts, numbers = np.unique(records["error"][rows], return_counts=True)
+    return _text(records, int(texts[int(np.argmax(numbers))])), len(texts)
+
+
+def _shape_of(records: Records, index: int) -> str:
+    return shape(records.errors[index]) if index >= 0 else ""
+
+
+def _text(records: Records, index: int) -> str:
+    return public_text(records.errors[index])[:_TEXT] if index >= 0 else ""
+
+
+def _seen(records: Records, rows: IntArray, run_id: str, start: int, step: int) -> dict[str, Any]:
+    """What the rows of one kind say, by the keys of the part."""
+    due, done = records["due_ns"][rows], records["done_ns"][rows]
+    when = np.where(done >= 0, done, due)
+    order = np.argsort(when, kind="stable")
+    some = order[np.unique(np.linspace(0, len(rows) - 1, min(MAX_IDS, len(rows))).astype(np.int64))]
+    workers = np.unique(records["worker"][rows])
+    workers = workers[workers >= 0]
+    code = int(records.columns["code"][rows[0]])
+    queries, samples = records["query_id"][rows], records["sample_ix"][rows]
+    return {
+        "status": Status(int(records.columns["status"][rows[0]])).name,
+        "code": code if code >= 0 else None,
+        "first_ns": int(when.min()),
+        "last_ns": int(when.max()),
+        "workers": workers[:MAX_WORKERS].tolist(),
+        "n_workers": len(workers),
+        "answered": int(np.count_nonzero(records["first_token_ns"][rows] >= 0)),
+        "until_ns": _until(done - due, (records["sent_ns"][rows] >= 0) & (done >= 0)),
+        "steps": np.bincount(np.maximum(when - start, 0) // step, minlength=MAX_STEPS)[:MAX_STEPS].tolist(),
+        "request_ids": [request_id(run_id, int(queries[i]), int(samples[i])) for i in some.tolist()],
+    }
+
+
+def _until(waits: IntArray, known: BoolArray) -> Until | None:
+    if not known.any():
+        return None
+    ordered = np.sort(waits[known]).astype(np.float64)
+    return Until(min=int(ordered[0]), p50=int(quantile(ordered, "0.5")), max=int(ordered[-1]))

@@ -1,0 +1,136 @@
+"""Manifest and scenario to the report's ``run`` part: what makes a run repeatable, and nothing secret.
+
+Reads the keys it knows and ignores the rest. URLs lose user, password, query and fragment; a command line
+loses the value of every option whose name says that it is a secret.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from plimsoll.reports.parts.parts import Run, Scenario, Target
+from plimsoll.reports.parts.timer import timer_part
+
+_URL = re.compile(r"[a-z][a-z0-9+.\-]*://[^\s'\"<>]+", re.IGNORECASE)
+_QUERY = re.compile(r"[?#]")
+_SECRET = re.compile(r"key|token(?!s)|secret|password|passwd|credential|auth|cookie|header|bearer", re.IGNORECASE)
+_HIDDEN = "***"
+_LENGTH = 4000
+
+
+def run_part(manifest: Mapping[str, Any], scenario: Mapping[str, Any], open_loop: bool) -> Run:
+    """The ``run`` part.
+
+    Of the manifest: run_id, started_at, t0_wall_ns, plimsoll, host, libraries, command, target.url, seed,
+    plan_fingerprint, workers, timer, directory. Of the scenario: name, kind, description, target.url,
+    target.protocol, seed. What is missing stays empty.
+    """
+    target = _mapping(scenario.get("target"))
+    reached = _mapping(manifest.get("target"))
+    return Run(
+        id=_text(manifest.get("run_id")),
+        started_at=_text(manifest.get("started_at")),
+        started_at_epoch_ns=_epoch_ns(manifest),
+        plimsoll=_text(manifest.get("plimsoll")),
+        host=_flat(_mapping(manifest.get("host"))),
+        libraries=_flat(_mapping(manifest.get("libraries"))),
+        scenario=Scenario(
+            name=_text(scenario.get("name") or manifest.get("scenario_name")),
+            kind=_text(scenario.get("kind")),
+            description=_text(scenario.get("description")),
+        ),
+        target=Target(
+            url=public_url(_text(reached.get("url") or target.get("url"))),
+            protocol=_text(target.get("protocol")),
+        ),
+        seed=_whole(manifest.get("seed", scenario.get("seed"))),
+        plan_fingerprint=_text(manifest.get("plan_fingerprint")),
+        workers=_whole(manifest.get("workers")),
+        command=public_command(manifest.get("command")),
+        directory=_text(manifest.get("directory")),
+        open_loop=open_loop,
+        timer=timer_part(_mapping(manifest.get("timer"))),
+    )
+
+
+def public_url(url: str) -> str:
+    """``url`` without user, password, query and fragment; text that is no URL comes back as it is."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url.partition("?")[0].rpartition("@")[2]
+    rest = _QUERY.split(rest, maxsplit=1)[0]  # no parser of URLs: what a server writes need not be one (http://[HOST]/)
+    place, slash, path = rest.partition("/")
+    return f"{scheme.lower()}://{place.rpartition('@')[2]}{slash}{path}"
+
+
+def public_text(text: str) -> str:
+    """Free text with every URL in it made public."""
+    return _URL.sub(lambda found: public_url(found[0]), text)
+
+
+def public_command(command: object) -> str:
+    """A command line, quoted for a shell, with URLs made public and the values of secret options hidden."""
+    if isinstance(command, str):
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            words = command.split()
+    elif isinstance(command, Sequence):
+        words = [str(word) for word in command]
+    else:
+        return ""
+    shown: list[str] = []
+    hide = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        option = word.startswith("-") and (bool(_SECRET.search(name)) or name == "-H")
+        if hide and not word.startswith("-"):
+            shown.append(_HIDDEN)
+        elif option and equals:
+            shown.append(f"{shlex.quote(name)}={_HIDDEN}")
+        else:
+            shown.append(shlex.quote(public_text(word)))
+        hide = option and not equals
+    return " ".join(shown)[:_LENGTH]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)[:_LENGTH]
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}_")
+        elif isinstance(value, (list, tuple)):
+            flat[f"{prefix}{name}"] = ", ".join(_scalar(part) for part in value)
+        elif value is not None:
+            flat[f"{prefix}{name}"] = _scalar(value)
+    return flat
+
+
+def _scalar(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else _text(value)
+
+
+def _epoch_ns(manifest: Mapping[str, Any]) -> int | None:
+    stamp = _whole(manifest.get("t0_wall_ns"))
+    if stamp is not None:
+        return stamp
+    try:
+        return int(datetime.fromisoformat(_text(manifest.get("started_at"))).timestamp()) * 1_000_000_000
+    except ValueError:
+        return None

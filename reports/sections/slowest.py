@@ -1,0 +1,130 @@
+"""The slowest answers with every stamp they have: where the time went, and by which id to look for them in a server's log.
+
+Successful requests only, by value: a failed request is slower than all of them, and what is known about it is in
+``plimsoll.reports.sections.failures``. Nothing is judged here, and no stage is blamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from plimsoll.reports.parts.parts import Text
+from plimsoll.reports.sections.provenance import public_text
+from plimsoll.slo.records.records import IntArray, Phase, Records, Stamp, Status, TokensFrom
+
+MAX_SLOWEST = 10
+_TEXT = 200
+
+#: What requests are ranked by, and the stamp at which it ends. Both begin when the request was due.
+RANKED: Mapping[str, str] = MappingProxyType({"ttft": "first_token_ns", "latency": "done_ns"})
+
+#: The stamps of one answer in the order in which they come.
+STAGES = ("ready", "sent", "first_byte", "headers", "first_token", "first_answer", "last_token", "done")
+
+
+class Stages(BaseModel, frozen=True, extra="forbid"):
+    """Nanoseconds from when the request was due; null: it did not happen. ``ready``: the generator took it up; ``sent``: its
+    first byte left, once there was a connection for it; the others are arrivals. ``first_answer``: the first token that is
+    no reasoning.
+    """
+
+    ready: int | None = None
+    sent: int | None = None
+    first_byte: int | None = None
+    headers: int | None = None
+    first_token: int | None = None
+    first_answer: int | None = None
+    last_token: int | None = None
+    done: int | None = None
+
+
+class SlowRequest(BaseModel, frozen=True, extra="forbid"):
+    """One answer. ``connect_ns``: how long its connection took to set up, null when it reused one."""
+
+    request_id: Text
+    query_id: int
+    sample_ix: int
+    value_ns: int = Field(description="what it is ranked by")
+    due_ns: int
+    stages_ns: Stages
+    connect_ns: int | None = None
+    n_in: int | None = None
+    n_in_planned: bool = Field(default=False, description="n_in is the plan's length, because the server counted none")
+    n_out: int | None = None
+    status: str = "OK"
+    code: int | None = None
+    worker: int | None = None
+    stamp: str = ""
+    server_timing: Text = ""
+
+
+class Slowest(BaseModel, frozen=True, extra="forbid"):
+    """The slowest successful requests, slowest first, by time to first token and by latency; ``failed`` more are slower
+    than any of them. ``ids_sent`` is false where the target was told to get no ``x-request-id``.
+    """
+
+    ttft: list[SlowRequest] = Field(default_factory=list)
+    latency: list[SlowRequest] = Field(default_factory=list)
+    failed: int = 0
+    ids_sent: bool = True
+
+
+def slowest_part(records: Records, run_id: str, ids_sent: bool = True) -> Slowest:
+    """The slowest of the measured rows."""
+    measured = records["phase"] == Phase.MEASURE
+    good = np.flatnonzero(measured & (records["status"] == Status.OK))
+    due = records["due_ns"][good]
+    found: dict[str, list[SlowRequest]] = {}
+    for name, column in RANKED.items():
+        end = records[column][good]
+        values = np.where(end >= 0, end - due, -1)
+        found[name] = [_request(records, int(good[i]), int(values[i]), run_id) for i in _top(values)]
+    failed = int(np.count_nonzero(measured)) - len(good)
+    return Slowest(ttft=found["ttft"], latency=found["latency"], failed=failed, ids_sent=ids_sent)
+
+
+def _top(values: IntArray) -> list[int]:
+    """Positions of the greatest values, greatest first, the earlier one first among equals; negative ones are none."""
+    known = np.flatnonzero(values >= 0)
+    if len(known) > MAX_SLOWEST:
+        # All that are at least as great as the tenth greatest: ties are then settled by position, whatever the sort does.
+        least = np.partition(values[known], -MAX_SLOWEST)[-MAX_SLOWEST]
+        known = known[values[known] >= least]
+    order = np.lexsort((known, -values[known]))[:MAX_SLOWEST]
+    return [int(i) for i in known[order]]
+
+
+def request_id(run_id: str, query_id: int, sample_ix: int) -> str:
+    """The ``x-request-id`` that a measured request was sent with."""
+    return f"{run_id}-{query_id}-{sample_ix}"
+
+
+def _request(records: Records, row: int, value_ns: int, run_id: str) -> SlowRequest:
+    def known(name: str) -> int | None:
+        value = int(records.columns[name][row])
+        return None if value < 0 else value
+
+    due = int(records.columns["due_ns"][row])
+    times = {stage: known(f"{stage}_ns") for stage in STAGES}
+    query, sample, timing = known("query_id") or 0, known("sample_ix") or 0, known("server_timing")
+    return SlowRequest(
+        request_id=request_id(run_id, query, sample),
+        query_id=query,
+        sample_ix=sample,
+        value_ns=value_ns,
+        due_ns=due,
+        stages_ns=Stages(**{stage: None if at is None else at - due for stage, at in times.items()}),
+        connect_ns=known("connect_ns"),
+        n_in=known("n_in"),
+        n_in_planned=known("n_in_from") == TokensFrom.PLAN,
+        n_out=known("n_out"),
+        status=Status(int(records.columns["status"][row])).name,
+        code=known("code"),
+        worker=known("worker"),
+        stamp=Stamp(int(records.columns["stamp"][row])).name.lower(),
+        server_timing="" if timing is None else public_text(records.timings[timing])[:_TEXT],
+    )

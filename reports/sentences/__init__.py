@@ -1,0 +1,1 @@
+"""A report in words, shared by its renderers."""

@@ -1,0 +1,1 @@
+"""Numbers and strangers' texts as people read them."""

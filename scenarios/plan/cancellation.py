@@ -1,0 +1,120 @@
+"""Cancellation: a share of the queries dropped by us after a delay, as users do who close the tab.
+
+Which queries, and after how long, is drawn before the run from the seed, each query by itself, so that one process or
+forty, either engine and whoever reads the run afterwards come to the same ones. The choice does not look at what the endpoint
+does with them. That is why the chosen queries are left out of every metric, ratio and objective as a whole, those too that
+were done or had failed before their time: the others are a random part of the traffic, and percentiles of them are
+percentiles of it. To leave out only what was in fact cancelled would take out slow answers and keep quick ones. The
+report counts the chosen ones by how they ended, so nothing is left out in silence.
+
+A cancelled request has status CANCELLED and keeps what had come of its answer. HTTP/1.1 knows one way to cancel: the
+connection is closed. The delay counts from the moment the request was taken up, as ``timeout`` does. The warm-up is not
+cancelled.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
+
+from plimsoll.scenarios.plan.plan import IntArray, Plan
+from plimsoll.scenarios.plan.seeds import child, mixed
+from plimsoll.scenarios.text.durations import Duration
+from plimsoll.scenarios.text.strict import STRICT
+
+
+class UniformDelay(BaseModel):
+    """Any delay from min to max, equally likely."""
+
+    model_config = STRICT
+    dist: Literal["uniform"]
+    min_ns: Duration = Field(alias="min", ge=0)
+    max_ns: Duration = Field(alias="max", gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> UniformDelay:
+        if self.min_ns > self.max_ns:
+            raise ValueError("min is above max. Swap them")
+        return self
+
+
+class ExponentialDelay(BaseModel):
+    """As if each user's patience ran out at a constant rate."""
+
+    model_config = STRICT
+    dist: Literal["exponential"]
+    mean_ns: Duration = Field(alias="mean", gt=0)
+
+
+def _tag(value: Any) -> str | None:
+    if isinstance(value, (UniformDelay, ExponentialDelay)):
+        return f"<{value.dist}>"
+    if isinstance(value, dict):
+        return {"uniform": "<uniform>", "exponential": "<exponential>"}.get(str(value.get("dist")))
+    return "<delay>"
+
+
+Delay = Annotated[
+    Annotated[Duration, Field(gt=0), Tag("<delay>")]
+    | Annotated[UniformDelay, Tag("<uniform>")]
+    | Annotated[ExponentialDelay, Tag("<exponential>")],
+    Discriminator(
+        _tag,
+        custom_error_type="choice",
+        custom_error_message="does not say its distribution. Give dist: one of uniform, exponential",
+    ),
+]
+
+
+class CancelSection(BaseModel):
+    """Drop a ``share`` of the queries ``after`` they were taken up; all samples of a query together."""
+
+    model_config = STRICT
+    share: float = Field(gt=0, le=1, description="Of the queries, each drawn by itself: 0.1 is about one in ten.")
+    after: Delay = Field(description="500ms, {dist: uniform, min: 100ms, max: 2s} or {dist: exponential, mean: 500ms}.")
+
+    def least_ns(self) -> int:
+        """The shortest delay there can be."""
+        if isinstance(self.after, UniformDelay):
+            return self.after.min_ns
+        return 0 if isinstance(self.after, ExponentialDelay) else self.after
+
+
+def delays(section: CancelSection, seed: int, query_ids: IntArray) -> IntArray:
+    """int64[n]: after how many ns each of these queries is cancelled, -1 for those that are not.
+
+    Depends on the id alone, not on its place or its neighbours. ``seed`` is the scenario's root seed.
+    """
+    chosen = _uniforms(child(seed, "cancel"), query_ids) < section.share
+    u = _uniforms(child(seed, "cancel", "after"), query_ids)
+    after = section.after
+    if isinstance(after, UniformDelay):
+        drawn = after.min_ns + u * (after.max_ns - after.min_ns)
+    elif isinstance(after, ExponentialDelay):
+        drawn = np.array([-math.log1p(-x) for x in u.tolist()], np.float64) * after.mean_ns
+    else:
+        drawn = np.full(len(query_ids), after, np.float64)
+    return np.where(chosen, np.maximum(np.rint(drawn).astype(np.int64), 0), -1)
+
+
+def rows(section: CancelSection | None, seed: int, plan: Plan) -> IntArray | None:
+    """The delays of a plan's rows (of a shard too), None without cancellation. A closed loop's queries take their row's."""
+    if section is None:
+        return None
+    return delays(section, seed, np.arange(plan.n_queries) if plan.cyclic else plan.query_id)
+
+
+def chosen(section: CancelSection | None, seed: int, plan: Plan, query_ids: IntArray) -> npt.NDArray[np.bool_]:
+    """bool[n]: which of these queries of the plan were to be cancelled."""
+    if section is None:
+        return np.zeros(len(query_ids), np.bool_)
+    return np.asarray(delays(section, seed, query_ids % plan.n_queries if plan.cyclic else query_ids) >= 0)
+
+
+def _uniforms(key: int, ids: IntArray) -> npt.NDArray[np.float64]:
+    """A number in [0, 1) for each id."""
+    return (mixed(key, ids) >> np.uint64(11)).astype(np.float64) * 2.0**-53

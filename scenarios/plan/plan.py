@@ -1,0 +1,260 @@
+"""The plan: every query of a run as data, computed before the run from a seed.
+
+A plan says when each query is due and which samples it carries. It never says how to send them, reads
+no clock and knows no protocol. The same scenario and seed give the same arrays on one process or forty;
+a local run is shard 0 of 1 of the same plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from plimsoll.scenarios.plan.seeds import mixed
+
+IntArray = npt.NDArray[np.int64]
+
+#: How an open loop's queries are dealt. ``turns``: query j to shard ``j % n``, which evens the load out, for processes that share a clock.
+#: ``lots``: by a fixed mix of j, for hosts that don't: a part of a Poisson plan drawn by lot is Poisson by itself, and Poisson parts add
+#: up to Poisson however their clocks are shifted; every n-th query is nearly even, and shifted parts add up to too even a load.
+Dealing = Literal["turns", "lots"]
+
+_ARRAYS = ("due_ns", "query_id", "offsets", "sample_ix", "payload_ix", "after")
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """When to stop issuing (the rules of MLPerf LoadGen). Queries in flight are always waited for, never cut.
+
+    A closed loop stops when ``issued >= min_queries`` and ``elapsed >= min_duration_ns``; an open loop when
+    its list is exhausted (the list is built so that both minima hold). ``max_queries`` ends a closed loop
+    exactly there, whatever the minima say; passing ``max_duration_ns`` stops issuing and the run says so.
+
+    In a shard of a closed loop the two counts are the shard's own share.
+    """
+
+    min_queries: int = 100
+    min_duration_ns: int = 10_000_000_000
+    max_duration_ns: int | None = None
+    max_queries: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("min_queries", "min_duration_ns", "max_duration_ns", "max_queries"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"stop.{name} is {value}. Give a number that is not negative.")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Due times, samples and limits of one run, or of one shard of it.
+
+    Row ``r`` is a query of ``offsets[r+1] - offsets[r]`` samples. In an open loop (``cyclic`` false) row r is
+    query ``query_id[r]``, due at ``due_ns[r]`` after t0. In a closed loop (``cyclic`` true) the rows are an
+    endless list: query ``k`` uses row ``k % len(due_ns)``, and this shard issues the ids
+    ``first_id, first_id + id_step, ...`` each when a slot comes free, never before ``due_ns``.
+
+    Fields: ``due_ns`` int64[n], sorted, ns relative to t0 (negative: warm-up); ``query_id`` int64[n], global
+    ids; ``offsets`` int64[n+1]; ``sample_ix`` int64[m], position of the sample inside its query;
+    ``payload_ix`` int64[m], index into the payload source; ``after`` int64[n], the query this one waits for
+    or -1. ``max_in_flight`` is the number of slots of a closed loop; in an open loop it bounds how many
+    samples may be on the wire at once, and their due times do not move.
+
+    Raises ``ValueError`` when the fields contradict each other.
+    """
+
+    due_ns: IntArray
+    query_id: IntArray
+    offsets: IntArray
+    sample_ix: IntArray
+    payload_ix: IntArray
+    after: IntArray
+    stop: Stop
+    seed: int
+    open_loop: bool
+    cyclic: bool = False
+    max_in_flight: int | None = None
+    first_id: int = 0
+    id_step: int = 1
+
+    def __post_init__(self) -> None:
+        for name in _ARRAYS:
+            array = np.ascontiguousarray(getattr(self, name), dtype=np.int64)
+            if array.flags.writeable:
+                # A view of our own: the caller's array stays as writeable as it was.
+                array = array.view()
+                array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        _check_arrays(self)
+        _check_scalars(self)
+
+    @property
+    def n_queries(self) -> int:
+        """Queries in the list (for a cyclic plan: rows before it repeats)."""
+        return len(self.due_ns)
+
+    @property
+    def n_samples(self) -> int:
+        """Samples in the list."""
+        return int(self.offsets[-1])
+
+    def shard(self, i: int, n: int, dealing: Dealing = "turns") -> Plan:
+        """Part ``i`` of ``n``; the parts together are this plan, each query or sample in exactly one of them.
+
+        Open loop: as ``owners`` says. Closed loop, whatever the ``dealing``: every shard keeps all rows, issues
+        every n-th id and gets its share of the slots and of the stop counts.
+        Raises ``ValueError`` for a shard that cannot be, or more shards than slots.
+        """
+        if n < 1 or not 0 <= i < n:
+            raise ValueError(f"there is no shard {i} of {n}. Give 0 <= i < n.")
+        if n == 1:
+            return self
+        slots = None if self.max_in_flight is None else _share(self.max_in_flight, i, n)
+        if self.max_in_flight is not None and self.max_in_flight < n:
+            raise ValueError(
+                f"{self.max_in_flight} slots cannot be dealt to {n} workers. "
+                f"Use at most {self.max_in_flight} workers, or raise the concurrency to {n}."
+            )
+        if self.cyclic:
+            return self._shard_closed(i, n, slots)
+        mine = self.owners(n, dealing) == i
+        if self.n_queries == 1:
+            return self._shard_samples(mine, slots)
+        return self._select(np.flatnonzero(mine if len(mine) == self.n_queries else mine[self.offsets[:-1]]), slots)
+
+    def owners(self, n: int, dealing: Dealing = "turns") -> IntArray:
+        """int64[m], of each sample of an open loop: which of ``n`` shards sends it.
+
+        A query goes whole, and one that waits for another goes where that one goes; a plan of one query has its samples dealt in
+        turns. The shard by ``lots`` is output number ``query_id`` of SplitMix64 started at 0, modulo n.
+        Raises ``ValueError`` for a closed loop, whose ids nobody knows beforehand.
+        """
+        if self.cyclic:
+            raise ValueError("a closed loop has no list of queries to be dealt.")
+        if self.n_queries == 1:
+            return np.arange(self.n_samples) % n
+        first = _first_of_session(self)
+        rows = first % n if dealing == "turns" else (mixed(0, self.query_id[first]) % np.uint64(n)).astype(np.int64)
+        return rows if self.n_samples == self.n_queries else np.repeat(rows, np.diff(self.offsets))
+
+    def fingerprint(self) -> str:
+        """SHA-256 in hex over every field; equal plans have equal fingerprints on any machine."""
+        digest = hashlib.sha256(b"plimsoll.plan/1")
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name in _ARRAYS:
+                data = np.asarray(value, dtype="<i8").tobytes()
+            elif isinstance(value, Stop):
+                data = "\0".join(f"{f.name}={getattr(value, f.name)}" for f in fields(value)).encode()
+            else:
+                data = str(value).encode()
+            # Name and length before the bytes, so that no two different plans spell the same stream.
+            digest.update(f"\0{item.name}\0{len(data)}\0".encode())
+            digest.update(data)
+        return digest.hexdigest()
+
+    def _shard_closed(self, i: int, n: int, slots: int | None) -> Plan:
+        stop = self.stop
+        most = None if stop.max_queries is None else _share(stop.max_queries, i, n)
+        return replace(
+            self,
+            stop=replace(stop, min_queries=_share(stop.min_queries, i, n), max_queries=most),
+            max_in_flight=slots,
+            first_id=self.first_id + i * self.id_step,
+            id_step=self.id_step * n,
+        )
+
+    def _shard_samples(self, mine: npt.NDArray[np.bool_], slots: int | None) -> Plan:
+        count = int(mine.sum())
+        rows = slice(0, 1 if count else 0)  # a query without samples is no query
+        return replace(
+            self,
+            due_ns=self.due_ns[rows],
+            query_id=self.query_id[rows],
+            after=self.after[rows],
+            offsets=np.asarray([0, count] if count else [0], dtype=np.int64),
+            sample_ix=self.sample_ix[mine],
+            payload_ix=self.payload_ix[mine],
+            max_in_flight=slots,
+        )
+
+    def _select(self, rows: IntArray, slots: int | None) -> Plan:
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        # Position of each kept sample in the whole plan: its row's start plus its place inside the row.
+        samples = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return replace(
+            self,
+            due_ns=self.due_ns[rows],
+            query_id=self.query_id[rows],
+            after=self.after[rows],
+            offsets=offsets,
+            sample_ix=self.sample_ix[samples],
+            payload_ix=self.payload_ix[samples],
+            max_in_flight=slots,
+        )
+
+
+def _share(count: int, i: int, n: int) -> int:
+    """How many of 0..count-1 are i modulo n."""
+    return (count - i + n - 1) // n if count > i else 0
+
+
+def _first_of_session(plan: Plan) -> IntArray:
+    """The row that decides a row's shard: itself, or that of the query it (in the end) waits for."""
+    key = np.arange(plan.n_queries)
+    waits = plan.after >= 0
+    if not waits.any():
+        return key
+    # Every query waits for an earlier one, so doubling the pointers ends at the first of each session.
+    key[waits] = np.searchsorted(plan.query_id, plan.after[waits])
+    while not np.array_equal(key[key], key):
+        key = key[key]
+    return key
+
+
+def _check_arrays(plan: Plan) -> None:
+    n = len(plan.due_ns)
+    for name in _ARRAYS:
+        if getattr(plan, name).ndim != 1:
+            raise ValueError(f"plan.{name} has {getattr(plan, name).ndim} dimensions, not one.")
+    for name, expected in (("query_id", n), ("after", n), ("offsets", n + 1)):
+        if len(getattr(plan, name)) != expected:
+            raise ValueError(f"plan.{name} has {len(getattr(plan, name))} entries; {n} due times need {expected}.")
+    if plan.offsets[0] != 0 or (np.diff(plan.offsets) < 1).any():
+        raise ValueError("plan.offsets must start at 0 and rise: every query has at least one sample.")
+    for name in ("sample_ix", "payload_ix"):
+        array = getattr(plan, name)
+        if len(array) != plan.offsets[-1]:
+            raise ValueError(f"plan.{name} has {len(array)} entries; plan.offsets ends at {plan.offsets[-1]}.")
+        if len(array) and array.min() < 0:
+            raise ValueError(f"plan.{name} holds {array.min()}; indices are not negative.")
+    if (np.diff(plan.due_ns) < 0).any():
+        row = int(np.argmax(np.diff(plan.due_ns) < 0)) + 1
+        raise ValueError(f"plan.due_ns is not sorted: row {row} is due before row {row - 1}.")
+    if n and (plan.query_id[0] < 0 or (np.diff(plan.query_id) < 1).any()):
+        raise ValueError("plan.query_id must rise from row to row and not be negative.")
+    waits = plan.after >= 0
+    if (plan.after < -1).any() or (plan.after[waits] >= plan.query_id[waits]).any():
+        raise ValueError("plan.after must be -1 or the id of an earlier query.")
+    if not np.isin(plan.after[waits], plan.query_id).all():
+        raise ValueError("plan.after names a query that is not in the plan.")
+
+
+def _check_scalars(plan: Plan) -> None:
+    if not 0 <= plan.seed < 1 << 64:
+        raise ValueError(f"plan.seed is {plan.seed}. Give a number from 0 to 2^64 - 1.")
+    if plan.max_in_flight is not None and plan.max_in_flight < 1:
+        raise ValueError(f"plan.max_in_flight is {plan.max_in_flight}. Give at least 1, or None for no limit.")
+    if plan.cyclic == plan.open_loop:
+        raise ValueError("a plan is either an open loop (a list) or a closed loop (cyclic), not both or neither.")
+    if plan.cyclic and plan.max_in_flight is None:
+        raise ValueError("a closed loop needs plan.max_in_flight: the number of its slots.")
+    if plan.cyclic and not plan.n_queries:
+        raise ValueError("a closed loop needs at least one row to repeat.")
+    if plan.id_step < 1 or not 0 <= plan.first_id < plan.id_step:
+        raise ValueError(f"plan.first_id {plan.first_id} must be at least 0 and below plan.id_step {plan.id_step}.")

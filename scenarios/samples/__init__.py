@@ -1,0 +1,1 @@
+"""What one sample asks for, and where samples come from."""

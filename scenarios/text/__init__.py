@@ -1,0 +1,1 @@
+"""How a scenario is written: files, durations, names, mistakes."""

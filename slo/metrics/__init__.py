@@ -1,0 +1,1 @@
+"""What can be measured of a row, and what several indicators share."""

@@ -1,0 +1,134 @@
+"""Where the time of a typical and of a slow request goes: the stages that servers report, by percentile of latency. Pure.
+
+A server says how long its stages took in the syntax of the Server-Timing header (W3C Server Timing: ``name;dur=MS;desc="..."``,
+comma-separated), in a header, in trailing metadata or in its last message. A stage with a dot in its name is a part of the one
+before the dot (``preprocess.resize``). A percentile of each stage alone would add up to no request that ever was; so the
+requests nearest in rank to p50, and those nearest to p99, are taken whole, and the means of their stages are shown. It refuses to
+blame: what no stage explains is named as that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from plimsoll.slo.records.records import IntArray, Phase, Records, Status
+
+PERCENTILES = (50.0, 99.0)
+#: Requests of a band: this share of all, nearest in rank to the percentile; not fewer than so many where the ranks allow it,
+#: and not more.
+BAND_SHARE, BAND_MIN, BAND_MAX = 0.01, 10, 1000
+#: Stages shown; a server that names each request's stages otherwise has no anatomy worth a page.
+MAX_STAGES = 24
+
+_METRIC = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)\s*((?:;(?:[^,\"]|\"(?:\\.|[^\"\\])*\")*)?)(?:,|$)")
+_DURATION = re.compile(r";\s*dur\s*=\s*\"?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\"?\s*(?:;|$)", re.IGNORECASE)
+_LONGEST_MS = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The ``n`` requests around one percentile of latency; means over them, ns.
+
+    ``held_ns``: from when they were due until they were sent (the generator late, or no connection free). ``stages_ns``: of the
+    stages in the order in which servers name them; 0 for a request that does not name it. ``rest_ns``: what no stage explains
+    (network, kernel, the server's own front-end); negative where the stages overlap.
+    """
+
+    percentile: float
+    n: int
+    latency_ns: int
+    held_ns: int
+    stages_ns: dict[str, int]
+    rest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """``n`` successful requests said how long their stages took, of ``n_ok`` that succeeded."""
+
+    n: int
+    n_ok: int
+    bands: tuple[Band, ...]
+
+
+def parse(text: str) -> dict[str, int]:
+    """Nanoseconds by stage, in order; metrics without a duration are no stages, one named twice adds up. Never raises."""
+    found: dict[str, int] = {}
+    at = 0
+    while at < len(text):
+        metric = _METRIC.match(text, at)
+        if metric is None:
+            following = text.find(",", at)
+            at = following + 1 if following >= 0 else len(text)
+            continue
+        at = max(metric.end(), at + 1)
+        duration = _DURATION.search(metric[2])
+        if duration is not None and float(duration[1]) <= _LONGEST_MS:
+            found[metric[1]] = found.get(metric[1], 0) + round(float(duration[1]) * 1e6)
+    return found
+
+
+def parent(stage: str) -> str:
+    """The stage that a dotted name is a part of; "" for a whole one."""
+    return stage.rpartition(".")[0]
+
+
+def anatomy(records: Records) -> Anatomy | None:
+    """The anatomy of the measured requests that succeeded; None when none of them named a stage."""
+    ok = (records["phase"] == Phase.MEASURE) & (records["status"] == Status.OK) & (records["done_ns"] >= 0)
+    said = np.flatnonzero(ok & (records["server_timing"] >= 0))
+    if not len(said):
+        return None
+    latency = records["done_ns"][said] - records["due_ns"][said]
+    order = said[np.argsort(latency, kind="stable")]
+    bands = [_band(records, _nearest(order, percentile), percentile) for percentile in PERCENTILES]
+    if not any(band.stages_ns for band in bands):
+        return None
+    return Anatomy(len(said), int(np.count_nonzero(ok)), tuple(bands))
+
+
+def _nearest(order: IntArray, percentile: float) -> IntArray:
+    """The rows nearest in rank to the percentile (nearest rank), evenly to both sides; fewer where the ranks end."""
+    n = len(order)
+    rank = max(0, int(np.ceil(n * percentile / 100)) - 1)
+    half = max(BAND_MIN, min(BAND_MAX, int(n * BAND_SHARE))) // 2
+    half = min(half, rank, n - 1 - rank)
+    return order[rank - half : rank + half + 1]
+
+
+def _band(records: Records, rows: IntArray, percentile: float) -> Band:
+    parsed = [parse(records.timings[i]) for i in records["server_timing"][rows].tolist()]
+    stages = {name: round(sum(one.get(name, 0) for one in parsed) / len(parsed)) for name in _names(parsed)}
+    latency = _mean(records["done_ns"][rows] - records["due_ns"][rows])
+    sent = records["sent_ns"][rows]
+    held = _mean(np.where(sent >= 0, sent - records["due_ns"][rows], 0))
+    whole = sum(ns for name, ns in stages.items() if not _is_part(name, stages))
+    return Band(percentile, len(rows), latency, held, stages, latency - held - whole)
+
+
+def _names(parsed: Sequence[dict[str, int]]) -> list[str]:
+    """Every stage once, in the order in which most requests first name it; parts directly after their whole."""
+    seen: dict[str, list[int]] = {}
+    for one in parsed:
+        for place, name in enumerate(one):
+            seen.setdefault(name, []).append(place)
+    common = sorted(seen, key=lambda name: (-len(seen[name]), name))[:MAX_STAGES]
+    by_place = sorted(common, key=lambda name: (sum(seen[name]) / len(seen[name]), name))
+    wholes = [name for name in by_place if not _is_part(name, common)]
+    return [name for whole in wholes for name in by_place if name == whole or name.startswith(f"{whole}.")]
+
+
+def _is_part(stage: str, names: Container[str]) -> bool:
+    """Whether the stage is a part of one that is named too, at whatever depth."""
+    while stage := parent(stage):
+        if stage in names:
+            return True
+    return False
+
+
+def _mean(values: IntArray) -> int:
+    return round(float(values.mean()))

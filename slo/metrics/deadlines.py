@@ -1,0 +1,145 @@
+"""A stream of tokens against a moving deadline, for every request at once: the arithmetic under fluidity and reading.
+
+Token k of a request is wanted at ``start + grace + k * pace``; whoever is kept waiting goes on from where he was kept, so
+each wait moves every later deadline. With the lateness L of a chunk (its arrival less its wanted time) a chunk is late
+exactly when L is above 0 and above every L before it, by ``L - max(0, earlier L)``. So running maxima replace the
+recursion, and fifty million chunks need no loop over chunks.
+
+Records hold the time of chunks and the number of tokens, not which chunk brought which: tokens are taken to be spread
+evenly, chunk j after floor(j * tokens / chunks) of them, and a chunk to bring at least one. Integers in ns throughout.
+Nothing is judged here, and no status is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from plimsoll.slo.metrics.speech import sounds
+from plimsoll.slo.records.records import BoolArray, IntArray, Records
+
+#: Chunks looked at together: what fits in a processor's cache several times over.
+SLAB = 500_000
+#: A server may count as it likes; with more tokens than this in one answer the arithmetic would overflow.
+MOST_TOKENS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """Per record: ``tokens`` int64[n] of its answer, ``late`` of them that came after they were wanted, ``waited_ns`` for
+    them in all, ``missed``: deadlines that passed without a token, counting one each ``pace`` of a wait. All 0 where
+    ``valid`` bool[n] says that there is nothing to say.
+    """
+
+    tokens: IntArray
+    late: IntArray
+    waited_ns: IntArray
+    missed: IntArray
+    valid: BoolArray
+
+
+def slabs(records: Records, most: int = SLAB) -> Iterator[tuple[int, int]]:
+    """Ranges of rows [first, last) with at most so many chunks, or of one row."""
+    offsets = records.chunk_offsets
+    first, n = 0, len(records)
+    while first < n:
+        last = int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1
+        last = min(max(last, first + 1), n)
+        yield first, last
+        first = last
+
+
+def tokens_of(records: Records, per_chunk: bool = False) -> IntArray:
+    """Tokens of each record: as counted, but at least one a chunk. ``per_chunk``: chunks, whatever was counted."""
+    chunks = np.diff(records.chunk_offsets)
+    counted = np.minimum(records["n_out"], MOST_TOKENS)
+    return chunks if per_chunk else np.where(chunks > 0, np.maximum(counted, chunks), 0)
+
+
+def against(
+    records: Records,
+    start_ns: IntArray,
+    grace_ns: int,
+    pace_ns: IntArray | int,
+    tokens: IntArray,
+    slab: int = SLAB,
+) -> Met:
+    """Measure every record against its deadlines. ``start_ns`` int64[n] (-1: none, the record is not valid); ``tokens``
+    as ``tokens_of`` gives them; ``pace_ns`` >= 1, one for all or int64[n].
+    """
+    n = len(records)
+    pace = np.broadcast_to(np.asarray(pace_ns, np.int64), (n,))
+    found = [np.zeros(n, np.int64) for _ in range(3)]
+    valid = (np.diff(records.chunk_offsets) > 0) & (start_ns != -1) & ~sounds(records)
+    for first, last in slabs(records, slab):
+        rows = np.arange(first, last)[valid[first:last]]
+        if len(rows):
+            parts = _slab(records, rows, start_ns[rows] + grace_ns, pace[rows], tokens[rows])
+            for column, part in zip(found, parts, strict=True):
+                column[rows] = part
+    late, waited, missed = found
+    return Met(np.where(valid, tokens, 0), late, waited, missed, valid)
+
+
+def _slab(
+    records: Records, rows: IntArray, wanted_ns: IntArray, pace_ns: IntArray, tokens: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """(late, waited, missed) of some rows that all have chunks."""
+    lengths = records.chunk_offsets[rows + 1] - records.chunk_offsets[rows]
+    times, begin = _chunks(records, rows, lengths)
+    lateness = tokens_before(lengths, begin, tokens)
+    lateness *= -pace_ns[0] if bool((pace_ns == pace_ns[0]).all()) else -np.repeat(pace_ns, lengths)
+    lateness += times
+    lateness -= np.repeat(wanted_ns, lengths)
+    np.maximum(lateness, 0, out=lateness)
+    waited = np.maximum.reduceat(lateness, begin)
+    late, missed = np.zeros_like(waited), np.zeros_like(waited)
+    kept_waiting = waited > 0
+    if kept_waiting.any():
+        if not kept_waiting.all():
+            lateness = lateness[np.repeat(kept_waiting, lengths)]
+        parts = _late(lateness, lengths[kept_waiting], waited[kept_waiting], pace_ns[kept_waiting])
+        late[kept_waiting], missed[kept_waiting] = parts
+    return late, waited, missed
+
+
+def _late(lateness: IntArray, lengths: IntArray, most: IntArray, pace_ns: IntArray) -> tuple[IntArray, IntArray]:
+    """(late, missed) of rows, given their chunks' lateness, not below 0, and the ``most`` of each row."""
+    begin = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    # Lift each row above all that came before it, so that one running maximum serves them all.
+    lift = np.concatenate(([0], np.cumsum(most + 1)[:-1]))
+    lateness += np.repeat(lift, lengths)
+    before = np.empty_like(lateness)
+    np.maximum.accumulate(lateness[:-1], out=before[1:])
+    before[begin] = lift
+    lateness -= before
+    is_late = lateness > 0
+    late = np.add.reduceat(is_late, begin, dtype=np.int64)
+    row = np.repeat(np.arange(len(lengths)), late)
+    missed = late.copy()
+    np.add.at(missed, row, lateness[is_late] // pace_ns[row])
+    return late, missed
+
+
+def _chunks(records: Records, rows: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]:
+    """The chunk times of these rows, one after another, and where each row begins in them."""
+    offsets = records.chunk_offsets
+    begin = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    whole = records.chunk_ns[offsets[rows[0]] : offsets[rows[-1] + 1]]
+    if len(whole) == int(lengths.sum()):  # the usual case: rows between have no chunks
+        return whole, begin
+    places = np.repeat(offsets[rows] - offsets[rows[0]] - begin, lengths)
+    places += np.arange(len(places))
+    return whole[places], begin
+
+
+def tokens_before(lengths: IntArray, begin: IntArray, tokens: IntArray) -> IntArray:
+    """int64[chunks]: tokens of its row that came in earlier chunks than each, spread evenly."""
+    places = np.arange(int(lengths.sum())) - np.repeat(begin, lengths)
+    if bool((tokens == lengths).all()):
+        return places
+    places *= np.repeat(tokens, lengths)
+    places //= np.repeat(lengths, lengths)
+    return places

@@ -1,0 +1,260 @@
+"""What can be measured: one ``Indicator`` per file of ``slo/indicators/``, and how one is measured over
+records.
+
+An indicator reads only stamps and counts. What a failed request contributes is decided here, once, for all of
+them: failure is worst, not absent. Nothing here aggregates or judges.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from plimsoll.slo.records.queries import representatives, together
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
+from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS
+
+#: So many gaps may be made up for failed requests in any case.
+_PLENTY = 1_000_000
+
+#: What one value belongs to: a request; the step between two of its chunks; a word of its reference that was heard; a frame
+#: of audio that was sent; a transcript that came while audio was going out; a query of several samples.
+Scope = Literal["request", "gap", "word", "frame", "interim", "query"]
+#: The same for people.
+ENTRIES: Mapping[Scope, str] = MappingProxyType(
+    {
+        "request": "request",
+        "gap": "gap between chunks",
+        "word": "word",
+        "frame": "frame",
+        "interim": "interim transcript",
+        "query": "query",
+    }
+)
+_LISTED: Mapping[Scope, str] = MappingProxyType({"word": "word_lag_ns", "frame": "frame_lag_ns"})
+
+
+class OnFailure(Enum):
+    """What a request that did not succeed contributes to an indicator."""
+
+    WORST = "ranks as the worst value, whatever it was doing when it failed"
+    WORST_IF_ABSENT = "its real value if it got that far, otherwise the worst"
+    AS_IS = "its real value if it got that far, otherwise nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Indicator:
+    """One metric.
+
+    ``compute(records)`` gives ``(values float64, valid bool)``: one entry per record (scope ``request``, and ``query``, where all rows of a query have its value) or
+    one per entry of a list that each record has, records in order (the other scopes, see ``entry_rows``). It looks at no
+    status; invalid entries are unspecified. ``needs`` names the columns it reads (``chunk_ns`` for chunk
+    arrivals). ``unit`` is ``ns``, ``per_s`` or ``1``. ``worst`` is what a failure ranks as: +inf, or 0
+    where more is better. ``outside`` marks successful records that the definition does not cover; they
+    satisfy a limit on a single request. ``awaited``: what a user waits for; a success that never brought it, in a run
+    where others did, ranks as the worst too, unless it is outside.
+    """
+
+    name: str
+    unit: Literal["ns", "per_s", "1"]
+    better: Literal["lower", "higher"]
+    scope: Scope
+    needs: tuple[str, ...]
+    formula: str
+    source: str
+    summary: str
+    compute: Callable[[Records], tuple[FloatArray, BoolArray]]
+    on_failure: OnFailure = OnFailure.WORST
+    outside: Callable[[Records], BoolArray] | None = None
+    awaited: bool = False
+
+    @property
+    def worst(self) -> float:
+        """The value of a failure."""
+        return float("inf") if self.better == "lower" else 0.0
+
+    @property
+    def signed(self) -> bool:
+        """It may be negative: an endpoint may be done before the moment of the speech that it is measured from."""
+        return self.live and self.unit == "ns"
+
+    @property
+    def live(self) -> bool:
+        """It reads columns that only speech sessions have."""
+        return bool({*self.needs} & {*SESSION_COLUMNS, *RAGGED})
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An indicator over the measured rows of some records.
+
+    ``values`` float64[m], failures as the indicator's worst; ``row`` int64[m], the position in those
+    records that each value belongs to (a record has several values but in scope ``request``); ``n`` = m;
+    ``missing``: successful measured records with no value; ``failed``: values that are the worst because the request failed, or
+    never brought what was awaited.
+    """
+
+    values: FloatArray
+    row: IntArray
+    n: int
+    missing: int
+    failed: int
+
+
+def entries(scope: Scope) -> str:
+    """What the values of indicators of this scope are, for people: several of them."""
+    return {"gap": "gaps between chunks", "query": "queries"}.get(scope, f"{ENTRIES[scope]}s")
+
+
+def between(records: Records, start: str, end: str) -> tuple[FloatArray, BoolArray]:
+    """``end - start`` in ns for every record that has both stamps (in a warm-up row times before t0 are
+    negative).
+    """
+    first, last = records[start], records[end]
+    return (last - first).astype(np.float64), (first != -1) & (last != -1)
+
+
+def gap_rows(records: Records) -> IntArray:
+    """int64[gaps]: the record that each gap between successive chunks belongs to."""
+    return np.repeat(np.arange(len(records)), np.maximum(np.diff(records.chunk_offsets) - 1, 0))
+
+
+def entry_rows(scope: Scope, records: Records) -> IntArray:
+    """int64[values]: the record that each value of an indicator of this scope belongs to."""
+    if scope == "gap":
+        return gap_rows(records)
+    rows = np.arange(len(records))
+    if scope == "interim":
+        return np.repeat(rows, np.diff(records.chunk_offsets))
+    return rows if scope in ("request", "query") else np.repeat(rows, np.diff(records.ragged(_LISTED[scope])[1]))
+
+
+def measure(indicator: Indicator, records: Records, judged: bool = False) -> Measured:
+    """The values of an indicator over the measured rows, failures included as the worst.
+
+    Not applicable, n = 0: there are successful requests but no request at all, failed ones included, has the
+    stamps (say, a first token from an endpoint that does not stream). ``judged``: for a verdict, where that
+    holds only if nothing failed; otherwise the last request with the stamps could take the objective away by
+    failing. Of a ``live`` one it holds without successes too: that all requests failed makes no text run a run of speech.
+    A failed request has as many gaps as the longest answer: what never came never comes.
+    """
+    if indicator.scope == "query":
+        return _of_queries(indicator, records)
+    ok, measured = records.ok, records.in_measure
+    lenient = not (judged and bool((measured & ~ok).any()))
+    nothing = Measured(np.empty(0), np.empty(0, np.int64), 0, int((ok & measured).sum()), 0)
+    if indicator.live and records.session is None and lenient:
+        return nothing
+    values, valid = indicator.compute(records)
+    row = entry_rows(indicator.scope, records)
+    valid = valid & measured[row]
+    unknown = not valid.any() and (indicator.live or bool((ok & measured).any()))
+    if unknown and lenient:
+        return nothing
+    has_value = np.zeros(len(records), bool)
+    has_value[row[valid]] = True
+    failed = measured & ~ok
+    if indicator.on_failure is OnFailure.WORST and indicator.scope == "request":
+        valid = valid & ok  # a failed request's own value gives way to the worst one
+        punished = failed
+    elif indicator.on_failure is OnFailure.WORST:
+        punished = failed
+    elif indicator.on_failure is OnFailure.WORST_IF_ABSENT:
+        punished = failed & ~has_value
+    else:
+        punished = np.zeros(len(records), bool)
+    if indicator.awaited:  # an empty answer must not be better than a slow one
+        silent = measured & ok & ~has_value
+        punished = punished | (silent if indicator.outside is None else silent & ~indicator.outside(records))
+    extra = np.flatnonzero(punished)
+    if indicator.scope != "request" and len(extra):
+        extra = np.repeat(extra, _lost(np.bincount(row[valid], minlength=len(records)), extra))
+    missing = int(np.count_nonzero(measured & ok & ~has_value))
+    if not len(extra):  # in order already; on a run of 50 million gaps each copy saved is 400 MB
+        whole = bool(valid.all())
+        return Measured(values if whole else values[valid], row if whole else row[valid], int(valid.sum()), missing, 0)
+    rows = np.concatenate([row[valid], extra])
+    both = np.concatenate([values[valid], np.full(len(extra), indicator.worst)])
+    order = np.argsort(rows, kind="stable")
+    return Measured(both[order], rows[order], len(rows), missing, len(extra))
+
+
+def _of_queries(indicator: Indicator, records: Records) -> Measured:
+    """One value per query, of one of its rows; ``compute`` has made a query with a failed sample the worst already."""
+    values, valid = indicator.compute(records)
+    if not bool(valid.any()):
+        return Measured(np.empty(0), np.empty(0, np.int64), 0, int((records.ok & records.in_measure).sum()), 0)
+    first = representatives(records)
+    row = np.sort(first[valid[first] & records.in_measure[first]])
+    without = first[~valid[first] & records.in_measure[first]]
+    lost = int(np.count_nonzero(values[row] == indicator.worst))
+    return Measured(values[row], row, len(row), int(np.count_nonzero(records.ok[without])), lost)
+
+
+def succeeded(indicator: Indicator, records: Records) -> BoolArray:
+    """bool[records]: what an entry of each row is of did succeed: its request, or every sample of its query."""
+    return together(records).whole(records.ok) if indicator.scope == "query" else records.ok
+
+
+def of_successes(indicator: Indicator, records: Records, found: Measured) -> BoolArray:
+    """bool[m]: the values of ``found`` that successes alone made.
+
+    The distance to a frame that never came is none, though its own frame came.
+    """
+    kept = np.asarray(succeeded(indicator, records)[found.row])
+    return kept & np.asarray(found.values != indicator.worst) if indicator.scope == "query" else kept
+
+
+def _lost(had: IntArray, failed: IntArray) -> IntArray:
+    """How many gaps each failed request lacks of the longest answer: at least one.
+
+    All together never many more than all gaps that there are: beyond that half of the values no number changes a verdict
+    on a high percentile, and memory is finite.
+    """
+    most = max(int(had.sum()), _PLENTY) // len(failed) + 1
+    lost: IntArray = np.clip(int(had.max(initial=0)) - had[failed], 1, most)
+    return lost
+
+
+def catalogue() -> Mapping[str, Indicator]:
+    """Every indicator by name: each module of ``plimsoll.slo.indicators`` exports ``INDICATOR``, one or a tuple of
+    them.
+
+    Raises ``LookupError`` for a module that exports none, or a name that is taken.
+    """
+    import plimsoll.slo.indicators as folder
+
+    found: dict[str, Indicator] = {}
+    for module in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
+        exported = getattr(importlib.import_module(f"plimsoll.slo.indicators.{module}"), "INDICATOR", None)
+        if exported is None:
+            raise LookupError(f"slo/indicators/{module}.py: exports no INDICATOR; name its Indicator so")
+        for indicator in exported if isinstance(exported, tuple) else (exported,):
+            if indicator.name in found:
+                raise LookupError(f"slo/indicators/{module}.py: {indicator.name} exists already; choose another name")
+            found[indicator.name] = indicator
+    return MappingProxyType(found)
+
+
+__all__ = [
+    "ENTRIES",
+    "Indicator",
+    "Measured",
+    "OnFailure",
+    "Scope",
+    "between",
+    "catalogue",
+    "entries",
+    "entry_rows",
+    "gap_rows",
+    "measure",
+    "of_successes",
+    "succeeded",
+]

@@ -1,0 +1,162 @@
+"""What the endpoint got done: throughput, and goodput, the part of it that kept every promise to its request.
+
+One span for every rate: from t0 to the last ``done`` of a measured request, failed ones included, so
+neither cutting off stragglers nor giving up early makes a rate higher. Nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from plimsoll.slo.metrics.indicator import catalogue, entry_rows
+from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, TokensFrom
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """How many of the ``n`` measured requests succeeded and met one limit, whatever the other limits say."""
+
+    objective: Objective
+    met: int
+    n: int
+
+    @property
+    def fraction(self) -> float:
+        """met / n; 0 for no requests."""
+        return self.met / self.n if self.n else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """``good`` bool[records]: measured, succeeded and met every limit on a single request (at once, not
+    each).
+
+    ``n`` measured requests; ``good_fraction`` of n, with failed and unsent ones in it; ``goodput_per_s``
+    good ones per second of ``span_ns``. Both are 0 when there is nothing to divide by. ``severity`` float64[records]: how many
+    times over its hardest limit each request is, +inf where it failed or lacks a value.
+    """
+
+    good: BoolArray
+    n: int
+    good_fraction: float
+    goodput_per_s: float
+    span_ns: int
+    attainment: tuple[Attainment, ...]
+    severity: FloatArray
+
+    @property
+    def n_good(self) -> int:
+        """How many requests are good."""
+        return int(np.count_nonzero(self.good))
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Successful requests and their tokens per second of ``span_ns``; tokens are None when no request
+    counted any. ``input_tokens`` are those that a server counted, ``input_tokens_planned`` the plan's lengths of the
+    requests that none counted: an estimate, in no rate.
+    """
+
+    requests_per_s: float
+    output_tokens_per_s: float | None
+    input_tokens_per_s: float | None
+    output_tokens: int | None
+    input_tokens: int | None
+    span_ns: int
+    input_tokens_planned: int | None = None
+
+
+def span_ns(records: Records) -> int:
+    """From t0 to the last ``done`` of a measured request, in ns; 0 when none ended."""
+    done = records["done_ns"][records.in_measure]
+    return max(int(done.max()), 0) if len(done) else 0
+
+
+def per_second(count: float, span: int) -> float:
+    """``count`` per second of ``span`` ns; 0 for no span."""
+    return count * 1e9 / span if span > 0 else 0.0
+
+
+def meets(objective: Objective, records: Records) -> BoolArray:
+    """bool[n]: the request succeeded and met this limit on a single request.
+
+    A success outside the indicator's definition (one token has no TPOT, one chunk no gap) meets it; one
+    without the stamp it needs does not, for no data is not a pass. Of several gaps all must meet it. Raises
+    ValueError for an objective over the run.
+    """
+    return _held(objective, records)[0]
+
+
+def _held(objective: Objective, records: Records) -> tuple[BoolArray, FloatArray]:
+    """(met bool[n], severity float64[n]): as ``meets``, and how many times over the limit each request is."""
+    if objective.scope != "request":
+        raise ValueError(f"{objective}: is about the run; only a limit on single requests can be met by one")
+    indicator = catalogue()[objective.indicator]
+    values, valid = indicator.compute(records)
+    upper = objective.operator in ("<=", "<")
+    row = entry_rows(indicator.scope, records)
+    worst = np.full(len(records), -np.inf if upper else np.inf)
+    (np.maximum if upper else np.minimum).at(worst, row[valid], values[valid])
+    has_value = np.zeros(len(records), np.bool_)
+    has_value[row[valid]] = True
+    met = has_value & objective.met_by(worst)
+    severity = np.where(has_value, over(objective, worst), np.inf)
+    if indicator.outside is not None:
+        outside = ~has_value & indicator.outside(records)
+        met |= outside
+        severity[outside] = 0.0
+    severity[~records.ok] = np.inf
+    return np.asarray(met & records.ok), severity
+
+
+def over(objective: Objective, values: FloatArray) -> FloatArray:
+    """float64[m]: how many times over the objective's limit each value is; at least 0, and +inf for the worst there is."""
+    limit = objective.threshold
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if objective.operator in ("<=", "<"):
+            found = values / limit if limit > 0 else np.where(objective.met_by(values), 0.0, np.inf)
+        else:
+            found = np.where(values > 0, limit / values, np.inf)
+    times: FloatArray = np.maximum(np.nan_to_num(found, nan=0.0, posinf=np.inf), 0.0)
+    return times
+
+
+def goodput(records: Records, objectives: Sequence[Objective]) -> Goodput:
+    """Goodput under the limits on single requests among ``objectives``; without any, good means succeeded.
+
+    The definition is DistServe's joint attainment, but with every request in the denominator.
+    """
+    measured = records.in_measure
+    n = int(np.count_nonzero(measured))
+    good = records.ok & measured
+    attainment = []
+    severity = np.where(records.ok, 0.0, np.inf)
+    for objective in objectives:
+        if objective.scope == "request":
+            met, times = _held(objective, records)
+            met, severity = met & measured, np.maximum(severity, times)
+            attainment.append(Attainment(objective, int(np.count_nonzero(met)), n))
+            good = good & met
+    count, span = int(np.count_nonzero(good)), span_ns(records)
+    return Goodput(good, n, count / n if n else 0.0, per_second(count, span), span, tuple(attainment), severity)
+
+
+def throughput(records: Records) -> Throughput:
+    """Requests and tokens per second of the measured requests that succeeded."""
+    span = span_ns(records)
+    counted = records.ok & records.in_measure
+    planned = records["n_in_from"] == TokensFrom.PLAN
+    out, given = _sum(records["n_out"], counted), _sum(records["n_in"], counted & ~planned)
+    out_rate, in_rate = (None if total is None else per_second(total, span) for total in (out, given))
+    requests = per_second(int(np.count_nonzero(counted)), span)
+    return Throughput(requests, out_rate, in_rate, out, given, span, _sum(records["n_in"], counted & planned))
+
+
+def _sum(values: IntArray, rows: BoolArray) -> int | None:
+    """The sum of the known values of the given rows; None: there is none."""
+    known = values[rows & (values >= 0)]
+    return int(known.sum()) if len(known) else None

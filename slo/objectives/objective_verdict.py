@@ -1,0 +1,403 @@
+"""One objective over the run: was it kept, and does the run show it?
+
+A percentile or a share passes only when the share of values that break its limit is shown to be small enough, and fails
+only when it is shown to be too large (``plimsoll.slo.statistics.share``); in between, or without data, the run is too short to say and the
+verdict says how long it should be. A mean, an extreme or a rate is a fact about this run and judged as observed: no bound
+of a mean is both honest for heavy tails and monotone, and a slower request must never turn a FAIL into a PASS.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from plimsoll.slo.metrics.indicator import Measured, catalogue, measure, of_successes, succeeded
+from plimsoll.slo.metrics.ratios import against, entries, failing
+from plimsoll.slo.metrics.word_error_rate import word_error_rate
+from plimsoll.slo.objectives.goodput import Goodput, over, throughput
+from plimsoll.slo.objectives.objective import Objective, Promise, show
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
+from plimsoll.slo.statistics import confidence as sure
+from plimsoll.slo.statistics import share
+from plimsoll.slo.statistics.distance import Distance
+from plimsoll.slo.statistics.distribution import exact, quantile
+from plimsoll.slo.statistics.percentile_bounds import bounds
+
+Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
+#: Begins what a detail says of a decision by distance.
+BY_DISTANCE = "; decided by distance"
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What an objective is at both ends of the generator's lateness (``slo/validity/bracket.py``): as measured, and without it.
+
+    ``lateness_ns``: the most that may have been in any request's time.
+    """
+
+    lower: float
+    upper: float
+    outcome_lower: Outcome
+    outcome_upper: Outcome
+    lateness_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveVerdict:
+    """One objective over the run.
+
+    ``observed`` and ``threshold`` are in ``unit``; ``observed`` is NaN for no data and may be +inf.
+    ``interval``: a lower and an upper bound, each at the confidence (for facts about the run, the fact
+    itself; for a mean, Student's t, for information). ``n`` values, ``bad`` of them break the limit,
+    ``max_bad_allowed`` of n would still pass (-1: none, None: does not apply). ``n_needed``: 0 when
+    decided, else the total n that would decide if the observed share of bad ones held, None when no n
+    would. ``missing``: successful requests without a value. ``p_pass`` and ``p_fail``: how often a share on the limit
+    would look as good, or as bad (None: not a share). ``design_effect``: how many values count as one, because neighbours
+    share their fate; ``by``: ``number`` or ``distance``, what decided; ``needed_ns``: how long a run of ``n_needed`` takes at
+    this one's rate. ``bracket``: both ends, None where the generator's lateness touches nothing; ``lateness``: what they make of
+    the verdict, in words; ``repeats``: what it were if requests that were sent again counted as failed
+    (``slo/validity/repeats.py``), where that is something else.
+    For the sentence (``plimsoll.slo.objectives.sentence``): ``failed`` of the bad ones (of a fact: of all) are of requests that
+    failed; ``observed_ok``: the same statistic of the successful ones alone, None where none failed or none is left;
+    ``entries`` and ``fault``: what the values are and what a bad one is, where the objective does not say it; ``parts``: those
+    that the promise is put together from; ``among``: of so many objectives, and not alone, it is undecided (Holm).
+    """
+
+    objective: Promise
+    outcome: Outcome
+    observed: float
+    interval: tuple[float, float]
+    n: int
+    n_needed: int | None
+    detail: str
+    missing: int = 0
+    bad: int | None = None
+    max_bad_allowed: int | None = None
+    p_pass: float | None = None
+    p_fail: float | None = None
+    design_effect: float = 1.0
+    by: str = ""
+    needed_ns: int | None = None
+    failed: int | None = None
+    observed_ok: float | None = None
+    entries: str = ""
+    fault: str = ""
+    parts: tuple[str, ...] = ()
+    among: int = 0
+    bracket: Ends | None = None
+    lateness: str = ""
+    repeats: str = ""
+
+    @property
+    def text(self) -> str:
+        """The objective as text."""
+        return str(self.objective)
+
+    @property
+    def threshold(self) -> float:
+        """The objective's threshold in ``unit``."""
+        return self.objective.threshold
+
+    @property
+    def unit(self) -> str:
+        """``ns``, ``ratio``, ``per_s`` or ``1``."""
+        return self.objective.unit
+
+
+def judge_objective(
+    objective: Objective,
+    records: Records,
+    good: Goodput,
+    confidence: sure.Probability,
+    along: share.Course | None = None,
+) -> ObjectiveVerdict:
+    """Judge one objective over the run. ``good``: the goodput of these records under all of the objectives; ``along``: their
+    course, if it is known already.
+    """
+    along = share.course(records) if along is None else along
+    if objective.statistic == "ratio":
+        return _ratio(objective, records, good, confidence, along)
+    if objective.statistic == "rate":
+        return _rate(objective, records, good)
+    if objective.statistic == "accuracy":
+        return judge_words(objective, records, confidence)
+    measured = measure(catalogue()[objective.indicator], records, judged=True)
+    if measured.n == 0:
+        return _no_data(objective, measured, confidence)
+    if objective.quantile is not None:
+        found = _percentile(objective, measured, objective.quantile, confidence, along)
+    else:
+        found = _fact(objective, measured, confidence)
+    return _with_failures(found, objective, records, measured)
+
+
+def _with_failures(
+    found: ObjectiveVerdict, objective: Objective, records: Records, measured: Measured
+) -> ObjectiveVerdict:
+    """The same, with how many are failures and what the successful ones alone show."""
+    indicator = catalogue()[objective.indicator]
+    kept = of_successes(indicator, records, measured)
+    if kept.all():  # and no copy of fifty million gaps
+        return replace(found, failed=0)
+    failed = ~succeeded(indicator, records)[measured.row]
+    if objective.quantile is not None:
+        failed &= ~np.asarray(objective.met_by(measured.values))
+    alone = _statistic(objective, measured.values[kept]) if kept.any() else None
+    return replace(found, failed=int(failed.sum()), observed_ok=alone)
+
+
+def _statistic(objective: Objective, values: FloatArray) -> float:
+    """The percentile, mean or extreme of values."""
+    if objective.quantile is not None:
+        return quantile(np.sort(values), objective.quantile)
+    if objective.statistic == "mean":
+        return float(np.sort(values).mean())
+    return float(values.max() if objective.statistic == "max" else values.min())
+
+
+def not_compared(objective: Objective) -> ObjectiveVerdict:
+    """An objective on answers, where none were kept: no data is never a pass."""
+    nan = float("nan")
+    detail = "no answers were compared with a reference. Run with --mode accuracy and give --reference"
+    return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
+
+
+def judge_words(objective: Objective, records: Records, confidence: sure.Probability) -> ObjectiveVerdict:
+    """The pooled word error rate of a run that kept no answers but counted words, as observed; its bounds are for information.
+
+    Any other objective on answers, or a run whose references are not known: no data, which is never a pass.
+    """
+    found = word_error_rate(records, confidence) if objective.indicator == "wer" else None
+    if found is None or not found.words:
+        return not_compared(objective)
+    failed = f", {found.failed} of them failed and wrong in every word" if found.failed else ""
+    detail = (
+        f"{show(found.rate, 'ratio')}: {found.errors} errors in {found.words} words of {found.sessions} sessions{failed}; judged as "
+        f"observed; {_between(found.interval, 'ratio', confidence)}"
+    )
+    outcome: Outcome = "PASS" if objective.met_by(found.rate) else "FAIL"
+    return ObjectiveVerdict(
+        objective,
+        outcome,
+        found.rate,
+        found.interval,
+        found.sessions,
+        0,
+        detail,
+        failed=found.failed,
+        entries="sessions",
+    )
+
+
+def _no_data(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
+    needed = sure.n_needed(0, 0, objective.allowed, confidence) if objective.allowed is not None else 1
+    why = f"none of {measured.missing} successful requests has one" if measured.missing else "nothing was measured"
+    detail = f"no {objective.indicator} to judge: {why}. Drop the objective, or measure what has one"
+    nan = float("nan")
+    # p = 1, not none: it counts in Holm's correction as it is, so its first bad value can't unsettle the FAIL of another.
+    p = 1.0 if objective.quantile is not None else None
+    return ObjectiveVerdict(
+        objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, measured.missing, p_pass=p, p_fail=p
+    )
+
+
+def _percentile(
+    objective: Objective, measured: Measured, p: Fraction, confidence: sure.Probability, along: share.Course
+) -> ObjectiveVerdict:
+    laid = share.series(measured.values, measured.row, along)
+    bad = ~np.asarray(objective.met_by(measured.values))
+    seen, far = of_values(objective, measured, bad, laid)
+    assert objective.allowed is not None
+    test = share.weigh(seen, objective.allowed, confidence, far)
+    low, high = bounds(
+        measured.values,
+        laid,
+        p,
+        confidence,
+        upward=objective.operator in ("<=", "<"),
+        scaled=far is not None,
+        floor=-math.inf if catalogue()[objective.indicator].signed else 0.0,
+        failed=_failures(objective, measured),
+    )
+    observed = _statistic(objective, measured.values)
+    detail = (
+        f"{show(observed, objective.unit)} observed, {_between((low, high), objective.unit, confidence)}; "
+        f"{test.bad} of {test.n} values break {objective.operator} {objective.threshold_text}, {_how_many(test)}"
+    )
+    return _shown(objective, test, observed, (low, high), detail, along, measured.missing)
+
+
+def of_values(
+    objective: Objective, measured: Measured, bad: BoolArray, laid: share.Series
+) -> tuple[share.Counted, Distance | None]:
+    """The evidence on bad[m] of the measured values: their number, and how far all are from the limit."""
+    worst = _failures(objective, measured)
+    return laid.count(bad, None if worst is None else bad & worst), distance(objective, measured.values, laid)
+
+
+def _failures(objective: Objective, measured: Measured) -> BoolArray | None:
+    """Which values are those of failures; None where nothing failed."""
+    return measured.values == catalogue()[objective.indicator].worst if measured.failed else None
+
+
+def distance(objective: Objective, values: FloatArray, laid: share.Series) -> Distance | None:
+    """How far the values are from the limit, in multiples of it; None where a multiple means nothing, as of a share."""
+    if objective.unit not in ("ns", "per_s") or objective.threshold <= 0:
+        return None
+    return Distance(np.sort(over(objective, values)), laid.memory)
+
+
+def _shown(
+    objective: Objective,
+    test: share.ShareTest,
+    observed: float,
+    interval: tuple[float, float],
+    detail: str,
+    along: share.Course,
+    missing: int = 0,
+) -> ObjectiveVerdict:
+    return ObjectiveVerdict(
+        objective,
+        test.outcome,
+        observed,
+        interval,
+        test.n,
+        test.n_needed,
+        detail + _more(test, along),
+        missing,
+        test.bad,
+        test.allowed,
+        test.p_pass,
+        test.p_fail,
+        test.design_effect,
+        test.by,
+        _needed_ns(test, along),
+    )
+
+
+def _between(interval: tuple[float, float], unit: str, confidence: sure.Probability) -> str:
+    low, high = (show(bound, unit) for bound in interval)
+    sure_of = f"{float(exact(confidence)) * 100:.4g} % sure"
+    return f"{sure_of} above {low}, {'no bound above it' if interval[1] == float('inf') else f'{sure_of} below {high}'}"
+
+
+def _how_many(test: share.ShareTest) -> str:
+    if test.allowed < 0:
+        return "too few values to allow any"
+    evenly = "" if test.design_effect < 1.5 else " if they lay evenly"
+    return f"{test.allowed} may{evenly}"
+
+
+def _more(test: share.ShareTest, along: share.Course) -> str:
+    clustered = ""
+    if test.design_effect >= 1.5 and test.n:
+        worth = test.n / test.design_effect
+        clustered = f"; they come in clusters: {test.n} values say as much as {worth:.{0 if worth >= 10 else 1}f} independent ones"
+    if test.by == "distance":
+        far = "nearly all of them are far enough within the limit"
+        if test.outcome == "FAIL":
+            far = "so many break the limit, or by so much, that no clustering explains it"
+        return f"{clustered}{BY_DISTANCE}: {far}"
+    if test.outcome != "INCONCLUSIVE":
+        return clustered
+    if test.n_needed is None:
+        return f"{clustered}; exactly on the limit, so no number of requests decides it: change the limit"
+    longer = _needed_ns(test, along)
+    lasting = "" if longer is None else f" ({show(longer, 'ns')} at this rate)"
+    return f"{clustered}; at this share {test.n_needed} in all would decide{lasting}, {test.n_needed - test.n} more: let the run go on"
+
+
+def _needed_ns(test: share.ShareTest, along: share.Course) -> int | None:
+    """How long a run that decides would take at this one's rate; None: decided, or no rate."""
+    if not test.n_needed or not test.n or not along.span_ns:
+        return None
+    return round(test.n_needed / test.n * along.span_ns)
+
+
+def _fact(objective: Objective, measured: Measured, confidence: sure.Probability) -> ObjectiveVerdict:
+    """Mean, max or min, as observed."""
+    if objective.statistic == "mean":
+        observed = _statistic(objective, measured.values)
+        interval = sure.mean_interval(measured.values, confidence, sides=1)
+        note = f"; {_between(interval, objective.unit, confidence)}, if the mean is near normal"
+        note = note if np.isfinite(interval).all() else ""
+    else:
+        observed = _statistic(objective, measured.values)
+        interval, note = (observed, observed), ""
+    kept = bool(objective.met_by(observed))
+    failures = f", {measured.failed} of them failed" if measured.failed else ""
+    detail = f"{show(observed, objective.unit)} over {measured.n} values{failures}; judged as observed{note}"
+    return ObjectiveVerdict(
+        objective, "PASS" if kept else "FAIL", observed, interval, measured.n, 0, detail, measured.missing
+    )
+
+
+def _ratio(
+    objective: Objective, records: Records, good: Goodput, confidence: sure.Probability, along: share.Course
+) -> ObjectiveVerdict:
+    """A share of all measured requests, tested on those that count against it."""
+    bad, rows = against(objective.indicator, records, good.good)
+    upward = objective.operator in ("<=", "<")
+    limit = objective.allowed
+    assert limit is not None
+    if not len(rows):
+        nan = float("nan")
+        what = "nothing was measured; see the errors of the run, then measure again"
+        detail = (
+            what if objective.indicator != "frame_missed" else "no query had a deadline: give params.frame_interval"
+        )
+        needed = sure.n_needed(0, 0, limit, confidence)
+        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, needed, detail, p_pass=1.0, p_fail=1.0)
+    seen, far = of_entries(objective, bad, rows, good, along)
+    test = share.weigh(seen, limit, confidence, far)
+    low, high = test.interval
+    interval = (low, high) if upward else (1.0 - high, 1.0 - low)
+    observed = test.bad / test.n if upward else (test.n - test.bad) / test.n
+    detail = (
+        f"{show(observed, 'ratio')} observed, {_between(interval, 'ratio', confidence)}; {test.bad} of {test.n} "
+        f"{entries(objective.indicator)} {failing(objective.indicator)}, {_how_many(test)}"
+    )
+    whole = succeeded(catalogue()["frame_missed"], records) if objective.indicator == "frame_missed" else records.ok
+    found = _shown(objective, test, observed, interval, detail, along)
+    return replace(found, failed=int(np.count_nonzero(bad & ~whole[rows])))
+
+
+def of_entries(
+    objective: Objective, bad: BoolArray, rows: IntArray, good: Goodput, along: share.Course
+) -> tuple[share.Counted, Distance | None]:
+    """What counts against a ratio. Of good requests all their times show the memory; of errors only the errors do."""
+    if objective.indicator != "good" or not good.attainment:
+        return share.counted(bad[np.argsort(along.place[rows], kind="stable")], along.growing), None
+    severity = good.severity[rows]
+    laid = share.series(severity, rows, along)
+    timed = all(one.objective.unit in ("ns", "per_s") for one in good.attainment)
+    return laid.count(bad, np.isinf(severity)), Distance(np.sort(severity), laid.memory) if timed else None
+
+
+def _rate(objective: Objective, records: Records, good: Goodput) -> ObjectiveVerdict:
+    """A rate over the run's span, as observed."""
+    done = throughput(records)
+    observed: float | None = {
+        "good": good.goodput_per_s,
+        "ok": done.requests_per_s,
+        "output_tokens": done.output_tokens_per_s,
+    }[objective.indicator]
+    measured = records.in_measure
+    if observed is None and ((records["n_out"] >= 0) & measured).any():
+        observed = 0.0  # tokens were counted, but only of requests that failed
+    if observed is None and (~records.ok & measured).any():
+        observed = 0.0  # nobody counted any, and what failed might have
+    if observed is None or good.n == 0:
+        nan = float("nan")
+        what = "no request counted its tokens" if good.n else "nothing was measured"
+        detail = f"{what}, so there is no rate. Drop the objective, or measure what has one"
+        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
+    over = show(done.span_ns, "ns")
+    detail = f"{show(observed, 'per_s')} over {over}, from t0 to the last answer; judged as observed"
+    outcome: Outcome = "PASS" if objective.met_by(observed) else "FAIL"
+    failed = int(np.count_nonzero(~records.ok & measured))
+    return ObjectiveVerdict(objective, outcome, observed, (observed, observed), good.n, 0, detail, failed=failed)

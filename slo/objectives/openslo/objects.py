@@ -1,0 +1,340 @@
+"""The kinds of OpenSLO v1 other than the SLO itself: what one object may hold, checked key by key.
+
+Reading one object never looks at another: references stay names with their places, for ``plimsoll.slo.objectives.openslo.reading`` to
+follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+from plimsoll.slo.objectives.openslo.duration import Duration, read_duration
+from plimsoll.slo.objectives.openslo.place import Place, nearest, show
+
+VERSION = "openslo/v1"
+LONGEST_DESCRIPTION = 1050
+KINDS = ("SLO", "SLI", "DataSource", "AlertPolicy", "AlertCondition", "AlertNotificationTarget", "Service")
+OPERATORS = MappingProxyType({"lte": "<=", "gte": ">=", "lt": "<", "gt": ">"})
+
+_KEY = re.compile(r"[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """An object's name, its display name (else the name), and its annotations."""
+
+    name: str
+    title: str
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A metricSource: the name of a DataSource or none, the type or none, and what stands under ``spec``."""
+
+    place: Place
+    ref: str | None
+    type: str | None
+    spec: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Sli:
+    """An indicator: either a threshold metric, or parts of a ratio by key (good, bad, total, raw)."""
+
+    name: str
+    place: Place
+    threshold: Source | None
+    ratio: Mapping[str, Source]
+    raw_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """Where metrics come from."""
+
+    name: str
+    type: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """When an alert fires: burn rate over ``lookback`` on the wrong side of ``threshold`` for ``after``."""
+
+    name: str
+    severity: str
+    operator: Literal["<=", ">=", "<", ">"]
+    threshold: float
+    lookback: Duration
+    after: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """An alert policy: its condition, or a place that names one; ``breaching``: it speaks when that holds."""
+
+    name: str
+    place: Place
+    breaching: bool
+    condition: Condition | None
+    condition_ref: Place | None
+    target_refs: tuple[Place, ...]
+
+
+def read_metadata(whole: Place) -> Metadata | None:
+    """``metadata`` of an object, checked; None when it has no usable name."""
+    if not whole.has("metadata"):
+        return None
+    place = whole.at("metadata")
+    if not place.mapping(("name", "displayName", "labels", "annotations"), ("name",)):
+        return None
+    name = place.at("name").name() if place.has("name") else None
+    title = place.at("displayName").text() if place.has("displayName") else None
+    if place.filled("labels"):
+        _read_labels(place.at("labels"))
+    annotations = _read_annotations(place.at("annotations")) if place.filled("annotations") else {}
+    return Metadata(name, title or name, annotations) if name is not None else None
+
+
+def _read_labels(place: Place) -> None:
+    for key, item in _entries(place):
+        if not _KEY.fullmatch(key):
+            item.error("is no label. Use at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends")
+        if isinstance(item.value, list):
+            for one in item.items() or ():
+                one.text()
+        else:
+            item.text()
+
+
+def _read_annotations(place: Place) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, item in _entries(place):
+        prefix, slash, name = key.rpartition("/")
+        right = len(prefix) <= 253 and _PREFIX.fullmatch(prefix) if slash else True
+        if not (right and _KEY.fullmatch(name)):
+            item.error("is no annotation. Write prefix.example/name or name, of letters, digits, '-', '_' and '.'")
+        value = item.text()
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _entries(place: Place) -> list[tuple[str, Place]]:
+    if not isinstance(place.value, dict):
+        place.error(f"is {show(place.value)}, not a mapping. Write key: value lines below it")
+        return []
+    return [(key, place.at(key)) for key in place.value]
+
+
+def read_head(whole: Place) -> tuple[str, Metadata | None] | None:
+    """(kind, metadata) of an object; None when it is no OpenSLO v1 object, which is then said."""
+    needed = ("apiVersion", "kind", "metadata") + (() if whole.at("kind").value == "Service" else ("spec",))
+    if not whole.mapping(("apiVersion", "kind", "metadata", "spec"), needed):
+        return None
+    version = whole.at("apiVersion")
+    if whole.has("apiVersion") and version.value != VERSION:
+        version.error(f"is {show(version.value)}. Only {VERSION} is read: write apiVersion: {VERSION}")
+    kind = whole.at("kind").one_of(KINDS) if whole.has("kind") else None
+    return (kind or "", read_metadata(whole))
+
+
+def describe(spec: Place) -> None:
+    """Check the description that every spec may have."""
+    if spec.has("description"):
+        spec.at("description").text(LONGEST_DESCRIPTION)
+
+
+def read_data_source(meta: Metadata | None, spec: Place) -> DataSource | None:
+    """A DataSource."""
+    if not spec.mapping(("description", "type", "connectionDetails"), ("type",)):
+        return None
+    describe(spec)
+    kind = spec.at("type").text() if spec.has("type") else None
+    if kind == "plimsoll" and spec.has("connectionDetails"):
+        spec.at("connectionDetails").warn("is not used: Plimsoll's metrics come from the run itself")
+    return DataSource(meta.name, kind, spec) if meta and kind else None
+
+
+def read_service(spec: Place) -> None:
+    """A Service."""
+    if spec.value is not None and spec.mapping(("description",)):
+        describe(spec)
+
+
+def read_notification_target(spec: Place) -> None:
+    """An AlertNotificationTarget."""
+    if spec.mapping(("description", "target"), ("target",)):
+        describe(spec)
+        if spec.has("target"):
+            spec.at("target").text()
+
+
+def read_condition(meta: Metadata | None, spec: Place) -> Condition | None:
+    """An AlertCondition."""
+    if not spec.mapping(("description", "severity", "condition"), ("severity", "condition")):
+        return None
+    describe(spec)
+    severity = spec.at("severity").text() if spec.has("severity") else None
+    place = spec.at("condition")
+    keys = ("kind", "op", "threshold", "lookbackWindow", "alertAfter")
+    if not (spec.has("condition") and place.mapping(keys, ("threshold", "lookbackWindow"))):
+        return None
+    if place.has("kind"):
+        place.at("kind").one_of(("burnrate",))
+    lookback = read_duration(place.at("lookbackWindow")) if place.has("lookbackWindow") else None
+    after = read_duration(place.at("alertAfter"), zero=True) if place.has("alertAfter") else Duration("0m", 0, "")
+    threshold = place.at("threshold").number() if place.has("threshold") else None
+    if threshold is not None and threshold <= 0:
+        place.at("threshold").error("is not above 0. Give a burn rate: 1 spends the budget exactly in its period")
+        threshold = None
+    operator = _read_operator(place)
+    if not (meta and severity and operator and lookback and after) or threshold is None:
+        return None
+    return Condition(meta.name, severity, operator, float(threshold), lookback, after)
+
+
+def _read_operator(place: Place) -> Literal["<=", ">=", "<", ">"] | None:
+    if not place.has("op"):
+        place.warn("has no op; read as gt: it fires while the burn rate is above the threshold. Write op: gt")
+        return ">"
+    word = place.at("op").one_of(tuple(OPERATORS))
+    if word in ("lt", "lte"):
+        what = "at or below" if word == "lte" else "below"
+        place.at("op").warn(
+            f"fires while the burn rate is {what} the threshold, so while all is well. To alert on trouble write "
+            f"op: {word.replace('l', 'g')}"
+        )
+    return cast(Literal["<=", ">=", "<", ">"], OPERATORS[word]) if word else None
+
+
+def read_policy(meta: Metadata | None, spec: Place) -> Policy | None:
+    """An AlertPolicy; its condition may be another object."""
+    flags = ("alertWhenBreaching", "alertWhenResolved", "alertWhenNoData")
+    keys = ("description", *flags, "conditions", "notificationTargets")
+    if not spec.mapping(keys, ("conditions", "notificationTargets")):
+        return None
+    describe(spec)
+    when = {flag: spec.at(flag).boolean() for flag in flags if spec.has(flag)}
+    if not any(when.values()):
+        spec.warn("alerts on nothing: no alertWhen... is true. Add alertWhenBreaching: true")
+    elif not when.get("alertWhenBreaching"):
+        spec.warn("does not alert when its condition holds, so a run shows nothing of it. Add alertWhenBreaching: true")
+    condition, condition_ref = None, None
+    if spec.has("conditions"):
+        conditions = spec.at("conditions").items()
+        if conditions is not None and len(conditions) != 1:
+            spec.at("conditions").error(
+                f"has {len(conditions)} conditions. OpenSLO allows exactly one: write a policy for each"
+            )
+        for item in conditions or ():
+            inline = _inline(item, "AlertCondition", "conditionRef")
+            if inline is not None:
+                condition = read_condition(*inline)
+            elif item.has("conditionRef"):
+                condition_ref = item.at("conditionRef")
+    targets = _read_targets(spec.at("notificationTargets")) if spec.has("notificationTargets") else ()
+    if meta is None:
+        return None
+    return Policy(meta.name, spec, bool(when.get("alertWhenBreaching")), condition, condition_ref, targets)
+
+
+def _read_targets(place: Place) -> tuple[Place, ...]:
+    items = place.items()
+    if items == ():
+        place.error("is empty. OpenSLO asks for at least one: write - targetRef: NAME")
+    refs = []
+    for item in items or ():
+        inline = _inline(item, "AlertNotificationTarget", "targetRef")
+        if inline is not None:
+            read_notification_target(inline[1])
+        elif item.has("targetRef"):
+            refs.append(item.at("targetRef"))
+    return tuple(refs)
+
+
+def _inline(item: Place, kind: str, ref: str) -> tuple[Metadata | None, Place] | None:
+    """(metadata, spec) of an object written in place; None for a reference, or for neither, which is said."""
+    if isinstance(item.value, dict) and ref in item.value:
+        if item.mapping((ref,)):
+            item.at(ref).text()
+        return None
+    if not item.mapping(("apiVersion", "kind", "metadata", "spec"), ()):
+        return None
+    missing = [key for key in ("kind", "metadata", "spec") if not item.has(key)]
+    if missing:
+        item.error(f"has neither {ref} nor {', '.join(missing)}. Write {ref}: NAME, or the whole {kind} here")
+        return None
+    item.at("kind").one_of((kind,))
+    return read_metadata(item), item.at("spec")
+
+
+def read_alert_policy_item(item: Place) -> Policy | Place | None:
+    """One of an SLO's alertPolicies: written in place, or the place of a reference."""
+    inline = _inline(item, "AlertPolicy", "alertPolicyRef")
+    if inline is not None:
+        return read_policy(*inline)
+    return item.at("alertPolicyRef") if item.has("alertPolicyRef") else None
+
+
+def read_sli(meta: Metadata | None, spec: Place) -> Sli | None:
+    """An SLI's spec: exactly one of thresholdMetric and ratioMetric."""
+    if not spec.mapping(("description", "thresholdMetric", "ratioMetric")):
+        return None
+    describe(spec)
+    given = [key for key in ("thresholdMetric", "ratioMetric") if spec.has(key)]
+    if len(given) != 1:
+        has = "both thresholdMetric and ratioMetric" if given else "neither thresholdMetric nor ratioMetric"
+        spec.error(f"has {has}. Give exactly one")
+        return None
+    name = meta.name if meta else ""
+    if given == ["thresholdMetric"]:
+        source = _read_metric(spec.at("thresholdMetric"))
+        return Sli(name, spec, source, MappingProxyType({}), None) if source else None
+    return _read_ratio(name, spec, spec.at("ratioMetric"))
+
+
+def _read_ratio(name: str, spec: Place, place: Place) -> Sli | None:
+    if not place.mapping(("counter", "good", "bad", "total", "raw", "rawType")):
+        return None
+    if place.has("counter"):
+        place.at("counter").boolean()
+    parts = [key for key in ("good", "bad", "total", "raw") if place.has(key)]
+    sources = {key: source for key in parts if (source := _read_metric(place.at(key))) is not None}
+    kind = place.at("rawType").one_of(("success", "failure")) if place.has("rawType") else None
+    if parts not in (["good", "total"], ["bad", "total"], ["raw"]):
+        has = " and ".join(parts) or "none of its parts"
+        place.error(f"has {has}. Give good and total, or bad and total, or raw with rawType")
+        return None
+    if (parts == ["raw"]) != place.has("rawType"):
+        place.error("rawType and raw belong together. Add rawType: success or failure to raw, or remove rawType")
+        return None
+    if len(sources) != len(parts) or (parts == ["raw"] and kind is None):
+        return None
+    return Sli(name, spec, None, MappingProxyType(sources), kind)
+
+
+def _read_metric(place: Place) -> Source | None:
+    if not place.mapping(("metricSource",), ("metricSource",)) or not place.has("metricSource"):
+        return None
+    source = place.at("metricSource")
+    if not source.mapping(("metricSourceRef", "type", "spec")):
+        return None
+    ref = source.at("metricSourceRef").text() if source.has("metricSourceRef") else None
+    kind = source.at("type").text() if source.has("type") else None
+    if not source.has("metricSourceRef") and not source.has("type"):
+        source.error("has neither metricSourceRef nor type. Write type: plimsoll, or the name of a DataSource")
+        return None
+    return Source(source, ref, kind, source.at("spec"))
+
+
+def dangling(place: Place, name: Any, kind: str, known: Mapping[str, Any]) -> None:
+    """Say that a reference leads nowhere."""
+    near = nearest(str(name), tuple(known))
+    place.error(f"there is no {kind} named {show(name)} in this file. {near}Correct the name, or add the {kind} here")

@@ -1,0 +1,103 @@
+"""Named sets of limits that others have published: ``preset("mlperf/llama3.1-8b/server")``.
+
+Each ``*.yaml`` beside this file is one family, as data with its sources; this module reads and finds them. It judges nothing,
+and it holds no limit that has no source.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from plimsoll.slo.objectives.presets.preset import Preset
+
+_SECONDS = 1_000_000_000
+
+
+class UnknownPresetError(ValueError):
+    """No preset has this name; the message names near ones."""
+
+
+def preset(name: str) -> Preset:
+    """The preset of this name. Raises ``UnknownPresetError``, whose message names near matches and the way to list all."""
+    known = presets()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, 3, 0.5) or [other for other in known if name and name in other][:3]
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    raise UnknownPresetError(f"preset {name!r} is not known. {hint}`plimsoll slo presets` lists all of them")
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """Every preset by name, in the order of the files."""
+    found: dict[str, Preset] = {}
+    for path in sorted(Path(__file__).parent.glob("*.yaml")):
+        found |= {one.name: one for one in _family(path)}
+    return MappingProxyType(found)
+
+
+def _family(path: Path) -> list[Preset]:
+    import yaml
+
+    document: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return [_one(document, name, entry) for name, entry in document["presets"].items()]
+
+
+def _one(document: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> Preset:
+    if "objectives" in entry:
+        return _target(document, name, entry)
+    last = name.rsplit("/", 1)[-1]
+    scenario = "server" if last == "interactive" else last
+    rules = {**document["scenarios"][scenario], **entry}
+    return Preset(
+        name=f"{document['family']}/{name}",
+        objectives=tuple(f"p99({indicator}) <= {limit}" for indicator, limit in entry.get("limits", {}).items()),
+        scenario=scenario,
+        min_duration_ns=int(rules["min_duration"].removesuffix("s")) * _SECONDS,
+        min_queries=int(rules["min_queries"]),
+        confidence=document["confidence"],
+        source=entry["source"],
+        notes=tuple(entry.get("notes", ())),
+    )
+
+
+def _target(document: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> Preset:
+    """A published target: objectives as they stand, for a run of any kind and length."""
+    return Preset(
+        name=f"{document['family']}/{name}",
+        objectives=tuple(entry["objectives"]),
+        scenario="",
+        min_duration_ns=0,
+        min_queries=0,
+        confidence=document["confidence"],
+        source=entry["source"],
+        notes=tuple(entry.get("notes", ())),
+    )
+
+
+def listing() -> list[dict[str, Any]]:
+    """All presets as JSON objects, for ``plimsoll slo presets --json``."""
+    return [one.to_json() for one in presets().values()]
+
+
+def table() -> str:
+    """All presets as text, a line each and its notes below it, for ``plimsoll slo presets``."""
+    width = max(map(len, presets()))
+    lines = []
+    for one in presets().values():
+        limits = ", ".join(one.objectives) or "no latency limit"
+        least = f"; at least {one.min_duration_ns // _SECONDS} s and {one.min_queries} "
+        least += "samples" if one.scenario == "offline" else "queries"
+        lines.append(f"{one.name:<{width}}  {limits}{least if one.scenario else ''}")
+        if not one.scenario:
+            lines.append(f"{'':<{width}}    source: {one.source}")
+        lines += [f"{'':<{width}}    {note}" for note in one.notes]
+    return "\n".join(lines) + "\n"
+
+
+__all__ = ["Preset", "UnknownPresetError", "listing", "preset", "presets", "table"]

@@ -1,0 +1,54 @@
+"""Requests that the scenario chose to cancel: a phase of their own, kept, counted and in no metric.
+
+They are chosen at random before the run (``scenarios/plan/cancellation.py`` says why all of them are left out, and not only
+those that were in fact cancelled). ``Phase`` knows two phases; this is the third. A row whose phase is MEASURE and whose status is
+CANCELLED was given up for another reason, and counts as the failure it is.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import numpy as np
+
+from plimsoll.slo.records.records import BoolArray, Phase, Records, Status
+
+#: The value of the column ``phase`` and its name on disk.
+CANCEL = 2
+NAME = "cancel"
+#: Every phase by its number, as files have them.
+PHASES = (*(member.name.lower() for member in Phase if member != CANCEL), NAME)
+
+
+def chosen(records: Records) -> BoolArray:
+    """bool[n]: the row was to be cancelled."""
+    return np.asarray(records.columns["phase"] == CANCEL)
+
+
+def marked(records: Records, rows: BoolArray) -> Records:
+    """The same records with these rows (of the measured phase) set apart as chosen."""
+    rows = rows & records.in_measure
+    if not bool(rows.any()):
+        return records
+    return _with_phase(records, rows, CANCEL)
+
+
+def planned(records: Records) -> Records:
+    """All rows of the planned load, chosen ones as measured ones: what the generator is judged by."""
+    rows = chosen(records)
+    return (_with_phase(records, rows, int(Phase.MEASURE)) if bool(rows.any()) else records).measured()
+
+
+def endings(records: Records) -> dict[str, int]:
+    """How the chosen requests ended: status name -> number, in the order of ``Status``."""
+    status = records["status"][chosen(records)]
+    number = np.bincount(status, minlength=len(Status))
+    return {member.name: int(number[member]) for member in Status if number[member]}
+
+
+def _with_phase(records: Records, rows: BoolArray, phase: int) -> Records:
+    column = records.columns["phase"].copy()
+    column[rows] = phase
+    column.setflags(write=False)
+    columns = MappingProxyType({**records.columns, "phase": column})
+    return Records(columns, records.chunk_ns, records.chunk_offsets, records.errors, records.timings, records.session)

@@ -1,0 +1,386 @@
+"""Records: one column per stamp of one sample's exchange. The source of truth of every number printed.
+
+Every request is kept (law 6): failed, timed-out, unfinished and unsent samples have rows too. Times are int64
+nanoseconds on the monotonic clock relative to the run's t0; -1 means "did not happen", never 0. Only a
+warm-up row may hold other negative times, because it came before t0 (``phase`` tells the two apart).
+
+This module holds the schema, and how rows are picked and joined; ``plimsoll.slo.records.tables`` writes and reads it.
+It computes no metric and judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS, SESSION_TIMES, SessionTable, freeze, join
+
+#: The second version holds the columns of live sessions; runs without them are written as the first.
+SCHEMA_VERSION = 2
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+
+class Status(IntEnum):
+    """How one sample's exchange ended."""
+
+    OK = 0
+    HTTP = 1  # a complete response with an error status, or an error inside a 200 stream
+    GRPC = 2
+    TIMEOUT = 3
+    CONNECT = 4  # no connection: refused, unreachable, TLS or DNS failure, or reset by the peer at any time
+    PROTOCOL = 5  # the bytes broke the protocol, or the stream was cut
+    REFUSED = 6  # load shed: 429 or 503
+    CANCELLED = 7  # we gave it up on purpose
+    UNFINISHED = 8  # still in flight when the drain limit or an interrupt came
+    UNSENT = 9  # planned but never sent
+
+
+class Stamp(IntEnum):
+    """Where a record's arrival times come from. A row is KERNEL only if every one of its reads was."""
+
+    KERNEL = 0
+    USER = 1
+
+
+class Phase(IntEnum):
+    """Warm-up rows, and rows of queries that the scenario gave up on purpose, are kept and never measured."""
+
+    MEASURE = 0
+    WARMUP = 1
+    CANCEL = 2
+
+
+class TokensFrom(IntEnum):
+    """What a number of tokens was counted from: ``tokens_from`` says it of ``n_out``, ``n_in_from`` of ``n_in``."""
+
+    NONE = 0
+    USAGE = 1  # the server's usage block
+    CHUNKS = 2  # number of non-empty content chunks: an estimate
+    TOKENIZER = 3
+    PLAN = 4  # nobody counted: the length that the payload was made with
+
+
+#: name -> numpy dtype of every fixed-width column, in file order.
+COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "query_id": "i8",
+        "sample_ix": "i8",
+        "payload_ix": "i8",
+        "due_ns": "i8",
+        "ready_ns": "i8",  # the issuer took it up; ready - due is the generator's own lateness
+        "sent_ns": "i8",  # first byte handed to the kernel
+        "headers_ns": "i8",  # arrival of the end of the response headers
+        "first_byte_ns": "i8",  # arrival of the first response byte
+        "first_token_ns": "i8",  # first non-empty content or reasoning chunk
+        "first_answer_ns": "i8",  # first non-empty content chunk after any reasoning
+        "last_token_ns": "i8",
+        "done_ns": "i8",  # arrival of the last response byte, or the moment it was given up
+        "connect_ns": "i8",  # duration of the set-up of the connection it opened; -1: reused one
+        "n_in": "i8",
+        "n_out": "i8",
+        "n_chunks": "i8",  # chunks that carried output (the length of chunk_ns)
+        "media_ns": "i8",
+        "bytes_out": "i8",
+        "bytes_in": "i8",
+        "code": "i4",  # HTTP status code, -1 none
+        "status": "i1",
+        "stamp": "i1",
+        "phase": "i1",
+        "tokens_from": "i1",
+        "attempts": "i2",  # how often its request was sent; 0: never
+        "worker": "i2",
+        "error": "i4",  # index into errors, -1 none
+        "server_timing": "i4",  # index into timings, -1 none
+        "n_in_from": "i1",  # a TokensFrom; never CHUNKS
+        "n_asked": "i8",  # output tokens asked for exactly, -1: no such wish
+    }
+)
+#: So many workers have a number that fits its column.
+MOST_WORKERS = 1 << 15
+#: Columns that older run directories lack.
+LATER = ("attempts", "n_in_from", "n_asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Columns of equal length n, plus the ragged arrival times of output chunks.
+
+    ``columns[name]`` has the dtype of ``COLUMNS[name]``. Chunk arrivals of row i are
+    ``chunk_ns[chunk_offsets[i]:chunk_offsets[i + 1]]`` (int64 ns relative to t0, non-decreasing).
+    ``errors`` and ``timings`` are string tables that the columns of those names index. ``session``: the columns of live
+    sessions, if any row has some.
+    """
+
+    columns: Mapping[str, npt.NDArray[np.generic]]
+    chunk_ns: IntArray
+    chunk_offsets: IntArray
+    errors: Sequence[str] = field(default_factory=tuple)
+    timings: Sequence[str] = field(default_factory=tuple)
+    session: SessionTable | None = None
+
+    def __len__(self) -> int:
+        return len(self.chunk_offsets) - 1
+
+    def __getitem__(self, name: str) -> IntArray:
+        """A column by name, as int64; one of the session columns is all -1 in records without sessions."""
+        if name in SESSION_COLUMNS:
+            return self.session.columns[name] if self.session is not None else np.full(len(self), -1, np.int64)
+        return self.columns[name].astype(np.int64, copy=False)
+
+    def ragged(self, name: str) -> tuple[IntArray, IntArray]:
+        """(values int64[m], offsets int64[n+1]) of one of the lists of ``plimsoll.slo.records.session_columns.RAGGED``."""
+        if self.session is not None:
+            return self.session.ragged[name]
+        if name not in RAGGED:
+            raise KeyError(name)
+        return np.empty(0, np.int64), np.zeros(len(self) + 1, np.int64)
+
+    @property
+    def ok(self) -> BoolArray:
+        """bool[n]: the request succeeded."""
+        return np.asarray(self.columns["status"] == Status.OK)
+
+    @property
+    def in_measure(self) -> BoolArray:
+        """bool[n]: the row belongs to the measured phase, not to the warm-up."""
+        return np.asarray(self.columns["phase"] == Phase.MEASURE)
+
+    def measured(self) -> Records:
+        """The rows of the measured phase."""
+        mask = self.in_measure
+        return self if bool(mask.all()) else self.select(mask)
+
+    def without_chunks(self) -> Records:
+        """The same rows without their chunk times: for work that needs none, on runs where they are most of the memory."""
+        bounds = np.zeros(len(self) + 1, np.int64)
+        return Records(self.columns, np.empty(0, np.int64), bounds, self.errors, self.timings, self.session)
+
+    def select(self, rows: npt.NDArray[Any]) -> Records:
+        """The given rows with their chunks: ``rows`` is bool[n], or integer positions in any order."""
+        picked = np.asarray(rows)
+        ix = np.flatnonzero(picked) if picked.dtype == np.bool_ else picked.astype(np.int64)
+        lengths = np.diff(self.chunk_offsets)[ix]
+        offsets = offsets_of(lengths)
+        # Position of every kept chunk: its distance from the row's first chunk, plus where that row starts.
+        source = np.arange(offsets[-1]) + np.repeat(self.chunk_offsets[:-1][ix] - offsets[:-1], lengths)
+        return from_arrays(
+            {name: column[ix] for name, column in self.columns.items()},
+            self.chunk_ns[source],
+            offsets,
+            self.errors,
+            self.timings,
+            None if self.session is None else self.session.select(ix),
+        )
+
+    def table(self, name: str) -> Sequence[str]:
+        """The string table that column ``error``, ``server_timing`` or ``slice`` indexes."""
+        slices = self.session.slices if self.session is not None else ()
+        return {"error": self.errors, "server_timing": self.timings, "slice": slices}[name]
+
+    def texts(self, name: str) -> list[str | None]:
+        """The strings of column ``error``, ``server_timing`` or ``slice``, None where there is none."""
+        table = self.table(name)
+        return [table[i] if i >= 0 else None for i in self[name].tolist()]
+
+
+def once(sent_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``attempts`` of rows of which nothing more is known: sent once, or never."""
+    return np.asarray(sent_ns != -1, COLUMNS["attempts"])
+
+
+class RecordsError(ValueError):
+    """Files that are not records, or that a newer Plimsoll wrote. The message ends with a next step."""
+
+
+#: No run lasts so long, and sums of fewer of them overflow.
+_CENTURY_NS = 1 << 61
+
+
+def contradiction(records: Records) -> str | None:
+    """What no records of ours can hold: a code that means nothing, an index without its text, lists that don't fit. None: nothing."""
+    n = len(records)
+    for name, codes in (
+        ("status", Status),
+        ("stamp", Stamp),
+        ("phase", Phase),
+        ("tokens_from", TokensFrom),
+        ("n_in_from", TokensFrom),
+    ):
+        if _outside(records[name], 0, len(codes)):
+            return f"{name} has a value that means nothing"
+    timed = [name for name in COLUMNS if name.endswith("_ns")] + (
+        [*SESSION_TIMES] if records.session is not None else []
+    )
+    for name in timed:
+        if _outside(records[name], -_CENTURY_NS, _CENTURY_NS):
+            return f"{name} holds a time a century away"
+    if _outside(records.chunk_ns, -_CENTURY_NS, _CENTURY_NS):
+        return "chunk_ns holds a time a century away"
+    for name in ("error", "server_timing", "slice"):
+        if _outside(records[name], -1, len(records.table(name))):
+            return f"{name} points at a text that is not there"
+    lists = {"chunk_ns": (records.chunk_ns, records.chunk_offsets)}
+    if records.session is not None:
+        lists |= records.session.ragged
+    for name, (values, offsets) in lists.items():
+        fit = (
+            len(offsets) == n + 1
+            and offsets[0] == 0
+            and offsets[-1] == len(values)
+            and bool((np.diff(offsets) >= 0).all())
+        )
+        if not fit or any(len(column) != n for column in records.columns.values()):
+            return f"the lists of {name} are not those of {n} rows"
+    return None
+
+
+def _outside(values: IntArray, least: int, end: int) -> bool:
+    return bool(len(values)) and not (least <= int(values.min()) and int(values.max()) < end)
+
+
+def offsets_of(lengths: npt.NDArray[Any]) -> IntArray:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def from_arrays(
+    columns: Mapping[str, npt.NDArray[Any]],
+    chunk_ns: npt.NDArray[Any],
+    offsets: npt.NDArray[Any],
+    errors: Sequence[str],
+    timings: Sequence[str],
+    session: SessionTable | None = None,
+) -> Records:
+    """Records of private, read-only arrays with the schema's dtypes."""
+    fixed: dict[str, npt.NDArray[np.generic]] = {}
+    for name, dtype in COLUMNS.items():
+        column = np.array(columns[name], dtype=dtype)
+        column.setflags(write=False)
+        fixed[name] = column
+    chunks, bounds = np.array(chunk_ns, np.int64), np.array(offsets, np.int64)
+    chunks.setflags(write=False)
+    bounds.setflags(write=False)
+    if session is not None and len(session) != len(bounds) - 1:
+        raise ValueError(f"{len(session)} session rows for {len(bounds) - 1} records; give one per record")
+    return Records(MappingProxyType(fixed), chunks, bounds, tuple(errors), tuple(timings), session)
+
+
+_ZERO = frozenset(
+    {
+        "sample_ix",
+        "n_chunks",
+        "bytes_out",
+        "bytes_in",
+        "status",
+        "stamp",
+        "phase",
+        "tokens_from",
+        "n_in_from",
+        "worker",
+    }
+)
+
+
+def from_columns(
+    n: int | None = None,
+    *,
+    chunks: Sequence[Sequence[int]] | None = None,
+    errors: Sequence[str | None] | None = None,
+    timings: Sequence[str | None] | None = None,
+    slices: Sequence[str | None] | None = None,
+    ragged: Mapping[str, Sequence[Sequence[int]]] | None = None,
+    **columns: Any,
+) -> Records:
+    """Records from what is known; the rest takes the schema's "did not happen".
+
+    A column is a sequence of length n or one value for every row. Not given: ``query_id`` counts from 0,
+    ``n_chunks`` is the length of each row's ``chunks`` (ns, relative to t0), status is OK, phase MEASURE,
+    counters of bytes 0, ``attempts`` 1 where ``sent_ns`` is given, everything else -1.
+    ``errors``, ``timings`` and ``slices`` are one text (or None) per row,
+    ``ragged[name]`` one list per row. Session columns may be given like the others.
+    Raises ValueError for an unknown column or unequal lengths.
+    """
+    unknown = sorted(set(columns) - {*COLUMNS, *SESSION_COLUMNS})
+    if unknown:
+        raise ValueError(f"unknown columns {', '.join(unknown)}; known: {', '.join((*COLUMNS, *SESSION_COLUMNS))}")
+    rows_of_chunks = [list(row) for row in chunks] if chunks is not None else None
+    given = (rows_of_chunks, errors, timings, slices, *(ragged or {}).values(), *columns.values())
+    sized = [v for v in given if v is not None and not np.isscalar(v)]
+    rows = n if n is not None else (len(sized[0]) if sized else 1)
+    full: dict[str, Any] = {name: np.full(rows, 0 if name in _ZERO else -1) for name in COLUMNS}
+    full["query_id"] = np.arange(rows)
+    full["attempts"] = once(np.broadcast_to(np.asarray(columns.get("sent_ns", -1)), (rows,)))
+    listed = rows_of_chunks if rows_of_chunks is not None else [[]] * rows
+    lengths = np.array([len(row) for row in listed], np.int64)
+    full["n_chunks"] = lengths
+    full["error"], error_table = _intern(errors, rows)
+    full["server_timing"], timing_table = _intern(timings, rows)
+    own: dict[str, Any] = {}
+    for name, value in columns.items():
+        place = full if name in COLUMNS else own
+        place[name] = np.broadcast_to(np.asarray(value), (rows,)) if np.ndim(value) == 0 else np.asarray(value)
+    bad = sorted(name for name, column in full.items() if len(column) != rows)
+    if bad:
+        raise ValueError(f"columns {', '.join(bad)} have another length than {rows}; give every column the same")
+    flat = np.array([t for row in listed for t in row], np.int64)
+    session = _session(own, slices, ragged, rows) if own or slices is not None or ragged else None
+    return from_arrays(full, flat, offsets_of(lengths), error_table, timing_table, session)
+
+
+def _session(
+    columns: dict[str, Any],
+    slices: Sequence[str | None] | None,
+    ragged: Mapping[str, Sequence[Sequence[int]]] | None,
+    rows: int,
+) -> SessionTable:
+    columns["slice"], table = _intern(slices, rows)
+    lists = {}
+    for name, listed in (ragged or {}).items():
+        lengths = np.array([len(row) for row in listed], np.int64)
+        lists[name] = (np.array([value for row in listed for value in row], np.int64), offsets_of(lengths))
+    return freeze(columns, lists, table)
+
+
+def _intern(texts: Sequence[str | None] | None, rows: int) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Index of each text in the table of distinct texts (order of first appearance); -1 for None."""
+    table: dict[str, int] = {}
+    given = texts if texts is not None else [None] * rows
+    ix = [-1 if text is None else table.setdefault(text, len(table)) for text in given]
+    return np.array(ix, np.int64), tuple(table)
+
+
+def empty() -> Records:
+    """Records of no request."""
+    return from_columns(0)
+
+
+def concat(parts: Sequence[Records]) -> Records:
+    """The rows of all parts, in order; string tables are merged. No parts: empty records."""
+    if not parts:
+        return empty()
+    columns: dict[str, npt.NDArray[Any]] = {
+        name: np.concatenate([part.columns[name] for part in parts]) for name in COLUMNS
+    }
+    tables: dict[str, tuple[str, ...]] = {}
+    for name in ("error", "server_timing"):
+        table: dict[str, int] = {}
+        moved = []
+        for part in parts:
+            # The extra last entry maps -1 (no text) to itself.
+            new = np.array([table.setdefault(text, len(table)) for text in part.table(name)] + [-1], np.int64)
+            moved.append(new[part.columns[name].astype(np.int64)])
+        columns[name], tables[name] = np.concatenate(moved), tuple(table)
+    lengths = np.concatenate([np.diff(part.chunk_offsets) for part in parts])
+    chunks = np.concatenate([part.chunk_ns for part in parts])
+    session = join([part.session for part in parts], [len(part) for part in parts])
+    return from_arrays(columns, chunks, offsets_of(lengths), tables["error"], tables["server_timing"], session)

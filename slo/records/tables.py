@@ -1,0 +1,269 @@
+"""Records as Parquet files of a run directory: the writer and the reader of one format, side by side.
+
+pyarrow is imported inside the functions, so that ``slo`` stays light; arrays pass by their buffers, because pyarrow's own
+conversions load pandas where it is installed (a quarter of a second, in every command). A newer schema is refused, not
+guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plimsoll.slo.records.cancelled import PHASES
+from plimsoll.slo.records.merged import marks
+from plimsoll.slo.records.records import (
+    COLUMNS,
+    LATER,
+    SCHEMA_VERSION,
+    BoolArray,
+    Records,
+    RecordsError,
+    Stamp,
+    Status,
+    TokensFrom,
+    contradiction,
+    from_arrays,
+    offsets_of,
+    once,
+)
+from plimsoll.slo.records.session_columns import RAGGED, SESSION_COLUMNS, SessionTable, freeze
+
+_SCHEMA_KEY = b"plimsoll.records.schema"
+_ENUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "status": tuple(m.name for m in Status),
+        "stamp": tuple(m.name.lower() for m in Stamp),
+        "phase": PHASES,
+        "tokens_from": tuple(m.name.lower() for m in TokensFrom),
+        "n_in_from": tuple(m.name.lower() for m in TokensFrom),
+    }
+)
+
+
+def to_tables(records: Records, request_ids: Sequence[str]) -> tuple[Any, Any]:
+    """The two Arrow tables of a run directory: ``requests.parquet`` and ``chunks.parquet``.
+
+    Both have one row per record in the same order. Enumerations and texts are dictionary strings, a missing
+    text is null; ``chunk_ns`` is a list<int64> column, ``merged`` (list<bool>) is made from it and never read back. ``request_ids[i]`` names row i on the wire (length n).
+    """
+    import pyarrow as pa
+
+    if len(request_ids) != len(records):
+        raise ValueError(f"{len(request_ids)} request ids for {len(records)} records; give one per record")
+
+    def column(name: str) -> Any:
+        values = records.columns[name]
+        if name in _ENUMS:
+            return pa.DictionaryArray.from_arrays(_array(values.astype(np.int8)), _strings(_ENUMS[name]))
+        if name in ("error", "server_timing"):
+            ix = _array(values.astype(np.int32), valid=records[name] >= 0)
+            return pa.DictionaryArray.from_arrays(ix, _strings(records.table(name)))
+        return _array(values)
+
+    metadata = {_SCHEMA_KEY: b"1" if records.session is None else str(SCHEMA_VERSION).encode()}
+    requests = {name: column(name) for name in COLUMNS}
+    requests["request_id"] = _strings(request_ids)
+    lists = pa.ListArray.from_arrays(_array(records.chunk_offsets.astype(np.int32)), _array(records.chunk_ns))
+    chunks = {name: column(name) for name in ("query_id", "sample_ix", "phase")} | {"chunk_ns": lists}
+    chunks["merged"] = pa.ListArray.from_arrays(lists.offsets, _array(marks(records)))
+    if records.session is not None:
+        _add_session(records, records.session, requests, chunks)
+    return (
+        pa.table(requests).replace_schema_metadata(metadata),
+        pa.table(chunks).replace_schema_metadata(metadata),
+    )
+
+
+def _add_session(records: Records, session: SessionTable, requests: dict[str, Any], chunks: dict[str, Any]) -> None:
+    """The columns of live sessions, beside the others: -1 for "did not happen" as there, lists with the chunks."""
+    import pyarrow as pa
+
+    for name in SESSION_COLUMNS:
+        if name == "slice":
+            ix = _array(records["slice"].astype(np.int32), valid=records["slice"] >= 0)
+            requests[name] = pa.DictionaryArray.from_arrays(ix, _strings(session.slices))
+        else:
+            requests[name] = _array(session.columns[name])
+    for name in RAGGED:
+        values, offsets = session.ragged[name]
+        chunks[name] = pa.ListArray.from_arrays(_array(offsets.astype(np.int32)), _array(values))
+
+
+def _session_of(requests: Any, chunks: Any) -> SessionTable | None:
+    """The columns of live sessions, if the files have them. Raises ``RecordsError``."""
+    if "media_start_ns" not in requests.column_names:
+        return None
+    missing = sorted(({*SESSION_COLUMNS} - {*requests.column_names}) | ({*RAGGED} - {*chunks.column_names}))
+    if missing:
+        raise RecordsError(f"the session columns {', '.join(missing)} are missing. Measure again, or restore the files")
+    columns: dict[str, Any] = {
+        name: _numbers(requests.column(name), name) for name in SESSION_COLUMNS if name != "slice"
+    }
+    columns["slice"], slices = _decode(requests.column("slice"), "slice", None)
+    ragged = {}
+    for name in RAGGED:
+        ragged[name] = _lists(chunks.column(name), name)
+    return freeze(columns, ragged, slices)
+
+
+def _array(values: npt.NDArray[Any], valid: BoolArray | None = None) -> Any:
+    """An Arrow array of numbers or truth values; null where ``valid`` is false."""
+    import pyarrow as pa
+
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if values.dtype == np.bool_:
+        return pa.Array.from_buffers(
+            pa.bool_(), len(values), [bits, pa.py_buffer(np.packbits(values, bitorder="little"))]
+        )
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bits, data])
+
+
+def _strings(texts: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    encoded = [text.encode("utf-8", "replace") for text in texts]
+    ends = offsets_of(np.array([len(text) for text in encoded], np.int64)).astype(np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def _numbers(column: Any, name: str) -> npt.NDArray[Any]:
+    """The whole numbers of an Arrow array or column; -1 for null. Raises ``RecordsError`` for anything else."""
+    import pyarrow as pa
+
+    array = column.combine_chunks() if hasattr(column, "chunks") else column
+    if not pa.types.is_integer(array.type) or array.type == pa.uint64():
+        raise RecordsError(f"column {name} holds {array.type}, not whole numbers. Measure again, or restore the file")
+    valid, data = array.buffers()
+    stop = array.offset + len(array)
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    values = np.frombuffer(data, dtype, stop)[array.offset :] if data is not None else np.empty(0, dtype)
+    if valid is None or not array.null_count:
+        return values
+    held = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[array.offset : stop].astype(bool)
+    return np.where(held, values, -1)
+
+
+def load(run_dir: Path) -> Records:
+    """Read ``requests.parquet`` and ``chunks.parquet`` of a run directory.
+
+    Raises ``RecordsError`` when a file is absent, is not ours, was written by a newer Plimsoll, or does not
+    fit the other file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for name in ("requests.parquet", "chunks.parquet"):
+        path = run_dir / name
+        if not path.is_file():
+            raise RecordsError(f"{path}: no such file. Give the directory of a finished run")
+        try:
+            file = pq.ParquetFile(path)
+            # What is made from other columns is left alone: of a large run it is gigabytes while it is decoded.
+            wanted = [column for column in file.schema_arrow.names if column not in ("merged", "request_id")]
+            tables.append(file.read(wanted))
+        except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
+            raise RecordsError(f"{path}: not a Parquet file ({error}). Measure again, or restore the file") from error
+    try:
+        return from_tables(*tables)
+    except RecordsError as error:
+        raise RecordsError(f"{run_dir}: {error}") from error
+
+
+def names(run_dir: Path) -> set[str]:
+    """The columns that the two files have, of which ``load`` has read the rows."""
+    import pyarrow.parquet as pq
+
+    return {name for file in ("requests.parquet", "chunks.parquet") for name in pq.read_schema(run_dir / file).names}
+
+
+def from_tables(requests: Any, chunks: Any) -> Records:
+    """The inverse of ``to_tables`` (request ids are not part of Records). Raises ``RecordsError``."""
+    for name, table, needed in (
+        ("requests", requests, {*COLUMNS} - {*LATER}),
+        ("chunks", chunks, {"query_id", "sample_ix", "phase", "chunk_ns"}),
+    ):
+        version = (table.schema.metadata or {}).get(_SCHEMA_KEY)
+        if version is None:
+            raise RecordsError(f"{name}: no Plimsoll schema version inside. Give the directory of a Plimsoll run")
+        if int(version) > SCHEMA_VERSION:
+            raise RecordsError(
+                f"{name}: written with records schema {int(version)}, this Plimsoll reads up to "
+                f"{SCHEMA_VERSION}. Install the Plimsoll that wrote it, or a newer one"
+            )
+        missing = sorted(needed - set(table.column_names))
+        if missing:
+            raise RecordsError(f"{name}: columns {', '.join(missing)} are missing. Measure again, or restore the file")
+    columns: dict[str, npt.NDArray[Any]] = {}
+    texts: dict[str, tuple[str, ...]] = {}
+    for name in COLUMNS:
+        if name == "attempts" and name not in requests.column_names:
+            columns[name] = once(columns["sent_ns"])  # an older run: it may have repeated some, and didn't say which
+        elif name not in requests.column_names:
+            continue
+        elif name in _ENUMS or name in ("error", "server_timing"):
+            columns[name], found = _decode(requests.column(name), name, _ENUMS.get(name))
+            texts[name] = found
+        else:
+            columns[name] = _numbers(requests.column(name), name)
+        if not np.array_equal(columns[name].astype(COLUMNS[name]), columns[name]):
+            raise RecordsError(f"column {name} holds numbers that are too large. Measure again, or restore the file")
+    _add_later(columns)
+    keys = ("query_id", "sample_ix")
+    if chunks.num_rows != requests.num_rows or any(
+        not np.array_equal(columns[key], _numbers(chunks.column(key), key)) for key in keys
+    ):
+        raise RecordsError("chunks: its rows are not those of requests. Measure again, or restore both files")
+    times, offsets = _lists(chunks.column("chunk_ns"), "chunk_ns")
+    session = _session_of(requests, chunks)
+    records = from_arrays(columns, times, offsets, texts["error"], texts["server_timing"], session)
+    if problem := contradiction(records):
+        raise RecordsError(f"{problem}. Measure again, or restore the files")
+    return records
+
+
+def _add_later(columns: dict[str, npt.NDArray[Any]]) -> None:
+    """Fill the columns that an older run directory lacks. Its server counted both ends of a request or neither."""
+    if "n_in_from" not in columns:
+        told = np.where(columns["tokens_from"] == TokensFrom.USAGE, int(TokensFrom.USAGE), int(TokensFrom.PLAN))
+        columns["n_in_from"] = np.where(columns["n_in"] >= 0, told, int(TokensFrom.NONE))
+    columns.setdefault("n_asked", np.full(len(columns["n_in"]), -1, np.int64))
+
+
+def _lists(column: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """(values, offsets) of a column of lists of whole numbers. Raises ``RecordsError`` for anything else."""
+    import pyarrow as pa
+
+    lists = column.combine_chunks()
+    if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
+        raise RecordsError(f"column {name} holds {lists.type}, not lists. Measure again, or restore the file")
+    return _numbers(lists.flatten(), name), offsets_of(_numbers(lists.value_lengths(), name).astype(np.int64))
+
+
+def _decode(column: Any, name: str, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+    """Indices into ``names`` (or into the texts found, -1 for null) of a column of strings. Raises ``RecordsError``."""
+    import pyarrow as pa
+
+    encoded = column.combine_chunks()
+    held = encoded.type.value_type if pa.types.is_dictionary(encoded.type) else encoded.type
+    if not (pa.types.is_string(held) or pa.types.is_large_string(held)):
+        raise RecordsError(f"column {name} holds {encoded.type}, not texts. Measure again, or restore the file")
+    encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
+    found = tuple(encoded.dictionary.to_pylist())
+    if None in found:
+        raise RecordsError(f"column {name} lacks some of its texts. Measure again, or restore the file")
+    ix = _numbers(encoded.indices, name).astype(np.int64)
+    if names is None:
+        return ix, found
+    unknown = sorted(set(found) - set(names))
+    if unknown:
+        raise RecordsError(f"requests: unknown value {unknown[0]!r}. Install the Plimsoll that wrote it")
+    table = np.array([names.index(text) for text in found] + [-1], np.int64)
+    return table[ix], names

@@ -1,0 +1,1 @@
+"""Whether the generator kept its own promise, so that a run may be judged at all."""

@@ -1,0 +1,361 @@
+"""Between which ends the truth lies when the generator was late, and what an objective is when both ends are judged.
+
+With L = done - due as recorded, no request left before it was due, so where earlier arrivals only make departures earlier L is
+at least what a perfect generator would have seen. Arrivals late by at most G delay departures by at most G, so L - G is at most that:
+G of a request is the largest lateness among those that could have influenced it, which are those due before it was over and since
+nothing was last in flight. docs/validity.md has the derivation, and what it assumes.
+
+The lower end is records too: the same requests over earlier by G, those that left in a bunch at once, and without the failures that lateness
+may have caused. Nothing is measured here, and the two ends are judged by whoever judges records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from plimsoll.slo.metrics.indicator import catalogue
+from plimsoll.slo.objectives.objective import Objective, show
+from plimsoll.slo.objectives.objective_verdict import Ends, ObjectiveVerdict, Outcome
+from plimsoll.slo.records.records import COLUMNS, BoolArray, IntArray, Records, Status
+from plimsoll.slo.records.session_columns import SESSION_TIMES, SessionTable
+from plimsoll.slo.statistics.distribution import quantile
+from plimsoll.slo.validity import lateness
+from plimsoll.slo.validity.generator import Check
+
+#: We gave these up, so the endpoint may have gone on with them: as long as we know they are in flight.
+_GIVEN_UP = (Status.TIMEOUT, Status.CANCELLED, Status.UNFINISHED)
+#: Answers of an endpoint that had too much at once.
+_OVERLOAD = (Status.REFUSED, Status.CONNECT)
+#: Lateness is what these measure.
+_LATENESS = frozenset({"lag", "generator_lag"})
+#: Differences of two latencies: lateness moves them either way, so L is no end of them.
+_UNORDERED = frozenset({"frame_jitter"})
+_STAMPS = tuple(name for name in COLUMNS if name.endswith("_ns") and name not in ("due_ns", "connect_ns", "media_ns"))
+#: Stamps that an answer leaves behind.
+_ANSWER = ("headers_ns", "first_byte_ns", "first_token_ns", "first_answer_ns", "last_token_ns")
+#: Ends that differ by less than this share of the limit are not worth a word.
+_WORTH_A_WORD = 0.01
+#: Without objectives: by how much of itself a percentile may be the generator's.
+QUOTABLE = 0.1
+_FAR = np.iinfo(np.int64).max
+
+
+def _stretches(records: Records) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """(row, due, over, stretch) of what was sent, in order of due time; a stretch ends where nothing is in flight.
+
+    At a moment that no request's time from due to over covers, the endpoint is empty, and would have been with a perfect
+    generator, which is never behind: what was before is forgotten.
+    """
+    rows = np.flatnonzero(records["status"] != Status.UNSENT)
+    rows = rows[np.argsort(records["due_ns"][rows], kind="stable")]
+    due, done = records["due_ns"][rows], records["done_ns"][rows]
+    over = np.where((done == -1) | np.isin(records["status"][rows], _GIVEN_UP), _FAR, done)
+    busy = np.maximum.accumulate(over)
+    return rows, due, over, np.cumsum(np.append(False, due[1:] >= busy[:-1])[: len(rows)])
+
+
+def reach(records: Records, own: IntArray) -> IntArray:
+    """int64[n]: G of each request, the largest of ``own`` (``plimsoll.slo.validity.lateness.own``) among those that could have influenced it.
+
+    They are those of its stretch that were due before it was over.
+    """
+    result = np.zeros(len(records), np.int64)
+    rows, due, _, stretch = _stretches(records)
+    if not len(rows):
+        return result
+    # The running maximum of each stretch: ranks keep the numbers small, and a later stretch is above every earlier one.
+    values, rank = np.unique(own[rows], return_inverse=True)
+    highest = values[np.maximum.accumulate(stretch * len(values) + rank) % len(values)]
+    done = records["done_ns"][rows]
+    last = np.searchsorted(due, np.where(done == -1, _FAR, done), side="left") - 1
+    within = np.searchsorted(stretch, stretch, side="right") - 1
+    result[rows] = highest[np.minimum(np.maximum(last, np.arange(len(rows))), within)]
+    return result
+
+
+def bunched(records: Records, own: IntArray) -> BoolArray:
+    """bool[n]: it left late enough to leave together with one that was due after it: a burst that no perfect generator would send.
+
+    Monotone endpoints take no more than G from it. Others may (those that share or reorder), so of these nothing is certain. Below what a timer
+    in a busy process gets it is no burst.
+    """
+    rows, due, _, _ = _stretches(records)
+    result = np.zeros(len(records), np.bool_)
+    result[rows] = (own[rows] >= lateness.LAG_FLOOR_NS) & _passed(due, due, due + own[rows])
+    return result
+
+
+def _passed(moments: IntArray, since: IntArray, until: IntArray) -> BoolArray:
+    """Of each stretch of time, ``since`` exclusive to ``until`` inclusive: one of the moments (ascending) lies in it."""
+    return np.asarray(np.searchsorted(moments, until, side="right") > np.searchsorted(moments, since, side="right"))
+
+
+def doubtful(records: Records, own: IntArray, reach_ns: IntArray) -> BoolArray:
+    """bool[n]: failures that the generator's lateness may have caused.
+
+    A time-out lasted longer than it may; less G it may not have, unless its own lateness is all of G. That counts only where
+    an answer of the run came so close to the time-out: where none did, nothing says that one more moment would have helped.
+    What an endpoint with too much at once turned away may come of a burst that lateness made: as many of a stretch without a pause as
+    requests left so late that another one was due, or over, meanwhile.
+    """
+    status, due, ready, done = (records[name] for name in ("status", "due_ns", "ready_ns", "done_ns"))
+    waited = done - ready
+    late = (status == Status.TIMEOUT) & (done != -1) & (ready != -1) & (reach_ns > np.maximum(ready - due, 0))
+    if late.any():
+        close = int(waited[status == Status.TIMEOUT].min()) - int(reach_ns.max())
+        late &= bool((records.ok & (ready != -1) & (waited > close)).any())
+    away = np.flatnonzero(np.isin(status, _OVERLOAD) & (done != -1))
+    if len(away):
+        late[away] = _bursts(records, own, away)
+    return np.asarray(late & records.in_measure)
+
+
+def _bursts(records: Records, own: IntArray, away: IntArray) -> BoolArray:
+    """bool[away]: of these rows, the first of each stretch, as many as requests of it changed places with something."""
+    order, due, over, stretch = _stretches(records)
+    left = due + own[order]
+    passed = _passed(due, due, left) | _passed(np.sort(over), due, left)
+    many = np.bincount(stretch, passed, minlength=int(stretch[-1]) + 1)
+    place = np.empty(len(records), np.int64)
+    place[order] = stretch
+    mine = place[away]
+    by_due = np.lexsort((records["due_ns"][away], mine))
+    number = np.empty(len(away), np.int64)
+    number[by_due] = np.arange(len(away)) - np.searchsorted(mine[by_due], mine[by_due], side="left")
+    return np.asarray(number < many[mine])
+
+
+@dataclass(frozen=True)
+class LowerEnd:
+    """The other end of some records: ``times`` with every time earlier, ``failures`` only without the doubtful failures."""
+
+    records: Records
+    reach_ns: IntArray
+    doubtful: BoolArray
+    bunched: BoolArray
+
+    @cached_property
+    def failures(self) -> Records:
+        """The records with doubtful failures as answers that were whole when we gave them up."""
+        if not self.doubtful.any():
+            return self.records
+        given = self.records
+        columns = dict(given.columns)
+        columns["status"] = np.where(self.doubtful, int(Status.OK), columns["status"])
+        for name in _ANSWER:  # only stamps that answers of this run have
+            if bool((given[name][given.ok] != -1).any()):
+                columns[name] = np.where(self.doubtful & (given[name] == -1), given["done_ns"], given[name])
+        return _with(given, columns, given.chunk_ns, given.session)
+
+    @cached_property
+    def times(self) -> Records:
+        """``failures``, every time ``by_ns`` earlier but those of chunks; none before it was due."""
+        given = self.failures
+        due, by = given["due_ns"], self.by_ns
+        columns = {name: _earlier(c, due, by) if name in _STAMPS else c for name, c in given.columns.items()}
+        session = given.session
+        if session is not None:
+            own = {name: _earlier(c, due, by) if name in SESSION_TIMES else c for name, c in session.columns.items()}
+            session = SessionTable(MappingProxyType(own), session.ragged, session.slices)
+        return _with(given, columns, given.chunk_ns, session)
+
+    @cached_property
+    def chunks(self) -> Records:
+        """``times``, those of chunks as well: apart, because on a long run they are most of the memory and hardly anything needs them."""
+        given = self.times
+        lengths = np.diff(given.chunk_offsets)
+        moved = _earlier(given.chunk_ns, np.repeat(given["due_ns"], lengths), np.repeat(self.by_ns, lengths))
+        return _with(given, dict(given.columns), moved, given.session)
+
+    @property
+    def by_ns(self) -> IntArray:
+        """int64[n]: how much earlier every time is: G, and of what left in a bunch all that it took."""
+        whole = np.where(
+            self.bunched, np.maximum(self.records["done_ns"] - self.records["due_ns"], self.reach_ns), self.reach_ns
+        )
+        return np.where(self.records.in_measure, whole, 0)
+
+
+def _earlier(times: npt.NDArray[np.generic], due: IntArray, by: IntArray) -> IntArray:
+    at = times.astype(np.int64, copy=False)
+    return np.asarray(np.where(at == -1, -1, np.maximum(at - by, np.minimum(at, due + 1))))
+
+
+def _with(
+    given: Records, columns: dict[str, npt.NDArray[np.generic]], chunks: IntArray, session: SessionTable | None
+) -> Records:
+    for column in (*columns.values(), chunks):
+        column.setflags(write=False)
+    return Records(MappingProxyType(columns), chunks, given.chunk_offsets, given.errors, given.timings, session)
+
+
+def lower_end(records: Records, pooled: bool) -> LowerEnd | None:
+    """The other end; None where nothing was late. ``pooled``: requests waited for one of ``max_connections``.
+
+    Failures of live sessions stand: what else such a session would have brought nobody knows.
+    """
+    own = lateness.own(records, pooled)
+    if not own.any():
+        return None
+    reached = reach(records, own)
+    spared = np.zeros(len(records), np.bool_)
+    if records.session is None:
+        spared = doubtful(records, own, reached)
+    return LowerEnd(records, reached, spared, bunched(records, own))
+
+
+def both_ends(
+    names: Iterable[str], upper: ObjectiveVerdict, low: LowerEnd | None, judge: Callable[[Records], ObjectiveVerdict]
+) -> ObjectiveVerdict:
+    """``upper``, the verdict on the records as they are, made one on both ends. ``names``: the indicators it reads.
+
+    A time that counts from due is touched by lateness; a success or a failure only where one is doubtful; the rest is not.
+    """
+    if low is None:
+        return upper
+    names = frozenset(names) - _LATENESS
+    known = catalogue()
+    if names & _UNORDERED:
+        return _unordered(upper, low)
+    needs = [frozenset(known[name].needs) for name in names if name in known]
+    if any(one >= {"due_ns", "chunk_ns"} for one in needs):
+        lower = judge(low.chunks)
+    elif any("due_ns" in one for one in needs) or names & {"rate"}:
+        lower = judge(low.times)
+    elif low.doubtful.any():
+        lower = judge(low.failures)
+    else:
+        return upper
+    return combined(upper, lower, int(low.reach_ns[low.records.in_measure].max(initial=0)))
+
+
+def names_of(objective: Objective, limits: Sequence[Objective]) -> frozenset[str]:
+    """What an objective over the run reads: indicators, and ``rate`` for the time that the run took."""
+    found = {objective.indicator}
+    if objective.indicator == "good":
+        found |= {one.indicator for one in limits}
+    if objective.statistic == "rate":
+        found |= {"rate"}
+    return frozenset(found)
+
+
+def combined(upper: ObjectiveVerdict, lower: ObjectiveVerdict, lateness_ns: int) -> ObjectiveVerdict:
+    """One verdict of two ends: what is certain at both is said.
+
+    PASS as measured stands, and so does FAIL at the lower end. In between the lateness decides, and the verdict is INVALID, unless what
+    was observed lies on the same side of the limit at both ends: then a longer run decides it, and it is INCONCLUSIVE.
+    """
+    ends = Ends(lower.observed, upper.observed, lower.outcome, upper.outcome, lateness_ns)
+    outcomes = (upper.outcome, lower.outcome)
+    outcome: Outcome
+    if outcomes == ("PASS", "FAIL"):
+        outcome, base = "INVALID", upper
+    elif lower.outcome == upper.outcome or upper.outcome == "PASS":
+        outcome, base = upper.outcome, upper
+    elif lower.outcome == "FAIL":
+        outcome, base = "FAIL", lower
+    elif _kept(upper) == _kept(lower):
+        outcome, base = "INCONCLUSIVE", upper if upper.outcome == "INCONCLUSIVE" else lower
+    else:
+        outcome, base = "INVALID", upper
+    # Where both ends fail, the lower one has to stand against Holm's correction.
+    p_fail = upper.p_fail if upper.p_fail is None or lower.p_fail is None else max(upper.p_fail, lower.p_fail)
+    said = _said(outcome, base, ends)
+    if outcome == "INCONCLUSIVE" and _kept(upper) != _kept(lower):  # more of the same would not decide
+        base = replace(base, n_needed=None, needed_ns=None)
+        late = said or f"the generator was up to {show(lateness_ns, 'ns')} late"
+        said = (
+            f"{late}, and that alone may be what breaks it: measure again on a "
+            "quieter host, with more workers or a lower rate"
+        )
+    detail = said if outcome == "INVALID" else "; ".join(filter(None, (base.detail, said)))
+    return replace(base, outcome=outcome, p_fail=p_fail, bracket=ends, detail=detail, lateness=said)
+
+
+def _kept(one: ObjectiveVerdict) -> bool:
+    """What was observed lies on the right side of the limit."""
+    if math.isnan(one.observed):
+        return False
+    compare = {"<=": np.less_equal, "<": np.less, ">=": np.greater_equal, ">": np.greater}
+    return bool(compare[one.objective.operator](one.observed, one.threshold))
+
+
+def _said(outcome: Outcome, base: ObjectiveVerdict, ends: Ends) -> str:
+    low, high, most = show(ends.lower, base.unit), show(ends.upper, base.unit), show(ends.lateness_ns, "ns")
+    if outcome == "INVALID":
+        return (
+            f"the generator's own lateness, up to {most}, decides: {ends.outcome_upper} with {high} as measured, {ends.outcome_lower} with "
+            f"{low} if it is taken off. Measure again on a quieter host, with more workers or a lower rate"
+        )
+    same = ends.outcome_lower == ends.outcome_upper
+    apart = abs(ends.upper - ends.lower) > _WORTH_A_WORD * abs(base.threshold)
+    if same and not (apart or math.isfinite(ends.upper) != math.isfinite(ends.lower)):
+        return ""
+    late = f"the generator was up to {most} late"
+    if outcome == "PASS" and not same:
+        return f"{late}, which can only have made it worse: PASS as measured"
+    return f"{late}: {high} as measured, {low} without that, " + (
+        f"{outcome} either way" if same else f"{ends.outcome_lower} without and {ends.outcome_upper} with it"
+    )
+
+
+def _unordered(upper: ObjectiveVerdict, low: LowerEnd) -> ObjectiveVerdict:
+    """Of a difference of two latencies neither is an end: it stands while lateness is small against its limit."""
+    most = int(low.reach_ns[low.records.in_measure].max(initial=0))
+    if most <= max(lateness.LAG_FLOOR_NS, 0.1 * upper.threshold) or upper.outcome == "INCONCLUSIVE":
+        return upper
+    said = (
+        f"the generator was up to {show(most, 'ns')} late, which moves a difference of two latencies either way; "
+        f"limit 10 % of it. Measure again on a quieter host"
+    )
+    return replace(upper, outcome="INVALID", detail=said, lateness=said)
+
+
+def checks(records: Records, own: IntArray, pooled: bool, judged: bool) -> list[Check]:
+    """What lateness does to a run: nothing where objectives are ``judged``, at both ends.
+
+    Without objectives the percentiles themselves are what is asked for, and what is quoted: none may be more than a tenth, and more than
+    the floor of lag, the generator's.
+    """
+    if not len(own):
+        return []
+    late = lateness.seen(own)
+    if judged:
+        return [Check("lag", True, f"{late}: objectives are judged with it and with it taken off")]
+    found = list(_quoted(records, pooled))
+    kept = all(high - low <= max(QUOTABLE * high, lateness.LAG_FLOOR_NS) for _, low, high in found)
+    said = ", ".join(f"{name} between {show(low, 'ns')} and {show(high, 'ns')}" for name, low, high in found)
+    detail = (
+        f"{late}: {said or 'no answer to quote'}; limit {QUOTABLE:.0%} apart, or {show(lateness.LAG_FLOOR_NS, 'ns')}"
+    )
+    return [
+        Check(
+            "lag",
+            kept,
+            detail,
+            "Lower the rate, add workers, free the host, or give an objective, which is judged at both ends",
+        )
+    ]
+
+
+def _quoted(records: Records, pooled: bool) -> Iterator[tuple[str, float, float]]:
+    """(what, without and with the generator's lateness) of the percentiles that a reader quotes, of answers that succeeded."""
+    low = lower_end(records, pooled)
+    reached = np.zeros(len(records), np.int64) if low is None else low.reach_ns
+    for name, stamp in (("ttft", "first_token_ns"), ("latency", "done_ns")):
+        rows = records.ok & records.in_measure & (records[stamp] != -1)
+        took = (records[stamp] - records["due_ns"])[rows]
+        ends = [np.sort(values).astype(np.float64) for values in (np.maximum(took - reached[rows], 0), took)]
+        for q in ("0.5", "0.9", "0.99") if len(took) >= lateness.P99_NEEDS else ("0.5",) if len(took) else ():
+            without, whole = (float(quantile(one, q)) for one in ends)
+            yield f"p{float(q) * 100:g} of {name}", without, whole
+
+
+__all__ = ["LowerEnd", "both_ends", "checks", "combined", "doubtful", "lower_end", "names_of", "reach"]

@@ -1,0 +1,451 @@
+"""Did the GENERATOR keep its promise? A run whose load was not the planned one is INVALID whatever it
+measured.
+
+Its lateness makes no open loop INVALID that has objectives: they are judged at both ends of it (``slo/validity/bracket.py``). What lateness
+may not do is found here: another rate, another process, requests that never left. Waiting for a connection is in every latency,
+it is reported by its cause, and it makes no run invalid. This module is pure and says nothing about how fast the endpoint was; whether
+it kept up at all is found here and judged in ``slo/verdict/verdict.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from plimsoll.slo.objectives.objective import Objective, show
+from plimsoll.slo.records import (
+    cancelled,
+)
+from plimsoll.slo.records.merged import WARN_SHARE as MERGED_SHARE
+from plimsoll.slo.records.merged import Merged, measure
+from plimsoll.slo.records.records import IntArray, Records, Stamp, Status
+from plimsoll.slo.validity import (
+    accounts,
+    arrivals,
+    bracket,
+    causes,
+    contradictions,
+    idle,
+    lateness,
+    live_audio,
+    repeats,
+    steady,
+    strain,
+)
+from plimsoll.slo.validity.generator import Cause, Check, GeneratorFacts
+from plimsoll.slo.validity.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
+
+__all__ = ["Check", "GeneratorFacts", "Lag", "LagLimits", "Validity", "assess", "lag_limits"]
+
+#: With more than this share of the requests held back before they left, the report says so.
+WAITED_SHARE = 0.01
+#: Agents' clocks must be known better than this: by so much their parts of the schedule may lie beside each other.
+CLOCK_LIMIT_NS = 5_000_000
+_NO_CHUNKS = Merged(0, 0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The verdict about the generator.
+
+    ``reasons``: why it is INVALID, one for each cause, with the numbers, the limits and what to do next. ``lag_ns``: sent -
+    due; ``generator_lag_ns``: ready - due. ``stamp``: ``kernel``, ``user``, ``mixed`` or ``none``, with the
+    share of answers that the kernel stamped. Rates are samples per second. ``arrivals``: the sent times
+    against the planned process, None when there are too few. ``backlog``: whether the endpoint kept up, None where that
+    can't be said; ``merged_chunks``: those that share a read; ``live_audio``: of sessions of paced audio; ``unstable``: why not, in words. That is no fault of the generator and leaves ``outcome`` alone:
+    ``plimsoll.slo.verdict.verdict.judge`` says what it does to the run. ``paced``: every request had a due time of its own, so objectives are judged at
+    both ends of the lateness; ``pooled``: some waited for one of ``max_connections``.
+    """
+
+    outcome: Literal["VALID", "INVALID"]
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    checks: tuple[Check, ...]
+    planned: int
+    sent: int
+    unsent: int
+    offered_per_s: float
+    achieved_per_s: float
+    lag_ns: Lag
+    generator_lag_ns: Lag
+    stamp: Literal["kernel", "user", "mixed", "none"]
+    kernel_share: float
+    arrivals: arrivals.Arrivals | None
+    backlog: steady.Backlog | None = None
+    unstable: str | None = None
+    merged_chunks: Merged = _NO_CHUNKS
+    live_audio: live_audio.LiveAudio | None = None
+    paced: bool = False
+    pooled: bool = False
+
+
+def assess(
+    records: Records,
+    facts: GeneratorFacts,
+    objectives: Sequence[Objective] = (),
+    *,
+    judged: bool | None = None,
+    strict: bool = False,
+) -> Validity:
+    """Judge the generator. ``judged``: something is promised of the run as a whole, and judged at both ends of the lateness (None: as
+    ``objectives`` say); ``strict``: nobody judges both ends, as in a comparison of values, so lateness has its limits.
+    """
+    rows = cancelled.planned(records)
+    sent = _sent(rows, facts)
+    stamp, share = _stamp(rows)
+    kept_up = _kept_up(sent.queue)
+    together = measure(rows)
+    audio, slots, over = live_audio.live_audio(rows), _idle(records, facts), _first_over(records, facts)
+    limits = lag_limits(rows, objectives)
+    checks = [
+        *_whole(records, rows, facts),
+        _all_sent(rows, sent.issued, facts),
+        *_enough(sent.issued, facts),
+        *_late(records, sent, facts, limits, objectives, judged=judged, strict=strict),
+        lateness.span(sent.first, limits, strain.paced(facts), over),
+        *_shape(sent.shape, rows, facts),
+        *live_audio.checks(audio),
+        *_had_time(facts, limits, share, slots),
+    ]
+    return Validity(
+        outcome="VALID" if all(check.ok for check in checks) else "INVALID",
+        reasons=causes.reasons(checks),
+        warnings=(*_warnings(facts, sent, kept_up, limits, slots), *_merged(together), *live_audio.warnings(audio)),
+        checks=(*checks, kept_up),
+        planned=_planned(rows, facts),
+        sent=len(sent.issued),
+        unsent=_planned(rows, facts) - len(sent.issued),
+        offered_per_s=_per_s(rows, "due_ns", over),
+        achieved_per_s=_per_s(rows, "sent_ns", over),
+        lag_ns=lateness.summary(sent.left["sent_ns"] - sent.left["due_ns"]),
+        generator_lag_ns=lateness.summary(sent.first["ready_ns"] - sent.first["due_ns"]),
+        stamp=stamp,
+        kernel_share=share,
+        arrivals=sent.shape,
+        backlog=sent.queue,
+        unstable=None if kept_up.ok else kept_up.reason,
+        merged_chunks=together,
+        live_audio=audio,
+        paced=strain.paced(facts),
+        pooled=facts.pool_waits > 0,
+    )
+
+
+def _first_over(records: Records, facts: GeneratorFacts) -> int | None:
+    """Where requests wait for answers: when the first slot came free from t0 on. None: they don't wait, or none did."""
+    done = records["done_ns"][records["done_ns"] > 0]
+    return int(done.min()) if len(done) and not facts.open_loop else None
+
+
+def _per_s(rows: Records, stamp: str, over: int | None) -> float:
+    known = rows[stamp] != -1
+    return arrivals.rate_per_s(rows[stamp][known], arrivals.at_once(rows["due_ns"][known], over))
+
+
+class _Sent(NamedTuple):
+    """Rows that were issued, taken up and sent; the first taken up of each query; of those taken up the lateness, the shape
+    and the backlog."""
+
+    issued: Records
+    taken: Records
+    left: Records
+    first: Records
+    own: IntArray
+    shape: arrivals.Arrivals | None
+    queue: steady.Backlog | None
+
+
+def _sent(rows: Records, facts: GeneratorFacts) -> _Sent:
+    bare = rows.without_chunks()
+    issued = bare.select(bare["status"] != Status.UNSENT)
+    taken = issued.select(issued["ready_ns"] != -1)
+    left = issued.select(issued["sent_ns"] != -1)
+    own = lateness.own(taken, facts.pool_waits > 0)
+    shape = None
+    if facts.open_loop and len(taken) >= arrivals.MIN_SAMPLES:
+        # In a paced loop what the client held back counts as well, connections aside.
+        gone = taken["due_ns"] + own if strain.paced(facts) else taken["ready_ns"]
+        shape = arrivals.compare(taken["due_ns"], taken["ready_ns"], left["sent_ns"], facts.process, gone)
+    queue = steady.backlog(issued["due_ns"], issued["done_ns"]) if facts.open_loop and facts.process else None
+    return _Sent(issued, taken, left, lateness.first_of_each_query(taken), own, shape, queue)
+
+
+def _late(
+    records: Records,
+    sent: _Sent,
+    facts: GeneratorFacts,
+    limits: LagLimits,
+    objectives: Sequence[Objective],
+    *,
+    judged: bool | None,
+    strict: bool,
+) -> list[Check]:
+    """What lateness does: in a paced loop it makes a bracket, elsewhere (and where it is ``strict``) it has its limits."""
+    if not strain.paced(facts):
+        return lateness.lateness(sent.first["ready_ns"] - sent.first["due_ns"], limits, objectives)
+    if strict:
+        return lateness.lateness(sent.own, limits, objectives)
+    if judged is None:
+        judged = any(one.scope == "run" for one in objectives)
+    return bracket.checks(records, sent.own, facts.pool_waits > 0, judged)
+
+
+def _stamp(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], float]:
+    stamps = rows["stamp"][rows["first_byte_ns"] != -1]
+    if len(stamps) == 0:
+        return "none", 0.0
+    share = float(np.mean(stamps == Stamp.KERNEL))
+    return ("kernel" if share == 1.0 else "user" if share == 0.0 else "mixed"), share
+
+
+def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check]:
+    """The run came to its own end, and its records are whole."""
+    found = contradictions.find(rows)
+    again = "Correct that and measure again"
+
+    def none(name: str, what: str, faults: Sequence[str], fix: str, cause: Cause = "generator") -> Check:
+        return Check(name, not faults, f"{what}: {'; '.join(faults) if faults else 'none'}", fix, cause)
+
+    return [
+        _finished(facts),
+        none("not aborted", "aborted", [facts.aborted] if facts.aborted is not None else [], again, "endpoint"),
+        Check(
+            "within max_duration",
+            not facts.max_duration_hit,
+            f"stopped by max_duration: {_yes(facts.max_duration_hit)}",
+            "Raise max_duration, or ask for fewer queries",
+            "user",
+        ),
+        none("workers", "worker faults", facts.worker_faults, again),
+        none("disk", "records not written", facts.disk_faults, "Make room on the disk and measure again"),
+        _agree(found, facts),
+        accounts.check(records, facts),
+        *_clocks(facts),
+    ]
+
+
+def _finished(facts: GeneratorFacts) -> Check:
+    """Nobody stopped it: neither its user nor what killed its coordinator."""
+    if facts.cut_off is not None:
+        return Check("finished", False, facts.cut_off, "Measure again: what is there shows how far it came, no more")
+    detail = "the run was interrupted before its end" if facts.interrupted else "nobody interrupted the run"
+    fix = "What was measured until then is kept, and decides nothing: let the next run come to its end"
+    return Check("finished", not facts.interrupted, detail, fix, "user")
+
+
+def _agree(found: Sequence[str], facts: GeneratorFacts) -> Check:
+    """The records agree with each other and with their plan. Nobody but who changed them repairs that: another attempt would not."""
+    if facts.plan_faults:
+        detail = f"the run directory does not agree with its own plan: {'; '.join((*facts.plan_faults, *found))}"
+        return Check(
+            "records agree",
+            False,
+            detail,
+            "Restore its files if they were changed after the run, else report this defect with the run directory",
+            "user",
+        )
+    detail = f"contradictions in the records: {'; '.join(found) if found else 'none'}"
+    return Check("records agree", not found, detail, "Report this defect with the run directory")
+
+
+def _clocks(facts: GeneratorFacts) -> list[Check]:
+    """Of a distributed run: every agent began when the others did. That their arrivals are as irregular as the plan's needs no clock:
+    queries are dealt by lot (``plimsoll.scenarios.plan.plan.Dealing``).
+    """
+    if not facts.agents:
+        return []
+    known, limit = show(facts.clock_error_ns, "ns"), show(CLOCK_LIMIT_NS, "ns")
+    detail = f"{facts.agents} agents, the clock of each known to within {known} at t0, limit {limit}"
+    fix = "Use a quieter network between master and agents, or a quieter host for the master"
+    return [Check("clocks", facts.clock_error_ns <= CLOCK_LIMIT_NS, detail, fix)]
+
+
+def _ended_by(facts: GeneratorFacts) -> Cause | None:
+    """Who ended the run before its plan was done; None: nobody."""
+    if facts.interrupted or facts.max_duration_hit:
+        return "user"
+    if facts.aborted is not None:
+        return "endpoint"  # it fell behind, or could only fail (harness/series/search/hopeless.py)
+    return "generator" if facts.worker_faults or facts.disk_faults or facts.cut_off is not None else None
+
+
+def _yes(flag: bool) -> str:
+    return "yes" if flag else "no"
+
+
+def _planned(rows: Records, facts: GeneratorFacts) -> int:
+    """Samples of the plan: whoever says most of what the generator counted, plan.npz holds and the records have."""
+    return max(facts.planned, facts.plan_samples, len(rows))
+
+
+def _all_sent(rows: Records, issued: Records, facts: GeneratorFacts) -> Check:
+    planned = _planned(rows, facts)
+    unsent = planned - len(issued)
+    detail = f"{len(issued)} of {planned} planned requests were sent"
+    cause = _ended_by(facts) or "generator"
+    if facts.plan_samples and facts.planned != facts.plan_samples:
+        detail = f"generator.json says that {facts.planned} samples were planned, plan.npz holds {facts.plan_samples}; {detail}"
+        return Check("all sent", False, detail, "The run directory was changed: measure again", "user")
+    if len(issued) == 0:
+        return Check("all sent", False, detail, "See the errors of the run, then measure again", cause)
+    # A closed loop may leave planned samples unsent, but each has a row: a run that lost rows proves nothing.
+    ok = unsent == 0 or (not facts.open_loop and len(rows) == planned)
+    stopped = facts.interrupted or facts.max_duration_hit or facts.cut_off is not None
+    fix = "The rest was not due before the run was stopped" if stopped else "Lower the rate, add workers"
+    return Check("all sent", ok, detail, fix, cause)
+
+
+def _enough(issued: Records, facts: GeneratorFacts) -> list[Check]:
+    queries = len(np.unique(issued["query_id"]))
+    elapsed = facts.elapsed_ns
+    if queries == 1 and len(issued):
+        # One query is issued at once: what counts is how long its samples kept the endpoint busy.
+        elapsed = max(elapsed, int(issued["done_ns"].max()))
+    cause = _ended_by(facts) or "user"  # a plan that was carried out and is too short was made too short
+    lasted, wanted = show(elapsed, "ns"), show(facts.min_duration_ns, "ns")
+    return [
+        Check(
+            "min_queries",
+            queries >= facts.min_queries,
+            f"{queries} queries issued, min_queries {facts.min_queries}",
+            "Let the run go on, or lower min_queries",
+            cause,
+        ),
+        Check(
+            "min_duration",
+            elapsed >= facts.min_duration_ns,
+            f"lasted {lasted}, min_duration {wanted}",
+            "Let the run go on, or lower min_duration",
+            cause,
+        ),
+    ]
+
+
+def _shape(shape: arrivals.Arrivals | None, rows: Records, facts: GeneratorFacts) -> list[Check]:
+    """What left is as irregular as what was planned, and the plan is of the process that its scenario names."""
+    if shape is None:
+        return _claim(rows, facts)
+    detail = (
+        f"index of dispersion of the issue times {shape.dispersion_ready:.2f}, planned "
+        f"{shape.dispersion_planned:.2f}, without stalls {shape.moved:+.2f}, limit ±{arrivals.DISPERSION_TOLERANCE:.0%}"
+    )
+    if shape.leaned is not None:
+        detail += f"; correlation of successive counts {shape.leaned:+.2f} off the plan's, limit ±{arrivals.DEPENDENCE_TOLERANCE:g}"
+    return [Check("arrival process", shape.kept, detail, "Lower the rate or add workers"), *_claim(rows, facts)]
+
+
+def _claim(rows: Records, facts: GeneratorFacts) -> list[Check]:
+    if not facts.open_loop or facts.process not in ("poisson", "constant"):
+        return []
+    _, first = np.unique(rows["query_id"], return_index=True)
+    broken = arrivals.claimed(np.sort(rows["due_ns"][first]), facts.process)
+    detail = (
+        f"the planned times are {facts.process}, as claimed"
+        if broken is None
+        else f"the planned times are not {facts.process}: {broken}"
+    )
+    return [
+        Check(
+            "planned process",
+            broken is None,
+            detail,
+            "Report this defect with the run directory, or name the process that it is",
+        )
+    ]
+
+
+def _kept_up(queue: steady.Backlog | None) -> Check:
+    """The endpoint's part: it answered as fast as requests came."""
+    if queue is None:
+        return Check("steady", True, "not judged: too few requests, or no constant rate", cause="endpoint")
+    before, after = queue.in_flight
+    took = " and ".join(show(value, "ns") for value in queue.latency_ns)
+    detail = (
+        f"unstable: the backlog grew to the end, from {before} to {after} requests in flight while {queue.arrivals} came "
+        f"(t = {queue.statistic:.1f}, limit {steady.T_LIMIT:g}; median latency in the halves {took}). The endpoint does not keep up "
+        "with this rate, so every latency depends on how long the run lasted"
+    )
+    return Check("steady", not queue.growing, detail, "Lower the rate", "endpoint")
+
+
+def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: idle.Idle | None) -> list[Check]:
+    found = strain.checks(facts, limits, share)
+    full = any(check.name == "generator CPU" and not check.ok for check in found)
+    return [*found, *idle.checks(slots, facts, full)]
+
+
+def _idle(records: Records, facts: GeneratorFacts) -> idle.Idle | None:
+    return idle.measure(records.without_chunks(), facts) if not strain.paced(facts) else None
+
+
+def _warnings(
+    facts: GeneratorFacts, sent: _Sent, kept_up: Check, limits: LagLimits, slots: idle.Idle | None
+) -> tuple[str, ...]:
+    found = [] if kept_up.ok else [kept_up.reason]
+    if not facts.open_loop:
+        found.append(
+            "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
+            "(coordinated omission). Read the maximum, and use an open loop to judge latency"
+        )
+    told = (*strain.warnings(facts), *repeats.warnings(sent.left, facts), *idle.warnings(slots, facts))
+    return (*found, *told, *_waits(facts, sent.left, limits))
+
+
+def _merged(seen: Merged) -> list[str]:
+    """Gaps between chunks are blurred where reads brought several."""
+    if seen.share <= MERGED_SHARE or seen.uncertainty_p99_ns is None:
+        return []
+    return [
+        f"{seen.share:.1%} of the chunks came in one read with a later one and carry its time, at most "
+        f"{show(seen.uncertainty_p99_ns, 'ns')} too late (p99): those gaps read 0. Either the server writes several at once, or a "
+        "proxy before it gathers them, or this host read late (see lag and stalls)"
+    ]
+
+
+def _waits(facts: GeneratorFacts, left: Records, limits: LagLimits) -> list[str]:
+    """Between ready and sent: what held requests back here, by its cause. None of it is the endpoint's answering time.
+
+    Few are told too where one of them was held back for longer than lag may be: then the highest percentiles are ours.
+    """
+    found = []
+    wait = left["sent_ns"] - left["ready_ns"]
+    opened = (left["connect_ns"] != -1) & (left["open_ns"] == -1)  # a session's own connection is part of it
+    for rows, what in (
+        (opened, "requests opened a connection of their own before they left"),
+        (left["connect_ns"] == -1, "requests were held back by the client"),
+    ):
+        slow = wait[rows & (wait > LAG_FLOOR_NS)]
+        if what.endswith("client") and facts.pool_waits:
+            continue  # their connection was not free: told below, by those who counted it
+        far = what.endswith("client") and bool((slow > limits.max_ns).any())
+        if len(slow) > WAITED_SHARE * len(left) or far:
+            p99 = lateness.summary(slow).p99
+            assert p99 is not None
+            found.append(
+                f"{len(slow)} {what} (sent - ready has p99 {show(p99, 'ns')} among them). It is in their latency, and is not the "
+                "endpoint's time to answer, which counts from sent"
+                + (": read no percentile above their share" if far else "")
+            )
+    for n, what, whose, remedy in (
+        (
+            facts.pool_waits - facts.stream_waits,
+            "one of max_connections connections",
+            "the limit of this scenario, not the endpoint's accept queue",
+            "raise target.options.max_connections",
+        ),
+        (
+            facts.stream_waits,
+            "a place on a connection",
+            "the server's own limit of calls at once on one (MAX_CONCURRENT_STREAMS)",
+            "raise target.options.channels, or that limit,",
+        ),
+    ):
+        if n:
+            found.append(
+                f"{n} requests waited for {what}, p99 {show(facts.pool_wait_p99_ns, 'ns')}: {whose}. It is in their latency; "
+                f"{remedy} to hand the load on to the endpoint"
+            )
+    return found

@@ -1,0 +1,196 @@
+"""Were the answers right? Outputs against references, sample by sample, and objectives on them.
+
+``exact_match``: the same text but for white space around it; of a tensor, the same numbers. ``token_match``: the share of
+places, word by word, at which output and reference have the same word; the longer one has that many places. ``wer``: word
+errors (substituted, left out, added) over the words of all references; words are split at white space and nothing is folded.
+``top1``: the place of a tensor's largest number, or the one whole number that it holds, or the text, is the expected label.
+
+A sample that failed or has no output is wrong; with one, the word error rate is infinite. Nothing about requests or files is
+known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plimsoll.slo.metrics.edits import word_errors
+from plimsoll.slo.objectives.objective import ACCURACIES, ACCURACY_SHARES, Objective, show
+from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, judge_words, not_compared
+from plimsoll.slo.records.records import BoolArray, IntArray, Records
+from plimsoll.slo.statistics import confidence as sure
+from plimsoll.slo.statistics.share import Course, share_test
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One output: a text, or a tensor's numbers (flat, row by row, with its shape)."""
+
+    text: str | None = None
+    numbers: npt.NDArray[Any] | None = None
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Of each sample: ``answered``, and by metric whether it is ``right`` (``exact_match``, ``top1``).
+
+    ``matched`` of ``places`` tokens, and word ``errors`` against ``words`` of the reference, of texts only (0 elsewhere; of an
+    answer that is missing every place is wrong). ``metrics``: those that the references allow.
+    """
+
+    metrics: tuple[str, ...]
+    answered: BoolArray
+    right: dict[str, BoolArray]
+    matched: IntArray
+    places: IntArray
+    errors: IntArray
+    words: IntArray
+
+    def __len__(self) -> int:
+        return len(self.answered)
+
+    def observed(self, metric: str) -> float:
+        """The metric over all samples; NaN where there is nothing, +inf for a word error rate with an output missing."""
+        if metric not in self.metrics or not len(self):
+            return float("nan")
+        if metric in ACCURACY_SHARES:
+            return float(self.right[metric].mean())
+        if metric == "token_match":
+            return float(self.matched.sum() / self.places.sum()) if self.places.sum() else float("nan")
+        if not self.answered.all():
+            return float("inf")
+        return float(self.errors.sum() / self.words.sum()) if self.words.sum() else float("nan")
+
+
+def score(answers: Sequence[Answer | None], expected: Sequence[Any]) -> Scores:
+    """Compare each answer (None: it failed or is missing) with what is expected: a text, a label, or a list of numbers."""
+    n = len(expected)
+    texts = [isinstance(one, str) for one in expected]
+    labels = [isinstance(one, int | float) and not isinstance(one, bool) for one in expected]
+    counts = np.zeros((4, n), np.int64)
+    exact, top = np.zeros(n, bool), np.zeros(n, bool)
+    for i, (answer, want) in enumerate(zip(answers, expected, strict=True)):
+        if texts[i]:
+            counts[:, i] = _words(None if answer is None else answer.text, want)
+        if answer is not None:
+            exact[i] = _exact(answer, want)
+            top[i] = _label(answer, want) if labels[i] or texts[i] else False
+    metrics = ["exact_match"] if n else []
+    metrics += ["top1"] if n and all(labels) else []
+    metrics += ["token_match", "wer"] if n and all(texts) else []
+    matched, places, errors, words = counts
+    answered = np.array([answer is not None for answer in answers], bool)
+    return Scores(tuple(metrics), answered, {"exact_match": exact, "top1": top}, matched, places, errors, words)
+
+
+def _exact(answer: Answer, want: Any) -> bool:
+    if answer.numbers is None:
+        return answer.text is not None and answer.text.strip() == str(want).strip()
+    if isinstance(want, str):
+        return False
+    wanted = np.asarray(want).ravel()
+    return len(wanted) == len(answer.numbers) and bool((answer.numbers == wanted).all())
+
+
+def _label(answer: Answer, want: Any) -> bool:
+    """The predicted class: of several rows the first row's."""
+    if answer.numbers is None:
+        return answer.text is not None and answer.text.strip() == str(want).strip()
+    numbers = answer.numbers
+    if not len(numbers) or isinstance(want, str):
+        return False
+    row = numbers[: answer.shape[-1]] if len(answer.shape) > 1 else numbers
+    if len(row) == 1:
+        return bool(row[0] == want)
+    return bool(np.isfinite(row.astype(np.float64)).all()) and int(np.argmax(row)) == want
+
+
+def _words(text: str | None, want: str) -> tuple[int, int, int, int]:
+    """(matching places, places, word errors, words of the reference)."""
+    reference = want.split()
+    if text is None:
+        return 0, len(reference), len(reference), len(reference)
+    output = text.split()
+    same = sum(a == b for a, b in zip(output, reference, strict=False))
+    return same, max(len(output), len(reference)), word_errors(reference, output), len(reference)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Objectives on accuracy and the scores that they are judged by; None: no answers were kept."""
+
+    objectives: tuple[Objective, ...]
+    scores: Scores | None
+
+    @property
+    def limits(self) -> tuple[Objective, ...]:
+        """None on times: when an answer came does not make it right."""
+        return ()
+
+    def judge(
+        self, records: Records, confidence: sure.Probability, along: Course | None = None
+    ) -> tuple[ObjectiveVerdict, ...]:
+        """One verdict for each objective. The scores have every planned sample; where there are none, a run of speech has
+        counted words.
+        """
+        if self.scores is None:
+            return tuple(judge_words(one, records, confidence) for one in self.objectives)
+        return tuple(judge_accuracy(one, self.scores, confidence) for one in self.objectives)
+
+
+def split(objectives: Sequence[Objective], scores: Scores | None) -> tuple[tuple[Objective, ...], tuple[Compared, ...]]:
+    """The objectives on time and success, and those on accuracy with what they are judged by."""
+    compared = tuple(one for one in objectives if one.statistic == "accuracy")
+    rest = tuple(one for one in objectives if one.statistic != "accuracy")
+    return rest, (Compared(compared, scores),) if compared else ()
+
+
+def judge_accuracy(objective: Objective, scores: Scores | None, confidence: sure.Probability) -> ObjectiveVerdict:
+    """A share of right answers by its exact bounds; token match and word errors as observed in this set."""
+    if scores is None or not len(scores):
+        return not_compared(objective)
+    metric = objective.indicator
+    observed = scores.observed(metric)
+    n, missing = len(scores), int((~scores.answered).sum())
+    if observed != observed:
+        nan = float("nan")
+        detail = (
+            f"the references allow {', '.join(scores.metrics)} and not {metric}. Give texts for token_match and wer, labels "
+            "for top1"
+        )
+        return ObjectiveVerdict(objective, "INCONCLUSIVE", nan, (nan, nan), 0, 1, detail)
+    lacking = f", {missing} of them without an output" if missing else ""
+    if metric not in ACCURACY_SHARES:
+        detail = f"{show(observed, 'ratio')} over {n} samples{lacking}; judged as observed"
+        kept = bool(objective.met_by(observed))
+        return ObjectiveVerdict(
+            objective, "PASS" if kept else "FAIL", observed, (observed, observed), n, 0, detail, failed=missing
+        )
+    test = share_test(~scores.right[metric], 1 - objective.exact_threshold, confidence)
+    low, high = 1 - test.interval[1], 1 - test.interval[0]
+    detail = f"{n - test.bad} of {n} samples are right{lacking}; {show(low, 'ratio')} to {show(high, 'ratio')}"
+    if test.outcome == "INCONCLUSIVE":
+        detail += f"; {test.n_needed} samples would decide" if test.n_needed else "; no number of samples would decide"
+    return ObjectiveVerdict(
+        objective=objective,
+        outcome=test.outcome,
+        observed=observed,
+        interval=(low, high),
+        n=n,
+        n_needed=test.n_needed,
+        detail=detail,
+        bad=test.bad,
+        max_bad_allowed=test.allowed,
+        p_pass=test.p_pass,
+        p_fail=test.p_fail,
+        design_effect=test.design_effect,
+        failed=missing,
+    )
+
+
+__all__ = ["ACCURACIES", "Answer", "Compared", "Scores", "judge_accuracy", "score", "split", "word_errors"]
