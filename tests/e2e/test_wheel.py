@@ -1,4 +1,4 @@
-"""The built wheel works on its own: templates, assets, scenarios and the command are in it. About half a minute."""
+"""The built wheel works on its own, beside anybody's packages: templates, assets, scenarios and the command are in it. About half a minute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plimsoll import ROOT
+from tests.e2e.plimsoll import ROOT, server
 
 pytestmark = pytest.mark.e2e
 
@@ -106,3 +106,56 @@ def test_the_compiled_parts_are_in_the_wheel_load_there_and_run(installed: Path)
 def test_the_console_script_is_declared(installed: Path) -> None:
     entry = next(installed.glob("plimsoll_slo-*.dist-info")) / "entry_points.txt"
     assert "plimsoll = plimsoll.__main__:main" in entry.read_text()
+
+
+#: A package or a module of each of our folders' names, and a test or a locust file that needs its own.
+THEIRS = (
+    "harness/__init__.py",
+    "reports/__init__.py",
+    "scenarios/__init__.py",
+    "slo.py",
+    "documents.py",
+    "reference_server.py",
+)
+NEEDS = "import documents, harness, reference_server, reports, scenarios, slo\nassert scenarios.THEIRS and slo.THEIRS and harness.THEIRS\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Somebody's project, with packages that have the names of our folders."""
+    for name in THEIRS:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("THEIRS = True\n")
+    return tmp_path
+
+
+def within(project: Path, installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=60, cwd=project, check=False,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+    )  # fmt: skip
+
+
+def test_a_pytest_project_with_packages_of_our_names_runs_its_own_and_ours(project: Path, installed: Path) -> None:
+    (project / "test_theirs.py").write_text(
+        f"{NEEDS}def test_load(plimsoll):\n"
+        "    run = plimsoll.run(protocol='null', kind='concurrency', concurrency=2, queries=20)\n"
+        "    run.assert_slo('p50(latency) <= 10s')\n"
+    )
+    done = within(project, installed, "pytest", "-q", "-p", "no:cacheprovider", ".")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_locust_project_with_packages_of_our_names_runs_its_own_and_ours(project: Path, installed: Path) -> None:
+    (project / "locustfile.py").write_text(
+        f"{NEEDS}from locust import task\nfrom plimsoll.harness.distributed.locust_ import StreamingUser\n"
+        "class Reader(StreamingUser):\n    model = 'scripted'\n    slo = ('p50(latency) <= 10s',)\n"
+        "    @task\n    def ask(self):\n        self.chat('Why?', max_tokens=4)\n"
+    )
+    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as one:
+        done = within(
+            project, installed, "locust", "--headless", "-u", "2", "-r", "2", "-t", "2s", "--host", one.url, "--plimsoll-out", "run"
+        )  # fmt: skip
+    report = json.loads((project / "run" / "report.json").read_text())
+    assert report["counts"]["by_status"]["OK"] > 10, done.stderr
+    assert report["verdict"]["objectives"][0]["outcome"] == "PASS", done.stderr
