@@ -5,7 +5,7 @@ Types are strict (``"no"`` is not a boolean) and unknown names are refused, with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -13,14 +13,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from plimsoll.harness.errors import HarnessFault
 
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+class Options(BaseModel):
+    """What a protocol can be told, and what each part of it holds. docs/protocols*.md says what each option means."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def problems(model: type[BaseModel], options: Mapping[str, Any]) -> list[str]:
-    """Every error in ``options`` as ``target.options.NAME: what. next step``; empty when they fit the
-    model.
-    """
+    """Every error in ``options`` as ``target.options.NAME: what. next step``; empty when they fit the model."""
     try:
         model.model_validate(dict(options))
     except ValidationError as invalid:
@@ -34,15 +38,6 @@ def accept(model: type[_Model], options: Mapping[str, Any]) -> _Model:
     if errors:
         raise HarnessFault(errors)
     return model.model_validate(dict(options))
-
-
-def checked(model: type[_Model], more: Callable[[_Model], list[str]]) -> Callable[[Mapping[str, Any]], list[str]]:
-    """A protocol's ``check``: every error against the model, else what ``more`` finds in the accepted options."""
-
-    def check(options: Mapping[str, Any]) -> list[str]:
-        return problems(model, options) or more(accept(model, options))
-
-    return check
 
 
 def _text(error: dict[str, Any], known: list[str]) -> str:

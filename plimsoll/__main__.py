@@ -14,6 +14,11 @@ def main() -> None:
     """Load the command line and run it. An interrupt while it loads ends as any other does: nothing was sent, exit 130."""
     outlet.install()
     try:
+        if sys.argv[1:] == ["--version"]:  # which needs no command line
+            from plimsoll.harness.host.manifest import package_version
+
+            print(f"plimsoll {package_version()}")
+            return
         from plimsoll.harness.verbs.cli import main as command_line
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from plimsoll.reference_server.assembly.config import ReadyLine
+    from plimsoll.reference_server.config import ReadyLine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     # Imported here, so that Ctrl-C in the second that it takes is no traceback.
     import asyncio
 
-    from plimsoll.reference_server.flags import config, parser
+    from plimsoll.reference_server.config import configure, parser
     from plimsoll.reference_server.server import serve
     from plimsoll.reference_server.values.errors import ConfigError
 
@@ -34,7 +34,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     if given.until_stdin_closes:
         threading.Thread(target=_end_with_stdin, name="stdin", daemon=True).start()
     try:
-        settings = config(given)
+        settings = configure(given)
         if given.ready_fd is not None and not _is_open(given.ready_fd):
             raise ConfigError(f"--ready-fd {given.ready_fd}: no such descriptor is open. Pass one to this process")
         asyncio.run(serve(settings, _announcer(given.ready_fd)))
@@ -78,7 +78,7 @@ def _announcer(ready_fd: int | None) -> Callable[[ReadyLine], None]:
 
 
 def _complain(message: str) -> int:
-    from plimsoll.reference_server.flags import EXIT_USAGE
+    from plimsoll.reference_server.config import EXIT_USAGE
 
     for line in message.splitlines():
         sys.stderr.write(f"reference_server: {line}\n")

@@ -13,23 +13,21 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from plimsoll.reference_server.assembly.config import WITH_TORCH, ReadyLine, ServerConfig
-from plimsoll.reference_server.assembly.tempered import SlotsLever
+from plimsoll.reference_server.config import WITH_TORCH, ReadyLine, ServerConfig
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
-from plimsoll.reference_server.frontends.http_server import HttpFrontEnd
+from plimsoll.reference_server.http_server import HttpFrontEnd
 from plimsoll.reference_server.misfortune.fault import parse_fault
-from plimsoll.reference_server.misfortune.faults import Faults
-from plimsoll.reference_server.misfortune.lateness import Lateness
-from plimsoll.reference_server.misfortune.start import linger
+from plimsoll.reference_server.misfortune.faults import Faults, linger
+from plimsoll.reference_server.misfortune.levers import slots_lever
 from plimsoll.reference_server.seams.truth import Truth
 from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.durations import IMPORT, Startup
 from plimsoll.reference_server.values.errors import ConfigError
-from plimsoll.reference_server.values.startup import IMPORT, Startup
 from plimsoll.reference_server.values.timetable import DeadlineWheel
 
 if TYPE_CHECKING:
-    from plimsoll.reference_server.frontends.grpc_.grpc_server import GrpcFrontEnd
+    from plimsoll.reference_server.grpc_server import GrpcFrontEnd
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +35,10 @@ _log = logging.getLogger(__name__)
 async def serve(config: ServerConfig, ready: Callable[[ReadyLine], None] | None = None) -> None:
     """Serve until SIGTERM, SIGINT or cancellation; ``ready`` is called once requests are answered.
 
-    The front-ends listen from the start, so that readiness can be asked for; what is not ready yet answers 503. At the end they
-    take nothing new, and requests under way get ``config.grace_s`` to finish; a second signal cuts that short. A start that is told to
-    stop ends when what it is loading is loaded, which nothing can interrupt; a second signal then kills the process. Raises
-    ConfigError, also for models that can't be started, and OSError when a port is taken.
+    The front-ends listen from the start, so that readiness can be asked for; what is not ready yet answers 503. At the
+    end they take nothing new, and requests under way get ``config.grace_s`` to finish; a second signal cuts that short.
+    A start that is told to stop ends when what it is loading is loaded, which nothing can interrupt; a second signal
+    then kills the process. Raises ConfigError, also for models that can't be started, and OSError when a port is taken.
     """
     loop = asyncio.get_running_loop()
     stopping, hurrying = asyncio.Event(), asyncio.Event()
@@ -103,7 +101,7 @@ def _ready_line(config: ServerConfig, service: Service, port: int, grpc_port: in
 
 def _grpc(service: Service) -> GrpcFrontEnd:
     try:
-        from plimsoll.reference_server.frontends.grpc_.grpc_server import GrpcFrontEnd
+        from plimsoll.reference_server.grpc_server import GrpcFrontEnd
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("grpc", "google", "grpc_health", "grpc_reflection"):
             raise
@@ -126,13 +124,13 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
             n_slots=config.slots,
             service=config.service,
             queue_limit=config.queue_limit,
-            lateness=Lateness(service.faults),
+            late_ns=service.faults.late_ns,
         )
-        service.levers.attach(SlotsLever(service.scripted, service.faults))
+        service.levers.attach(slots_lever(service.scripted, service.faults))
     if any(name in WITH_TORCH for name in config.models):
         # Imports and weights take seconds: health is answered meanwhile.
         await asyncio.get_running_loop().run_in_executor(None, _import_torch, service.startup, config.models)
-        from plimsoll.reference_server.assembly import assembly
+        from plimsoll.reference_server import assembly
 
         try:
             await assembly.start(config, service)
@@ -140,33 +138,34 @@ async def _start_models(config: ServerConfig, service: Service) -> None:
             _log.debug("the models can't be started", exc_info=True)
             reason = (str(error).strip().splitlines() or ["no reason given"])[0]
             raise ConfigError(
-                f"the models can't be started: {type(error).__name__}: {reason}. If it is memory, choose a smaller --preset or --kv-blocks"
+                f"the models can't be started: {type(error).__name__}: {reason}. "
+                "If it is memory, choose a smaller --preset or --kv-blocks"
             ) from error
 
 
 def _import_torch(startup: Startup, models: Sequence[str]) -> None:
     try:
         with startup.phase(IMPORT):
-            importlib.import_module("plimsoll.reference_server.engine.torch_runner")
+            importlib.import_module("plimsoll.reference_server.device.torch_runner")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         wanting = [name for name in models if name in WITH_TORCH]
         raise ConfigError(
-            f"{' and '.join(wanting)} can't be served without torch, which is missing. Install plimsoll-slo[server], or serve --model "
-            "scripted, which needs none"
+            f"{' and '.join(wanting)} can't be served without torch, which is missing. "
+            "Install plimsoll-slo[server], or serve --model scripted, which needs none"
         ) from None
 
 
 def _device(config: ServerConfig) -> str:
-    from plimsoll.reference_server.engine import torch_runner
+    from plimsoll.reference_server.device import torch_runner
 
     return torch_runner.choose_device(config.device)
 
 
 @contextlib.contextmanager
 def _signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, hurrying: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set the first event, and the second when they come again, where this is the main thread and may say so."""
+    """SIGTERM and SIGINT set the first event, and the second when they come again, where this is the main thread."""
 
     def told() -> None:
         (hurrying if stopping.is_set() else stopping).set()

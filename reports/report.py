@@ -6,7 +6,7 @@ are a public contract: a removed or renamed key needs a new schema name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
@@ -17,32 +17,28 @@ from plimsoll.reports.parts.parts import Counts, Metric, Run, Text, Throughput, 
 from plimsoll.reports.sections.accuracy import Accuracy, accuracy_part
 from plimsoll.reports.sections.anatomy import Anatomy, anatomy_part
 from plimsoll.reports.sections.attempts import Attempt, attempts_part
-from plimsoll.reports.sections.budgets import BudgetPart, budgets
-from plimsoll.reports.sections.cancellation import Cancellation, cancellation_part, said
+from plimsoll.reports.sections.budgets import BudgetPart, budgets_part
+from plimsoll.reports.sections.chart_data import by_prompt, heatmap, timeline
 from plimsoll.reports.sections.failures import Failures, failures_part
-from plimsoll.reports.sections.heatmap import heatmap
-from plimsoll.reports.sections.judgement import counts_part, throughput_part, validity_part, verdict_part, warnings_part
+from plimsoll.reports.sections.judgement import (
+    Cancellation,
+    cancellation_notes,
+    cancellation_part,
+    counts_part,
+    throughput_part,
+    validity_part,
+    verdict_part,
+    warnings_part,
+)
 from plimsoll.reports.sections.measures import HEARD, LIVE, Measures, measures
-from plimsoll.reports.sections.own_error import generator_error_part
-from plimsoll.reports.sections.peers import Peer, peers
-from plimsoll.reports.sections.prompt_length import by_prompt
+from plimsoll.reports.sections.peers import Peer, peers_part
 from plimsoll.reports.sections.provenance import run_part
 from plimsoll.reports.sections.slowest import Slowest, slowest_part
 from plimsoll.reports.sections.speech import Speech, speech_part
-from plimsoll.reports.sections.steadiness import SteadinessPart, steadiness
-from plimsoll.reports.sections.timeline import timeline
+from plimsoll.reports.sections.steadiness import SteadinessPart, steadiness_part
+from plimsoll.slo.judge import Judged
 from plimsoll.slo.metrics.speech import without_sounds
-from plimsoll.slo.objectives.budgets.accounting import PERIOD_NS, ledger_of
-from plimsoll.slo.objectives.goodput import goodput, throughput
-from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.objectives.openslo import Slo
 from plimsoll.slo.records.records import Records
-from plimsoll.slo.statistics.confidence import Probability
-from plimsoll.slo.statistics.share import Course
-from plimsoll.slo.validity.validity import GeneratorFacts, assess
-from plimsoll.slo.validity.validity import Validity as Health
-from plimsoll.slo.verdict.accuracy import Scores, split
-from plimsoll.slo.verdict.verdict import course_of, judge
 
 SCHEMA: Final = "plimsoll.report/1"
 
@@ -109,96 +105,40 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def build(
-    manifest: Mapping[str, Any],
-    scenario: Mapping[str, Any],
-    records: Records,
-    facts: GeneratorFacts,
-    objectives: Sequence[Objective],
-    confidence: Probability = "0.95",
-    slos: Sequence[Slo] = (),
-    production_per_s: float | None = None,
-    notes: Sequence[str] = (),
-    accuracy: Scores | None = None,
-) -> Report:
-    """Judge ``records`` and gather all that a renderer may show.
+def build(manifest: Mapping[str, Any], scenario: Mapping[str, Any], records: Records, judged: Judged) -> Report:
+    """All that a renderer may show of ``records`` and what was judged of them.
 
-    ``manifest`` and ``scenario`` are the documents of the run directory (see
-    ``plimsoll.reports.sections.provenance.run_part`` for the keys that are read); ``objectives`` hold both scopes;
-    ``confidence`` is of each bound alone, strictly between 0 and 1 (else ValueError). ``slos`` are those of OpenSLO
-    documents; ``production_per_s``: requests per second in production, for budgets by events; ``notes``: warnings of the promises;
-    ``accuracy``: the scores of an accuracy run. The same arguments give the same report: no clock, host or file is read.
+    ``manifest`` and ``scenario`` are the documents of the run directory (see ``plimsoll.reports.sections.provenance.run_part``
+    for the keys that are read). The same arguments give the same report: no clock, host or file is read.
     """
-    objectives, compared = split(objectives, accuracy)
-    seen = _health(records, facts, objectives, slos, bool(compared))
-    judged = judge(records, objectives, seen, confidence, [*slos, *compared])
-    good = goodput(records, objectives)
-    measured = measures(records, frozenset(objective.indicator for objective in objectives))
-    # A ramp or a spike is meant to drift.
-    steady = steadiness(records, constant_load=not (facts.open_loop and facts.process is None))
-    dropped = cancellation_part(records)
-    own = [*manifest.get("foreseen", ()), *notes, *said(dropped, records)]
+    facts, verdict, run_id = judged.facts, judged.verdict, str(manifest.get("run_id", ""))
+    measured = measures(records, frozenset(objective.indicator for objective in judged.objectives))
+    steady = steadiness_part(judged.steadiness)
+    options = (scenario.get("target") or {}).get("options") or {}
+    notes = [*manifest.get("foreseen", ()), *judged.promises.notes, *cancellation_notes(judged.cancelled)]
     return Report(
         run=run_part(manifest, scenario, facts.open_loop),
-        validity=validity_part(seen, facts, judged, generator_error_part(manifest, seen, facts)),
-        verdict=verdict_part(judged, good, {str(slo.promise): slo.title for slo in slos if slo.title != slo.name}),
+        validity=validity_part(judged, manifest),
+        verdict=verdict_part(judged),
         metrics=dict(measured.metrics),
-        throughput=throughput_part(throughput(records), good),
-        counts=counts_part(records),
-        attempts=attempts_part(manifest, judged.outcome, judged.reasons),
-        warnings=[*own, *warnings_part(records, seen, measured.metrics, steady, _options(scenario))],
-        confidence=judged.confidence,
+        throughput=throughput_part(judged),
+        counts=counts_part(judged.counts),
+        attempts=attempts_part(manifest, verdict.outcome, verdict.reasons),
+        warnings=[*notes, *warnings_part(judged, measured.metrics, [] if steady is None else steady.notes, options)],
+        confidence=verdict.confidence,
         charts=_charts(records, measured),
         histograms=dict(measured.histograms),
-        budgets=_budgets(records, objectives, slos, production_per_s, course_of(records, seen)),
+        budgets=budgets_part(judged.budgets),
         steadiness=steady,
-        peers=peers(without_sounds(records), objectives),
-        accuracy=accuracy_part(accuracy, confidence),
-        cancellation=dropped,
-        speech=speech_part(records, seen.live_audio, manifest, scenario, confidence),
-        mlperf=mlperf_part(records, facts, manifest, scenario, objectives, seen),
-        **_requests(records, manifest, scenario),
+        peers=peers_part(judged.peers),
+        failures=failures_part(records, run_id),
+        slowest=slowest_part(records, run_id, bool(options.get("request_id", True))),
+        anatomy=anatomy_part(judged.anatomy),
+        accuracy=accuracy_part(judged.accuracy),
+        cancellation=cancellation_part(judged.cancelled),
+        speech=speech_part(judged, manifest, scenario),
+        mlperf=mlperf_part(records, facts, manifest, scenario, judged.objectives, judged.validity),
     )
-
-
-def _health(
-    records: Records, facts: GeneratorFacts, objectives: Sequence[Objective], slos: Sequence[Slo], compared: bool
-) -> Health:
-    """The generator's part of the run, under everything that is promised."""
-    judged = compared or bool(slos) or any(one.scope == "run" for one in objectives)
-    return assess(records, facts, [*objectives, *(limit for slo in slos for limit in slo.limits)], judged=judged)
-
-
-def _requests(records: Records, manifest: Mapping[str, Any], scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts that name single requests."""
-    run_id = str(manifest.get("run_id", ""))
-    return {
-        "failures": failures_part(records, run_id),
-        "slowest": slowest_part(records, run_id, _ids_sent(scenario)),
-        "anatomy": anatomy_part(records),
-    }
-
-
-def _budgets(
-    records: Records,
-    objectives: Sequence[Objective],
-    slos: Sequence[Slo],
-    production_per_s: float | None,
-    along: Course,
-) -> list[BudgetPart]:
-    """One budget at a time: the ledger of fifty million gaps is most of a gigabyte."""
-    limits = [objective for objective in objectives if objective.scope == "request"]
-    found: list[BudgetPart] = []
-    for objective in objectives:
-        ledger = None
-        if objective.scope == "run":
-            period = objective.period_ns or PERIOD_NS
-            ledger = ledger_of(objective, records, period, limits, production_per_s, along)
-        if ledger is not None:
-            found += budgets(records, [ledger])
-    for slo in slos:
-        found += budgets(records, [slo.ledger(records, along)])
-    return found
 
 
 def _charts(records: Records, measured: Measures) -> Charts:
@@ -215,13 +155,3 @@ def _charts(records: Records, measured: Measures) -> Charts:
             "by_prompt": by_prompt(name, values, row, unit, records),
         }
     )
-
-
-def _ids_sent(scenario: Mapping[str, Any]) -> bool:
-    """Whether the target was sent an ``x-request-id``."""
-    return bool(_options(scenario).get("request_id", True))
-
-
-def _options(scenario: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The target's options, as far as the scenario gives them."""
-    return (scenario.get("target") or {}).get("options") or {}

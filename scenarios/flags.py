@@ -106,7 +106,7 @@ def with_flags(base: Scenario | None = None, **flags: Unpack[Flags]) -> Scenario
             given[key] = _pair(key, given[key], between)
     mapping: dict[str, Any] = base.to_mapping() if base is not None else {"name": COMMAND_LINE}
     if base is not None and "workers" not in base.model_fields_set:
-        del mapping["workers"]  # nobody gave it yet: harness/run/foresight.py may choose
+        del mapping["workers"]  # nobody gave it yet: harness/run/host_check.py may choose
     labels: dict[str, str] = {}
     errors = _set_kind(mapping, given, labels)
     errors += _set_source(mapping, given, labels)

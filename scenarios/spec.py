@@ -7,14 +7,16 @@ a secret, and objectives are passed on unread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
+from pydantic import BaseModel
+
+from plimsoll.scenarios.discovery import kinds, sources
 from plimsoll.scenarios.flags import Flags, with_flags
 from plimsoll.scenarios.parsing import parse
+from plimsoll.scenarios.ready_made import library
 from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection
-from plimsoll.scenarios.schema import json_schema
 from plimsoll.scenarios.text.document import Document, read_file
 from plimsoll.scenarios.text.errors import ScenarioError
 from plimsoll.scenarios.text.problems import unknown
@@ -32,12 +34,6 @@ __all__ = [
     "parse",
     "with_flags",
 ]
-
-
-def library() -> Mapping[str, Path]:
-    """The ready-made scenarios by name."""
-    folder = Path(__file__).parent / "library"
-    return MappingProxyType({path.stem: path for path in sorted(folder.glob("*.yaml"))})
 
 
 def load(name_or_path: str | Path) -> Scenario:
@@ -73,3 +69,54 @@ def _find(name_or_path: str | Path) -> Path:
             [f"{text}: there is no such file. Check the path, or give a library name: {', '.join(known)}."]
         )
     raise ScenarioError([f"{text}: {unknown(text, known, 'library scenario')}. Give a name or a file."])
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of the whole file: ``params`` per kind and fields per source as ``oneOf``."""
+    schema = Scenario.model_json_schema(by_alias=True, mode="validation")
+    definitions: dict[str, Any] = schema.setdefault("$defs", {})
+    known = sorted(kinds().values(), key=lambda kind: kind.name)
+    schema["properties"]["kind"] = {
+        "description": "How queries are issued.",
+        "enum": [kind.name for kind in known],
+    }
+    schema["oneOf"] = [
+        {
+            "title": kind.name,
+            "description": kind.summary,
+            "properties": {
+                "kind": {"const": kind.name},
+                "params": _nullable(_reference(kind.params, definitions), "Nothing to set."),
+            },
+            "required": ["kind"],
+        }
+        for kind in known
+    ]
+    schema["properties"]["params"] = {"description": "The kind's own settings."}
+    schema["properties"]["source"] = {
+        "description": "What is sent.",
+        "oneOf": [
+            {**_reference(source.params, definitions), "title": source.name, "description": source.summary}
+            for source in sorted(sources().values(), key=lambda source: source.name)
+        ],
+    }
+    for section in ("target", "stop"):
+        schema["properties"][section] = _nullable(schema["properties"][section], "Defaults.")
+    schema["required"] = ["kind"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _nullable(part: dict[str, Any], meaning: str) -> dict[str, Any]:
+    """A section may be written with nothing below it, which YAML reads as null."""
+    return {"anyOf": [part, {"type": "null", "description": meaning}]}
+
+
+def _reference(model: type[BaseModel], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Put ``model`` and what it needs among the definitions; return a reference to it."""
+    own = model.model_json_schema(by_alias=True, mode="validation")
+    for name, definition in {**own.pop("$defs", {}), model.__name__: own}.items():
+        if definitions.setdefault(name, definition) != definition:
+            raise TypeError(f"two different models are called {name}. Rename one of them.")
+    if "kind" in own.get("properties", {}):
+        own["required"] = sorted({"kind", *own.get("required", ())})
+    return {"$ref": f"#/$defs/{model.__name__}"}

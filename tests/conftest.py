@@ -1,6 +1,6 @@
 """Fixtures and profiles shared by every test.
 
-Hypothesis profiles by the environment variable HYPOTHESIS_PROFILE: ``fast`` (default), ``ci``, ``thorough``.
+Hypothesis profiles by the environment variable HYPOTHESIS_PROFILE: ``brief``, ``fast`` (default), ``ci``, ``thorough``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,19 @@ from plimsoll.harness.secrecy.redaction import KNOWN  # noqa: E402
 GOLDEN = Path(__file__).parent / "golden"
 
 _quiet = [HealthCheck.too_slow]
+settings.register_profile("brief", max_examples=25, deadline=None, suppress_health_check=_quiet, derandomize=True)
 settings.register_profile("fast", max_examples=40, deadline=None, suppress_health_check=_quiet)
 settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_quiet, derandomize=True)
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
+
 #: No test may depend on whether, and how, the machine it runs on was calibrated.
 os.environ["PLIMSOLL_CALIBRATION"] = str(Path(__file__).parent / "no-calibration.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("tests.second_tries")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plimsoll.harness.distributed.clocks import pong
 from plimsoll.harness.distributed.fleet import Fleet
-from plimsoll.harness.distributed.fleet_messages import line
+from plimsoll.harness.distributed.fleet_messages import line, pong
 from plimsoll.harness.run.job import prepare
 from plimsoll.harness.series.one_run import carry_out, judge
 from plimsoll.reports.report import Report

@@ -2,7 +2,7 @@
 
 A test that estimates how long a system remembers can't be monotone in single values: a run that wanders below its limit must
 be undecided, the same run raised to white noise just below the limit must pass, and every step between them makes a request
-slower (docs/statistics.md). All the rest of a verdict is monotone, and that is what these tests hold.
+slower (docs/evidence/statistics.md). All the rest of a verdict is monotone, and that is what these tests hold.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
-from plimsoll.slo.objectives.openslo import evidence
+from plimsoll.slo.objectives.openslo import judging as evidence
 from plimsoll.slo.records.records import FloatArray, IntArray
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.memory import independent

@@ -1,7 +1,7 @@
-"""Every kind of answer, as bytes with arrival times: the cases behind the tables of docs/metrics.md.
+"""Every kind of answer, as bytes with arrival times: the cases behind the tables of docs/reference/metrics.md.
 
 ``exchange(name)`` is what the transport leaves behind for a case; no clock and no socket is involved. The tables say what
-each case means, and tests/unit/test_metric_conformance.py holds the two together.
+each case means, and tests/spine/verdict/test_metric_conformance.py holds the two together.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from plimsoll.harness.exchange import Exchange
@@ -17,6 +18,9 @@ from plimsoll.harness.protocols.openai import GenerationDialect
 from plimsoll.harness.transport.client import Target
 from plimsoll.slo.records.records import Phase, Records, Status
 
+_PAGE = (Path(__file__).parent.parent / "docs/reference/metrics.md").read_text(encoding="utf-8")
+#: The part of the page that is a specification: its tables are what the tests expect, each cell to the nanosecond.
+SPECIFICATION = _PAGE[_PAGE.index("## Every kind of answer") : _PAGE.index("## Percentile")]
 MS = 1_000_000
 #: When the run began, by the clock that stamps: nothing may depend on it.
 T0 = 77_000_000_000

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from plimsoll.slo.objectives.objective import Objective, parse
 from plimsoll.slo.records.records import Records, from_columns
-from plimsoll.slo.search.search import Answer, Next, Probe, Settings, decide
+from plimsoll.slo.search.probe import Answer, Next, Probe, Settings
+from plimsoll.slo.search.search import decide
 from plimsoll.slo.statistics import queueing
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.validity import assess

@@ -18,15 +18,15 @@ from pydantic import BaseModel
 
 from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
 from plimsoll.harness.protocols._speech.codecs import decodable, encodable
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.rpc.settings import GrpcOptions
-from plimsoll.harness.verbs.cli import app
+from plimsoll.harness.verbs import cli_doc
+from plimsoll.harness.verbs.cli import command_line
+from plimsoll.harness.verbs.cli_doc import shown
 from plimsoll.reference_server.__main__ import main as reference_server
-from plimsoll.reference_server.assembly.config import MODELS
+from plimsoll.reference_server.config import MODELS
 from plimsoll.reference_server.engine.metrics import Metrics
-from plimsoll.reference_server.misfortune.kinds import KINDS as FAULTS
+from plimsoll.reference_server.misfortune.fault import KINDS as FAULTS
 from plimsoll.reference_server.oracle.__main__ import main as oracle
 from plimsoll.reference_server.seams.truth import TruthRow
 from plimsoll.reports.format import formats
@@ -36,19 +36,21 @@ from plimsoll.scenarios.discovery import kinds, sources
 from plimsoll.scenarios.scenario import Scenario, StopSection, TargetSection
 from plimsoll.scenarios.spec import library, parse
 from plimsoll.scenarios.text.document import read_document
-from plimsoll.scenarios.text.durations import format_duration
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.metrics.word_errors import NAMES
 from plimsoll.slo.objectives import objective
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records import tables
 from plimsoll.slo.validity import validity
-from tests.e2e.test_run import FILES
+from tests.e2e.plimsoll import FILES
+
+app = command_line()
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+INDEX = ROOT / "docs/README.md"
 PROTOCOL_PAGES = ("protocols", "protocols-grpc", "protocols-speech")
-SCENARIO_PAGES = ("scenarios.md", *(f"{name}.md" for name in PROTOCOL_PAGES), "reference-server.md")
+SCENARIO_PAGES = ("scenarios", *PROTOCOL_PAGES, "reference-server")
 
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -58,7 +60,9 @@ _FILE = re.compile(r"(?:harness|scenarios|slo|reports|reference_server|tests|doc
 
 
 def page(name: str) -> str:
-    return (ROOT / name if name.isupper() else ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    """A page by its name, on whichever shelf it stands."""
+    (path,) = (path for path in PAGES if path.name == f"{name}.md" and path.parent.name != "decisions")
+    return path.read_text(encoding="utf-8")
 
 
 def fences(text: str, *languages: str) -> list[str]:
@@ -155,6 +159,19 @@ def test_every_command_in_the_text_has_a_verb_and_flags_that_exist(path: Path) -
                     raise
 
 
+def test_the_first_pages_are_short_and_the_picture_is_small() -> None:
+    assert len(readme().splitlines()) <= 115
+    assert (ROOT / "ARCHITECTURE.md").stat().st_size <= 8000
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) <= 40
+    assert (ROOT / "docs/report.png").stat().st_size <= 200_000
+
+
+def test_every_page_is_in_the_index() -> None:
+    shelves = {path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".json") and path != INDEX}
+    text = INDEX.read_text(encoding="utf-8")
+    assert {(INDEX.parent / link.partition("#")[0]).resolve() for link in _LINK.findall(text)} >= shelves
+
+
 def test_every_verb_is_documented() -> None:
     def walk(path: str, command: Any) -> Iterator[str]:
         children: Mapping[str, Any] = getattr(command, "commands", {})
@@ -163,7 +180,9 @@ def test_every_verb_is_documented() -> None:
     root: Any = typer.main.get_command(app)
     heads = re.findall(r"^## (.*)$", page("cli"), re.MULTILINE)
     assert sorted(walk("plimsoll", root)) == sorted(heads)
-    assert {f"plimsoll {name}" for name in root.commands} == set(named(section(readme(), "Verbs")))
+    assert {f"plimsoll {name}" for name in root.commands} == set(
+        named(section(INDEX.read_text(encoding="utf-8"), "Verbs"))
+    )
 
 
 def readme() -> str:
@@ -176,7 +195,7 @@ def readme() -> str:
 def test_every_scenario_example_is_a_scenario_and_its_options_fit_the_protocol() -> None:
     known = protocols()
     for name in SCENARIO_PAGES:
-        examples = fences((ROOT / "docs" / name).read_text(encoding="utf-8"), "yaml")
+        examples = fences(page(name), "yaml")
         assert examples
         for text in examples:
             # A fragment is laid over the smallest scenario.
@@ -187,11 +206,7 @@ def test_every_scenario_example_is_a_scenario_and_its_options_fit_the_protocol()
 
 def examples() -> list[tuple[str, str]]:
     """(page#number, text) of every scenario example."""
-    return [
-        (f"{name}#{i}", text)
-        for name in SCENARIO_PAGES
-        for i, text in enumerate(fences((ROOT / "docs" / name).read_text(encoding="utf-8"), "yaml"))
-    ]
+    return [(f"{name}#{i}", text) for name in SCENARIO_PAGES for i, text in enumerate(fences(page(name), "yaml"))]
 
 
 @pytest.mark.parametrize(("where", "text"), examples(), ids=[where for where, _ in examples()])
@@ -223,29 +238,12 @@ def test_the_recipes_that_are_run_are_those_of_the_page() -> None:
     assert {recipe.strip() for _, _, recipe in RECIPES.values()} <= on_the_page
 
 
-def shown(name: str, field: Any) -> str:
-    """A field's default as the tables write it."""
-    if field.is_required():
-        return "required"
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, BaseModel):
-        return "`{}`"  # its own keys have a table of their own
-    if value is None or isinstance(value, bool):
-        return {None: "`null`", True: "`true`", False: "`false`"}[value]
-    if name.endswith("_ns") or "parse_duration" in repr(field):
-        return f"`{format_duration(value)}`"
-    empty = {"": '""', (): "[]"}.get(value) if isinstance(value, (str, tuple)) else None
-    return f"`{empty or value}`"
-
-
 KEYS: dict[tuple[str, str], tuple[type[BaseModel], set[str]]] = {
     ("scenarios", "Top level"): (Scenario, {"name", "params", "target", "source", "stop"}),
     ("scenarios", "Target"): (TargetSection, set()),
     ("scenarios", "Stop"): (StopSection, set()),
     **{("scenarios", kind.name): (kind.params, {"columns", "window"}) for kind in kinds().values()},
     **{("scenarios", source.name): (source.params, {"inputs", "columns"}) for source in sources().values()},
-    ("protocols-speech", "Live audio"): (AudioOptions, set()),
-    ("protocols-grpc", "How it connects"): (GrpcOptions, set()),
 }
 
 
@@ -257,10 +255,9 @@ def test_every_key_is_listed_with_its_default(where: tuple[str, str]) -> None:
         del fields["kind"]  # it is the heading
     table = {cells[0].strip("`"): cells for cells in rows(section(page(where[0]), where[1]))}
     assert list(table) == list(fields)
-    column = 2 if where[0] == "scenarios" else 1
     for key, (name, field) in fields.items():
         if key not in in_words:
-            assert table[key][column] == shown(name, field), key
+            assert table[key][2] == shown(name, field), key
 
 
 def parts_of(name: str) -> dict[str, str]:
@@ -280,14 +277,29 @@ def test_every_protocol_has_one_section_with_its_options_and_an_example(protocol
     assert len(found) == 1, found
     name, head = found[0]
     assert re.search(rf"protocol:? (?:{head.replace(' and ', '|')})\b", parts_of(name)[head]), "no example"
-    model = protocols()[protocol].options
     table = rows(section(page(name), head))
-    assert bool(table) == (model is not None)
-    if model is not None:
-        fields = {field.alias or key: (key, field) for key, field in model.model_fields.items()}
-        assert [cells[0] for cells in table] == [f"`{key}`" for key in fields]
-        for cells, (key, field) in zip(table, fields.values(), strict=True):
-            assert cells[1] == shown(key, field), key
+    assert bool(table) == (protocols()[protocol].options is not None)
+    assert all(cells[2] for cells in table), "an option is not explained"
+
+
+MADE = cli_doc.pages()
+
+
+@pytest.mark.parametrize("path", MADE, ids=lambda path: path.name)
+def test_what_is_generated_is_up_to_date(path: Path) -> None:
+    """Tables of options too: names, order and defaults are the code's."""
+    assert path.read_text(encoding="utf-8") == MADE[path]
+
+
+def test_a_table_of_options_is_made_anew_around_what_the_page_says_of_each() -> None:
+    old = "## tgi-generate\n\n| option | default | meaning |\n|---|---|---|\n| `gone` | `1` | x |\n| `stream` | `7` | or \\| not |\n\nMore.\n"
+    made = cli_doc.option_tables(old)
+    assert "| `stream` | `true` | or \\| not |\n" in made
+    assert "gone" not in made
+    assert [cells[0] for cells in rows(made)] == [
+        f"`{name}`" for name in protocols()["tgi-generate"].options.model_fields
+    ]  # type: ignore[union-attr]
+    assert made.endswith("|\n\nMore.\n")
 
 
 @pytest.mark.parametrize("protocol", protocols())
@@ -296,9 +308,8 @@ def test_a_protocol_that_takes_options_says_which(protocol: str) -> None:
     spec = protocols()[protocol]
     told = spec.check({"no_such_option": 1})
     known = {name for text in told for name in re.findall(r"\w+", text.partition("Known ones:")[2])}
-    own = set(spec.options.model_fields) if spec.options is not None else set()
     assert told
-    assert known == own | (set(GrpcOptions.model_fields) if spec.grpc else set())
+    assert known == (set(spec.options.model_fields) if spec.options is not None else set())
 
 
 def test_every_objective_in_the_text_is_one_and_the_refused_ones_are_refused() -> None:

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from plimsoll.reference_server.frontends.websocket.peer import Conversation, Ending
+from plimsoll.reference_server.seams.models import Audio, Heard, Word
 from plimsoll.reference_server.seams.truth import TruthRow
-from plimsoll.reference_server.speech.seam import Audio, Heard, Word
+from plimsoll.reference_server.transports.websocket import Conversation, Ending
+from plimsoll.reference_server.values.durations import INFERENCE, Stages, Startup
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import INFERENCE, Stages
-from plimsoll.reference_server.values.startup import Startup
 
 RATE = 8000
 LATE = "late"

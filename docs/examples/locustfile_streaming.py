@@ -1,4 +1,4 @@
-"""Streaming users for Locust: a chat, and any other stream by the path of its text. docs/locust.md explains it.
+"""Streaming users for Locust: a chat, and any other stream by the path of its text. docs/guide/locust.md explains it.
 
     plimsoll serve --model scripted --ttft 50ms --itl 10ms &
     locust -f docs/examples/locustfile_streaming.py --headless -u 20 -r 20 -t 30s --host http://127.0.0.1:8000

@@ -1,8 +1,9 @@
-"""``plimsoll calibrate``: what this machine can do honestly, measured with real workers against a server of known times.
+"""``plimsoll calibrate``: what this machine can do honestly, measured with real workers against a server of known
+times.
 
 Every probe is a short run as any other, through the coordinator, in a temporary folder; it counts as kept when the run
 is VALID and neither the lag nor the error in arrival times has a p99 above 1 ms. Nothing about the machine is assumed:
-loads climb until one is not kept. Judging later runs by the table is ``harness/host/capability.py``'s.
+loads climb until one is not kept. Judging later runs by the table is ``harness/host/calibration_table.py``'s.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from rich.console import RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
 
-from plimsoll.harness.calibration import yardstick
-from plimsoll.harness.calibration.yardstick import Standard, percentile
+from plimsoll.harness.calibration import known_server
+from plimsoll.harness.calibration.known_server import Standard, percentile
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.harness.host import capability, limits
-from plimsoll.harness.host.capability import HONEST_NS, Host, Probe, Spread, Table
+from plimsoll.harness.host import calibration_table, limits
+from plimsoll.harness.host.calibration_table import HONEST_NS, SATURATED, Host, Probe, Spread, Table
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.coordinator import Coordinator, Job
+from plimsoll.harness.run.progress import human_ns
 from plimsoll.harness.run.timer import lateness
 from plimsoll.harness.transport.client import MAX_OUTSTANDING, Target
 from plimsoll.scenarios.spec import parse
@@ -84,11 +89,14 @@ def parse_budget(text: str) -> float:
 
 def calibrate(budget_s: float, path: Path, say: Callable[[str], None]) -> Table:
     """Measure for about ``budget_s`` seconds, write the table and return it. Raises HarnessFault."""
-    host = capability.this_host(capability.engine_of(Target("http://127.0.0.1:1", "openai-chat")))
-    with tempfile.TemporaryDirectory(prefix="plimsoll-calibrate-") as folder, yardstick.own_cores() as (cores, apart):
+    host = calibration_table.this_host(calibration_table.engine_of(Target("http://127.0.0.1:1", "openai-chat")))
+    with (
+        tempfile.TemporaryDirectory(prefix="plimsoll-calibrate-") as folder,
+        known_server.own_cores() as (cores, apart),
+    ):
         session = Session(Path(folder), budget_s, say, cores, apart)
         table = asyncio.run(session.run(host))
-    capability.save(table, path)
+    calibration_table.save(table, path)
     return table
 
 
@@ -117,7 +125,7 @@ class Session:
         where = "on another core" if self._apart else "on the only core, which makes every figure lower"
         timer = _spread(await lateness(_TIMER_N))
         async with AsyncExitStack() as stack:
-            fast = await self._standard(stack, "1ms", yardstick.available())
+            fast = await self._standard(stack, "1ms", known_server.available())
             slow = await self._standard(stack, "50ms", fast.kind)
             self._say(f"calibrating for about {self._budget_s:.0f} s against the {fast.kind} server {where}")
             closed = await self._probe(fast, _small("closed loop", CONNECTIONS, "concurrency"))
@@ -159,12 +167,12 @@ class Session:
     async def _standard(self, stack: AsyncExitStack, itl: str, kind: Literal["oracle", "scripted"]) -> Standard:
         log = self._folder / f"server-{itl}.log"
         try:
-            return await stack.enter_async_context(yardstick.standard("5ms", itl, self._cores, log, kind))
+            return await stack.enter_async_context(known_server.standard("5ms", itl, self._cores, log, kind))
         except HarnessFault as fault:
             if kind == "scripted":
                 raise
             self._say(f"{fault}: going on with the scripted one")
-            return await stack.enter_async_context(yardstick.standard("5ms", itl, self._cores, log, "scripted"))
+            return await stack.enter_async_context(known_server.standard("5ms", itl, self._cores, log, "scripted"))
 
     async def _climb(
         self, server: Standard, load: Callable[[float], Load], first: float, top: float, until: float
@@ -200,7 +208,7 @@ class Session:
         """One short run, and what it shows."""
         begun = time.monotonic()
         if load.tokens:
-            await yardstick.clear(server)
+            await known_server.clear(server)
         probe = await self._measure(server, load)
         self._longest_s = max(self._longest_s, time.monotonic() - begun)
         self._say(f"[{time.monotonic() - self._begun_s:4.1f} s] {_line(load, probe)}")
@@ -213,7 +221,9 @@ class Session:
             {
                 "name": "calibrate", "kind": load.kind, "params": dict(load.params), "timeout": "5s",
                 "stop": {"min_queries": 1, "min_duration": duration},
-                "source": {"kind": "synthetic_text", "prompt_tokens": 8, "output_tokens": load.tokens or None, "count": 16},
+                "source": {
+                    "kind": "synthetic_text", "prompt_tokens": 8, "output_tokens": load.tokens or None, "count": 16,
+                },
             },
             "calibrate",
         )  # fmt: skip
@@ -236,7 +246,7 @@ class Session:
         if load.tokens:
             ids = rundir.request_ids(str(sealed.manifest["run_id"]), sealed.records)
             t0_ns = int(sealed.manifest["t0_monotonic_ns"])
-            errors = await yardstick.compare(server, sealed.records, ids, t0_ns)
+            errors = await known_server.compare(server, sealed.records, ids, t0_ns)
         return judge(load, sealed.records, sealed.facts, errors)
 
 
@@ -254,13 +264,13 @@ async def _finished(job: Job) -> rundir.Sealed:
 
 
 def _enough_to_see(load: Load) -> int:
-    """A quarter of a second's requests in flight, beyond those that a stream takes: an open loop then is lost, and stops."""
+    """The requests of a quarter of a second beyond those that a stream takes: a lost open loop then stops."""
     if load.kind != "server":
         return MAX_OUTSTANDING
     return int(max(256, load.asked * (0.25 + load.tokens / 1000)))
 
 
-def judge(load: Load, records: Records, facts: GeneratorFacts, errors: yardstick.Errors | None) -> Probe:
+def judge(load: Load, records: Records, facts: GeneratorFacts, errors: known_server.Errors | None) -> Probe:
     """What one probe shows: figures, and whether the load was kept."""
     seen = assess(records, facts, strict=True)
     judged = verdict.judge(records, (), seen)
@@ -330,3 +340,84 @@ def _line(load: Load, probe: Probe) -> str:
     if load.what == "closed loop":
         kept = f"{probe.cpu:.0%} of a core"
     return f"{load.what}, {probe.asked:,.0f} {unit}: {probe.requests_per_s:,.0f} requests/s{events}, {kept}"
+
+
+def tables(table: Table) -> list[RenderableType]:
+    """The parts of the page, in order."""
+    return [_summary(table), *(_probe_table(title, unit, found) for title, unit, found in _climbs(table) if found)]
+
+
+def _climbs(table: Table) -> tuple[tuple[str, str, list[Probe]], ...]:
+    return (
+        ("Small answers, Poisson arrivals", "requests/s", table.open_loop),
+        ("Streams, a token a millisecond", "requests/s", table.tokens),
+        ("Streams at once, a token in 50 ms", "streams", table.streams),
+    )
+
+
+def _summary(table: Table) -> Grid:
+    grid = _grid(f"One worker on this machine ({table.day}, {table.host.engine} engine, {table.took_s:.0f} s)")
+    grid.add_column("")
+    grid.add_column("", justify="right")
+    grid.add_column("", overflow="fold")
+    closed = table.closed_loop
+    slow = " (the server was the limit)" if closed.cpu < SATURATED else ""
+    grid.add_row("open loop", _number(table.requests_per_s, "requests/s"), _kept(table, table.open_loop))
+    grid.add_row("closed loop", _number(closed.requests_per_s, "requests/s"), f"64 connections{slow}")
+    grid.add_row("token events", _number(table.token_events_per_s, "events/s"), _kept(table, table.tokens))
+    grid.add_row("streams at once", _number(table.concurrency, "streams"), _kept(table, table.streams))
+    if table.added is not None:
+        share = f"{table.added.kernel_share:.0%} kernel stamps"
+        half = f"at {table.added.token_events_per_s:,.0f} token events/s, {share}"
+        grid.add_row("error of TTFT", _shown_spread(table.added.ttft_error_ns), half)
+        grid.add_row("error of ITL", _shown_spread(table.added.itl_error_ns), half)
+        grid.add_row("lag", _shown_spread(table.added.lag_ns), "the same run")
+    grid.add_row("bare timer", _shown_spread(table.timer_late_ns), "late, with nothing else to do")
+    grid.add_row("cores", str(table.host.cores), table.host.cpu)
+    grid.add_row("open files", f"{table.open_files:,}", "per process, hard limit")
+    grid.add_row("local ports", f"{table.ports:,}", "connections to one address")
+    where = "on a core of its own" if table.pinned else "on the same core: every figure is lower than it could be"
+    grid.add_row("server", table.server, where)
+    return grid
+
+
+def _kept(table: Table, probes: list[Probe]) -> str:
+    if not any(probe.kept for probe in probes):
+        return "none was kept: is the machine busy?"
+    return "at least: the server was the limit" if table.server_limited(probes) else "with lag and error p99 <= 1 ms"
+
+
+def _probe_table(title: str, unit: str, probes: list[Probe]) -> Grid:
+    grid = _grid(title)
+    for name in (unit, "token events/s", "lag p99", "TTFT error p99", "CPU"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    grid.add_column("kept", overflow="fold")
+    for probe in sorted(probes, key=lambda one: one.asked):
+        limited = "the server did not keep up; " if probe.server_limited else ""
+        grid.add_row(
+            f"{probe.asked:,.0f}",
+            f"{probe.token_events_per_s:,.0f}" if probe.token_events_per_s else "",
+            _p99(probe.lag_ns),
+            _p99(probe.ttft_error_ns),
+            f"{probe.cpu:.0%}",
+            Text("yes" if probe.kept else f"no: {limited}{probe.reason}"),
+        )
+    return grid
+
+
+def _grid(title: str) -> Grid:
+    return Grid(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2))
+
+
+def _number(value: float | None, unit: str) -> str:
+    return f"no {unit}" if value is None else f"{value:,.0f} {unit}"
+
+
+def _shown_spread(spread: Spread) -> str:
+    if spread.p50 is None or spread.p99 is None:
+        return "-"
+    return f"{human_ns(spread.p50)} / {human_ns(spread.p99)}"
+
+
+def _p99(spread: Spread) -> str:
+    return "-" if spread.p99 is None else human_ns(spread.p99)

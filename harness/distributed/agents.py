@@ -1,6 +1,13 @@
-"""Who takes part in a distributed run: each agent and what is known of it, and who is refused, with the reason. Pure: nothing is sent.
+"""Who takes part in a distributed run: each agent and what is known of it, and who is refused, with the reason. Pure:
+nothing is sent.
 
 A refusal concerns one agent and stops no other; the run's manifest names everybody who was refused.
+
+Each host's monotonic clock counts from a moment of its own. A ping that left at ``sent`` and was back at ``back`` on
+the master's clock, and was stamped ``got`` on the agent's, says that the offset (agent - master) lies in ``got - back
+.. got - sent``, however unequal the two ways were. The middle is off by at most half the round trip, so the ping with
+the shortest round trip is the best (RFC 5905's clock filter). The offset serves one purpose: to say t0 to each agent in
+its own time. Latencies are differences on one host's clock and never see it.
 """
 
 from __future__ import annotations
@@ -11,10 +18,88 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from plimsoll.harness.distributed.clocks import WALL_LIMIT_NS, Echo, Offset, drift, estimate
 from plimsoll.harness.run.coordinator import last_words
 from plimsoll.harness.run.workforce import Member
 from plimsoll.slo.records.foreign import NAME, cleaned, one_line
+
+# -- clocks -----------------------------------------------------------------------------------------------------------
+#: Pings of one measurement, one after the other: the best of 16 finds a quiet moment on a busy path.
+PINGS = 16
+#: Two quartz clocks apart: 20 to 50 parts in a million each at worst; hosts that keep time differ by less than 1.
+DRIFT = 50e-6
+#: A wall clock further off than this is refused: server logs could not be joined to the records by time, and
+#: certificates might be valid on one host and not on another. It costs no measured number, but a host that does not
+#: keep time needs its owner first.
+WALL_LIMIT_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """One ping: ``sent_ns`` and ``back_ns`` on the master's monotonic clock, ``got_ns`` on the agent's."""
+
+    sent_ns: int
+    got_ns: int
+    back_ns: int
+
+    @property
+    def round_trip_ns(self) -> int:
+        return self.back_ns - self.sent_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """``offset_ns`` (agent - master) is true to ``error_ns``, at ``at_ns`` of the master's clock."""
+
+    offset_ns: int
+    error_ns: int
+    at_ns: int
+
+    @property
+    def round_trip_ns(self) -> int:
+        return 2 * self.error_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far an offset moved over ``elapsed_ns``, and how far it may by its errors and the drift of good clocks."""
+
+    moved_ns: int
+    allowed_ns: int
+    elapsed_ns: int
+
+    @property
+    def ok(self) -> bool:
+        return abs(self.moved_ns) <= self.allowed_ns
+
+
+def estimate(echoes: Sequence[Echo]) -> Offset:
+    """The offset by the quickest echo. Raises ValueError for none, or one that was back before it left."""
+    if not echoes or min(echo.round_trip_ns for echo in echoes) < 0:
+        raise ValueError("no echo to tell an offset by, or one from before its ping")
+    best = min(echoes, key=lambda echo: echo.round_trip_ns)
+    middle = (best.sent_ns + best.back_ns) // 2
+    return Offset(best.got_ns - middle, (best.round_trip_ns + 1) // 2, middle)
+
+
+def drift(before: Offset, after: Offset) -> Drift:
+    """What the two measurements say of the time between them."""
+    elapsed = max(0, after.at_ns - before.at_ns)
+    allowed = before.error_ns + after.error_ns + int(DRIFT * elapsed)
+    return Drift(after.offset_ns - before.offset_ns, allowed, elapsed)
+
+
+def wall_error(wall_ns: int, master_wall_ns: int, round_trip_ns: int) -> int:
+    """By how much an agent's wall clock is certainly off: 0 if the round trip may explain it. Signed: ahead is
+    positive.
+
+    ``master_wall_ns``: the master's, as the pong was back.
+    """
+    ahead = wall_ns - (master_wall_ns - round_trip_ns // 2)
+    sure = max(0, abs(ahead) - (round_trip_ns + 1) // 2)
+    return sure if ahead > 0 else -sure
+
+
+# -- agents --------------------------------------------------------------------------------------------------------
 
 #: So many names stand in one sentence.
 NAMED = 5
@@ -35,8 +120,9 @@ _WANTED: Mapping[str, type | tuple[type, ...]] = {
 class Agent:
     """One agent that said hello. ``key``: its name in the transport; ``shards``: its part of the run.
 
-    ``lost``: why it is gone, in words; ``over``: it has handed everything over; ``echoes``: of the measurement under way; ``before`` and
-    ``after``: its clock when the run began and when it was over; ``heard_s``: when it last said something.
+    ``lost``: why it is gone, in words; ``over``: it has handed everything over; ``echoes``: of the measurement under
+    way; ``before`` and ``after``: its clock when the run began and when it was over; ``heard_s``: when it last said
+    something.
     """
 
     key: str
@@ -64,7 +150,7 @@ class Agent:
         return estimate(self.echoes) if self.echoes else None
 
     def clock_fault(self) -> str | None:
-        """Why its queries were not sent when the plan says, as far as its clock tells; of a lost agent nothing is known."""
+        """Why its queries were not on time, as far as its clock tells; of a lost agent nothing is known."""
         if self.before is None or self.lost or not self.shards:
             return None
         if self.after is None:
@@ -73,12 +159,13 @@ class Agent:
         if seen.ok:
             return None
         return (
-            f"the clock of agent {self} moved by {seen.moved_ns / 1e6:+.3f} ms against the master's in {seen.elapsed_ns / 1e9:.1f} s, "
+            f"the clock of agent {self} moved by {seen.moved_ns / 1e6:+.3f} ms against the master's in "
+            f"{seen.elapsed_ns / 1e9:.1f} s, "
             f"limit {seen.allowed_ns / 1e6:.3f} ms: its queries were not sent when the plan says"
         )
 
     def hand_in(self, message: Mapping[str, Any], members: Sequence[Member], t0_ns: int, now_ns: int) -> None:
-        """Its ``finished``: to each of its ``members`` what became of it. ``t0_ns`` and ``now_ns``: on the master's clock."""
+        """Tell each of its ``members`` what became of it. ``t0_ns`` and ``now_ns`` are the master's."""
         self.over = message
         for shard in self.shards:
             member, key = members[shard], str(shard)
@@ -109,7 +196,7 @@ class Agent:
 
 
 class Roster:
-    """Everybody who said hello, by what the master is and wants: its own version and code, and so many agents (``room``)."""
+    """Everybody who said hello to a master of this version and code that wants ``room`` agents."""
 
     def __init__(self, version: str, code: str, room: int) -> None:
         self._version = version
@@ -133,7 +220,8 @@ class Roster:
         """Why nobody can join any more."""
         if not self.begun and len(self.accepted) < self._room:
             return None
-        return f"it came too late: the run has begun with the {self._room} that were expected. Start it before the next run"
+        late = f"it came too late: the run has begun with the {self._room} that were expected"
+        return f"{late}. Start it before the next run"
 
     def hello(self, key: str, message: Mapping[str, Any], now_s: float) -> Agent | str:
         """The new agent, or why it is refused."""
@@ -163,7 +251,7 @@ class Roster:
         return self._refuse(str(agent), reason)
 
     def admit(self, agent: Agent, error_ns: int) -> str | None:
-        """Accept it (None), or say why its wall clock, certainly off by ``error_ns``, or the others who came before it forbid that."""
+        """Accept it (None), or say why its wall clock, off by ``error_ns`` at least, or earlier agents forbid that."""
         closed = self.closed
         if closed is None and abs(error_ns) <= WALL_LIMIT_NS:
             agent.accepted = True
@@ -175,7 +263,8 @@ class Roster:
         way = "ahead of" if error_ns > 0 else "behind"
         return self._refuse(
             str(agent),
-            f"its wall clock is {abs(error_ns) / 1e9:.1f} s {way} the master's, limit {WALL_LIMIT_NS / 1e9:g} s: server logs could not be "
+            f"its wall clock is {abs(error_ns) / 1e9:.1f} s {way} the master's, limit {WALL_LIMIT_NS / 1e9:g} s: "
+            "server logs could not be "
             "joined to the records by time. Set the clocks (chronyc makestep) and start it again",
         )
 
@@ -218,7 +307,8 @@ def _refusal(who: Sequence[str], reason: str) -> str:
 
 
 def deal(shards: int, offers: Sequence[int]) -> list[list[int]]:
-    """Shards for each of several agents that offer so many workers: in order, as many as offered; of fewer, everybody's share.
+    """Shards for each of several agents that offer so many workers: in order, as many as offered; of fewer, everybody's
+    share.
 
     Where there are fewer shards than workers (a closed loop has no more than its slots), they are dealt one a round.
     """

@@ -1,10 +1,12 @@
-"""The coordinator's way to its agents: JSON lines through a process of its own that speaks Locust.
+"""Who starts a process that speaks Locust: the coordinator's bridge to its agents, and an agent that stands by for
+runs.
 
-Locust patches the interpreter as it is imported, so it never runs in the coordinator. This file starts that process and reads and
-writes its lines; what the messages to agents say is ``harness/distributed/fleet_messages.py``'s, and who is an agent is the fleet's.
+Locust patches the interpreter as it is imported, so it never runs in either of them. This file starts ``locust_.py``
+and reads and writes its lines; what the messages to agents say is ``harness/distributed/fleet_messages.py``'s, and who
+is an agent is the fleet's.
 
-Its lines are the envelopes of ``messages.py``, and one more, which comes first: ``{"event": "listening", "at": "HOST:PORT", "web": URL |
-null}``, or ``{"event": "fault", "errors": [...]}`` where that can't be.
+The bridge's lines are the envelopes of ``fleet_messages.py``, and one more, which comes first: ``{"event": "listening",
+"at": "HOST:PORT", "web": URL | null}``, or ``{"event": "fault", "errors": [...]}`` where that can't be.
 """
 
 from __future__ import annotations
@@ -15,15 +17,19 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.process import child
-from plimsoll.harness.run.watcher import Beginning
+from plimsoll.harness.run.watcher import Watcher
+from plimsoll.slo.records.foreign import one_line
 
 #: Where Locust's master listens, and its page, unless told otherwise.
 MASTER = "*:5557"
@@ -50,7 +56,9 @@ class Address:
 
 
 def address(text: str, flag: str, default: str) -> Address:
-    """``HOST:PORT``, ``:PORT``, ``PORT`` or ``HOST``; what is left out is ``default``'s (``:PORT`` there: a host must be given). Raises HarnessFault."""
+    """``HOST:PORT``, ``:PORT``, ``PORT`` or ``HOST``; what is left out is ``default``'s (``:PORT`` there: a host must
+    be given). Raises HarnessFault.
+    """
     host, _, port = default.rpartition(":")
     found = _ADDRESS.fullmatch(text)
     if found:
@@ -76,10 +84,12 @@ def _notice(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class Bridge:
-    """Lines to and from the process that is Locust's master. A ``plimsoll.harness.run.watcher.Watcher``: open for as long as the run.
+class Bridge(Watcher):
+    """Lines to and from the process that is Locust's master. A ``plimsoll.harness.run.watcher.Watcher``: open for as
+    long as a run. It may be opened again for the next run of a session, at the same address.
 
-    ``at``: where the master is to listen, and it is started; or ``fd:R,W``, the two descriptors that a running master gave us.
+    ``at``: where the master is to listen, and it is started; or ``fd:R,W``, the two descriptors that a running master
+    gave us.
     """
 
     def __init__(self, at: str = MASTER, web: str | None = None, notice: Callable[[str], None] = _notice) -> None:
@@ -90,13 +100,17 @@ class Bridge:
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.ReadTransport | None = None
         #: The first line: where it listens.
         self.listening: Mapping[str, Any] = {}
 
     async def open(self) -> None:
-        """Start it (or take the descriptors) and wait until it listens. Raises HarnessFault with what it says if it can't."""
+        """Start it (or take the descriptors) and wait until it listens. Raises HarnessFault with its words."""
         if self._inherited is not None:
             await self._inherit(int(self._inherited[1]), int(self._inherited[2]))
+            if self.listening:  # a later run: that master has said so, and knows the agents
+                self.say({"to": "*", "message": {"type": "who"}})
+                return
         else:
             await self._start()
         line = None
@@ -130,9 +144,9 @@ class Bridge:
         try:
             self._reader = asyncio.StreamReader(LINE_LIMIT)
             protocol = asyncio.StreamReaderProtocol(self._reader)
-            await loop.connect_read_pipe(lambda: protocol, os.fdopen(reads, "rb", 0))
+            self._reading, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(reads), "rb", 0))
             transport, flow = await loop.connect_write_pipe(
-                asyncio.streams.FlowControlMixin, os.fdopen(writes, "wb", 0)
+                asyncio.streams.FlowControlMixin, os.fdopen(os.dup(writes), "wb", 0)
             )
             self._writer = asyncio.StreamWriter(transport, flow, None, loop)
         except (OSError, ValueError):
@@ -160,25 +174,14 @@ class Bridge:
             with contextlib.suppress(OSError, RuntimeError):
                 self._writer.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
-    def begin(self, beginning: Beginning) -> None:
-        """The run is the fleet's."""
-
-    def heard(self, worker: int, message: Mapping[str, Any]) -> None:
-        """Its status lines came through here."""
-
-    def enough(self) -> str | None:
-        """Never."""
-        return None
-
-    def end(self) -> None:
-        """The bridge is closed when the run is sealed."""
-
     async def close(self) -> None:
         """Let it tell the agents and end; a master that was there before us stays. Never raises."""
         if self._writer is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 await asyncio.wait_for(self._writer.drain(), ENDED_S)
             self._writer.close()
+        if self._reading is not None:
+            self._reading.close()
         if self._process is not None:
             try:
                 await asyncio.wait_for(self._process.wait(), ENDED_S)
@@ -186,3 +189,127 @@ class Bridge:
                 with contextlib.suppress(ProcessLookupError):
                     self._process.kill()
                 await self._process.wait()
+
+
+# -- an agent that waits for runs ----------------------------------------------------------------------------------
+
+#: Between two stays.
+PAUSE_S = 1.0
+#: After a run that had begun without us: it may go on for hours, and each stay costs it a refusal.
+LATE_S = 10.0
+#: The site stops its workers and keeps their rows; the Locust worker waits for it.
+LEFT_S = 20.0
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Standby:
+    """``arguments`` are the site's. ``once``: end after the first run."""
+
+    def __init__(self, master: Address, arguments: Sequence[str], once: bool, notice: Callable[[str], None]) -> None:
+        self._master, self._arguments, self._once, self._notice = master, list(arguments), once, notice
+        self._waits = self._connected = False
+        self._pause_s = PAUSE_S
+        self._signal = "interrupted"
+
+    def serve(self) -> int:
+        """Stay with a master until there is a reason to go; returns the exit code.
+
+        0: the run that was asked for is over; 2: refused; 4: it broke off here, or nothing was sent; 130: interrupted.
+        """
+        before = {number: signal.signal(number, self._interrupt) for number in _STOP_SIGNALS}
+        try:
+            while (code := self._stay()) is None:
+                time.sleep(self._pause_s)
+            return int(code)
+        except KeyboardInterrupt:
+            return int(ExitCode.INTERRUPTED)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: object) -> NoReturn:
+        self._signal = signal.Signals(number).name
+        raise KeyboardInterrupt
+
+    def _stay(self) -> ExitCode | None:
+        """One Locust worker, from its start to its end; None: wait for the next master or run."""
+        command = child.command("plimsoll.harness.distributed.locust_", "agent", str(self._master), *self._arguments)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
+        )
+        last: dict[str, Any] = {"event": "died"}
+        self._connected = False
+        self._pause_s = PAUSE_S
+        try:
+            for line in process.stdout or ():
+                last = json.loads(line)
+                self._say(last)
+            code = process.wait()
+        except KeyboardInterrupt:
+            self._notice(f"{self._signal}: leaving ...")
+            with contextlib.suppress(OSError):
+                if process.stdin is not None:
+                    process.stdin.write(json.dumps({"reason": f"it was told to leave ({self._signal})"}) + "\n")
+            raise
+        finally:
+            _end(process)
+        return self._after(last, code)
+
+    def _say(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "connected":
+            self._connected = True
+            self._notice(f"connected to the master at {self._master}; waiting for a run ...")
+            self._waits = False
+        elif kind == "go":
+            self._notice("the run begins")
+        elif kind == "waiting" and not self._waits:
+            self._waits = True
+            self._notice(
+                f"nobody answers at {self._master} yet: waiting. Is `plimsoll run ... --locust-master` (or locust "
+                "--master) "
+                "running there, and may this host reach its port?"
+            )
+
+    def _after(self, last: dict[str, Any], code: int) -> ExitCode | None:
+        kind = last["event"]
+        if kind == "refused":  # the site has said why
+            if self._once or not last["late"]:
+                return ExitCode.USAGE
+            self._pause_s = LATE_S
+        if kind == "ended":
+            if last["code"] == ExitCode.USAGE and not last["greeted"]:  # it has said why
+                return ExitCode.USAGE
+            whole = last["code"] == 0 and last["whole"]
+            if whole and not last["ran"]:
+                self._notice("the run was called off before its first query: nothing was sent from here")
+            else:
+                self._notice("the run is over" if whole else f"the run broke off here (exit code {last['code']})")
+            if self._once:
+                return ExitCode.PASS if whole and last["ran"] else ExitCode.INVALID
+        elif kind == "gone":
+            over = self._once and (last["ran"] or self._connected)  # with --once: this master's run was the one
+            if self._connected:
+                next_ = "nothing more is waited for (--once)" if over else "waiting for the next one"
+                self._notice(f"the master at {self._master} is gone ({one_line(last['reason'])}); {next_}")
+            if over:
+                return ExitCode.INVALID
+        elif kind != "left":
+            self._notice(
+                f"error: the Locust worker ended with exit code {code}; what it said is above. Starting another"
+            )
+        return None
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Its stdin is its life line; whoever can't wait gets it killed, and then the site's ends."""
+    with contextlib.suppress(OSError):
+        if process.stdin is not None:
+            process.stdin.close()
+    try:
+        process.wait(LEFT_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -1,35 +1,41 @@
-"""The workforce of a distributed run: workers on other hosts, each agent with some shards of one plan, as if they were processes here.
+"""The workforce of a distributed run: workers on other hosts, each agent with some shards of one plan, as if they were
+processes here.
 
-Wait for the agents, refuse who would not do the same as we do, tell each its shards, compare what they computed, measure their
-clocks, say t0 to each in its own time, take in what they measured while they measure it, and say what went wrong. How messages travel is
-the bridge's (``messages.Bridge``); nothing here knows Locust, sends a query or judges a result.
+Wait for the agents, refuse who would not do the same as we do, tell each its shards, compare what they computed,
+measure their clocks, say t0 to each in its own time, take in what they measured while they measure it, and say what
+went wrong. How messages travel is the bridge's (``fleet_messages.Bridge``); nothing here knows Locust, sends a query or
+judges a result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from plimsoll.harness.distributed import clocks, identity, interval_log
-from plimsoll.harness.distributed.agents import NAMED, Agent, Roster, deal, many, named
-from plimsoll.harness.distributed.clocks import Echo
-from plimsoll.harness.distributed.fleet_messages import SILENCE_S, Bridge
-from plimsoll.harness.distributed.intake import Intake
+from plimsoll.harness.distributed import identity, intervals
+from plimsoll.harness.distributed.agents import NAMED, PINGS, Agent, Echo, Roster, deal, many, named, wall_error
+from plimsoll.harness.distributed.fleet_messages import LIMIT, SILENCE_S, Assembly, Bridge, Damaged, line, shard_of
 from plimsoll.harness.distributed.intervals import Merged
-from plimsoll.harness.distributed.invitation import differences, invitations
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.generator.segments import load_segment
 from plimsoll.harness.host.manifest import package_version
+from plimsoll.harness.process.writing import whole
 from plimsoll.harness.run.crew import split_workers
 from plimsoll.harness.run.workforce import Member, OnStatus
+from plimsoll.harness.secrecy.redaction import redact
+from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY, sensitive_values, url_secrets
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.spec import Scenario, parse
 from plimsoll.slo.records.foreign import NAME, cleaned, one_line
+from plimsoll.slo.records.records import Records
 
 #: How long agents are waited for before the run.
 PATIENCE_S = 120.0
@@ -37,8 +43,8 @@ PATIENCE_S = 120.0
 LEAD_NS = 1_000_000_000
 #: The longest that a measurement of the clocks may take.
 PINGS_S = 10.0
-#: Agents that are pinged at once. The path takes some 50 us a message: with a thousand at once each would wait for the others' pings, and
-#: their clocks would be known to 25 ms instead of 1.
+#: Agents that are pinged at once. The path takes some 50 us a message: with a thousand at once each would wait for the
+#: others' pings, and their clocks would be known to 25 ms instead of 1.
 ABREAST = 32
 #: What holds no word for a reader.
 _BULK = ("piece", "intervals")
@@ -47,10 +53,11 @@ _PASSING = ("workers", "piece", "intervals", "alive")
 
 
 class Fleet:
-    """All agents of a run (``plimsoll.harness.run.workforce.Workforce``). The bridge is open already and is closed by who opened it.
+    """All agents of a run (``plimsoll.harness.run.workforce.Workforce``). The bridge is open already and is closed by
+    who opened it.
 
-    ``expected``: how many agents to wait for, ``patience_s`` at most; ``silence_s``: after so long without a word one is lost;
-    ``lead_ns``: see ``LEAD_NS``.
+    ``expected``: how many agents to wait for, ``patience_s`` at most; ``silence_s``: after so long without a word one
+    is lost; ``lead_ns``: see ``LEAD_NS``.
     """
 
     def __init__(
@@ -107,7 +114,8 @@ class Fleet:
         await self._or_end(self._gone())
         if len(there) < self._expected:
             text = (
-                f"--expect-workers {self._expected}: {self._patience_s:g} s went by and {many(len(there), 'agent')} came"
+                f"--expect-workers {self._expected}: {self._patience_s:g} s went by and {many(len(there), 'agent')} "
+                "came"
                 f"{named(there)}. Nothing was sent. Start the others (plimsoll agent), or expect fewer"
             )
             await self._or_end([text, *self._roster.refusals()])
@@ -205,7 +213,7 @@ class Fleet:
         try:
             await asyncio.to_thread(self._write_intervals)
         except OSError as error:
-            self._notice(f"warning: {interval_log.FILE} could not be written ({error.strerror}); the records are whole")
+            self._notice(f"warning: {intervals.FILE} could not be written ({error.strerror}); the records are whole")
 
     def _write_intervals(self) -> None:
         merged = self._intervals
@@ -213,8 +221,8 @@ class Fleet:
         plan, scenario = self._plan, self._scenario
         if spoiled and plan is not None and scenario is not None:
             kept = [records for member in self.members for records in member.segments]
-            merged = interval_log.counted(self._folder, kept, interval_log.marking(scenario, lambda: plan))
-        interval_log.write(merged, self._t0_wall_ns, self._folder.parent)
+            merged = intervals.counted(self._folder, kept, intervals.marking(scenario, lambda: plan))
+        intervals.write(merged, self._t0_wall_ns, self._folder.parent)
 
     def kill_unfinished(self) -> None:
         """The user won't wait: who has not handed everything over is given up."""
@@ -341,13 +349,13 @@ class Fleet:
         agent.echoes.append(echo)
         if not agent.accepted:
             late_ns = time.monotonic_ns() - back_ns
-            error = clocks.wall_error(int(message["wall_ns"]), time.time_ns() - late_ns, echo.round_trip_ns)
+            error = wall_error(int(message["wall_ns"]), time.time_ns() - late_ns, echo.round_trip_ns)
             reason = self._roster.admit(agent, error)
             if reason is None:
                 self._say(agent, {"type": "accepted"})
             else:
                 self._refuse(agent.key, reason)
-        elif len(agent.echoes) < clocks.PINGS:
+        elif len(agent.echoes) < PINGS:
             self._ping(agent)
 
     def _lose(self, agent: Agent, reason: str) -> None:
@@ -406,4 +414,180 @@ class Fleet:
 
 
 def _echoed(agents: Sequence[Agent]) -> bool:
-    return all(len(agent.echoes) >= clocks.PINGS or agent.lost for agent in agents)
+    return all(len(agent.echoes) >= PINGS or agent.lost for agent in agents)
+
+
+# -- what an agent is told, and whether its answer is the master's -------------------------------------------------
+
+#: How often an agent sends news of its workers, unless there are so many agents that this made more than
+#: ``STATUS_PER_S`` messages a second.
+STATUS_NS = 250_000_000
+STATUS_PER_S = 1000
+
+
+def invitations(spec: Mapping[str, Any], agents: Sequence[Agent]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The ``plan`` message for each agent, from the spec of any one worker; or why there can be none, in sentences.
+
+    No secret travels: each agent resolves references (``${env:NAME}``, ``api_key_env``, ``api_key_file``) from its own
+    environment and files.
+    """
+    scenario = deepcopy(dict(spec["scenario"]))
+    scenario["target"] = {**scenario["target"], "url": spec["target"]["url"], "model": spec["target"]["model"]}
+    if _implied(
+        spec["target"], scenario["target"]
+    ):  # so that an agent without it says so, and does not ask without a key
+        scenario["target"]["api_key_env"] = IMPLICIT_KEY
+    message = {
+        "type": "plan",
+        "scenario": scenario,
+        "where": spec["where"],
+        "run_id": spec["run_id"],
+        "shards": spec["shards"],
+        "dealing": spec["dealing"],
+        "status_ns": max(STATUS_NS, len(agents) * 1_000_000_000 // STATUS_PER_S),
+    }
+    faults = literals(scenario["target"])
+    if redact(str(spec["target"]["model"])) != spec["target"]["model"]:
+        faults.append(
+            "target.model: a credential stands in it (a server may name its model so), and would travel to every "
+            "agent. Give --model"
+        )
+    size = len(line(message))
+    if size > LIMIT // 2:  # the other half is for the list of shards
+        faults.append(
+            f"the scenario is {size} bytes long, and at most {LIMIT // 2} travel to an agent. Put its data into a file "
+            "that every agent "
+            "has, and name that"
+        )
+    return [{**message, "mine": list(agent.shards)} for agent in agents], faults
+
+
+def _implied(resolved: Mapping[str, Any], written: Mapping[str, Any]) -> bool:
+    """The master's Authorization header comes from ``IMPLICIT_KEY``: nothing in the scenario gives one."""
+    named = written.get("api_key_env") or written.get("api_key_file") or written.get("headers_file")
+    named = named or any(name.lower() == "authorization" for name in written.get("headers") or ())
+    return not named and any(name.lower() == "authorization" for name, _ in resolved.get("headers", ()))
+
+
+def literals(target: Mapping[str, Any]) -> list[str]:
+    """Which credentials a scenario's target holds in the clear, by where they are."""
+    places = {"target.headers": target.get("headers")}
+    places |= {f"target.options.{name}": (target.get("options") or {}).get(name) for name in ("headers", "metadata")}
+    found = [
+        f"{place}.{name}: a credential stands there in the clear, and would travel to every agent. Write "
+        f"${{env:NAME}}, and set NAME on "
+        "each agent"
+        for place, pairs in places.items()
+        if isinstance(pairs, Mapping)
+        for name, value in pairs.items()
+        if "${" not in str(value) and sensitive_values([(str(name), str(value))])
+    ]
+    url = str(target.get("url") or "")
+    if url_secrets(url) or urlsplit(url).password:
+        found.append(
+            "target.url: a credential stands in it, and would travel to every agent. Write it as a header with "
+            "${env:NAME}, and set "
+            "NAME on each agent"
+        )
+    return found
+
+
+def differences(agents: Sequence[Agent], fingerprint: str, payloads: str) -> list[str]:
+    """Who computed another plan than the master did, or has other data."""
+    found = []
+    for agent in agents:
+        said = agent.ready or {}
+        if {*said.get("fingerprints", {}).values()} - {fingerprint}:
+            found.append(
+                f"agent {agent} computed another plan than the master. Do both have the same libraries and files?"
+            )
+        elif said.get("payloads") != payloads:
+            found.append(
+                f"agent {agent} has other data for this scenario than the master (the digests of its payloads differ). "
+                "Copy the "
+                "master's files there"
+            )
+    return found
+
+
+# -- files that agents send ----------------------------------------------------------------------------------------
+
+#: So many files that could not be taken are named.
+MOST_FAULTS = 100
+
+
+class Intake:
+    """The receiving end of all agents: each file is put together, checked, and written whole into the run directory or
+    not at all.
+
+    ``keep(shard, records)``: for rows that the disk did not take. A file that stays damaged after a second try is a
+    fault, and stays with its agent.
+    """
+
+    def __init__(self, folder: Path, keep: Callable[[int, Records], None]) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._open: dict[
+            str, tuple[str, Assembly]
+        ] = {}  # of each agent the file that it began last: they come one after the other
+        self._again: set[str] = set()
+        self.faults: list[str] = []
+        self.bytes = 0
+        self.files = 0
+
+    def take(self, who: str, shards: Collection[int], piece: Mapping[str, Any]) -> dict[str, Any]:
+        """Take one ``piece`` of an agent and return the answer to it: ``taken`` or ``again``."""
+        name, number = str(piece["file"]), int(piece["piece"])
+        last = number == int(piece["pieces"]) - 1
+        shard = shard_of(name)
+        if shard is None or shard not in shards:
+            self._fault(f"agent {who} sent a file that is none of its segments ({name[:80]!r})")
+            return _taken(name, number, whole=last, good=False)
+        try:
+            if number == 0:
+                self._open[who] = name, Assembly(piece)
+            begun, assembly = self._open.get(who, ("", None))
+            assembly = assembly if begun == name else None
+            data = assembly.take(piece) if assembly is not None else None
+        except Damaged as damage:
+            del self._open[who]
+            data, problem = None, str(damage)
+        else:
+            problem = "its first pieces did not come" if assembly is None else ""
+        if not last:
+            return _taken(name, number, whole=False, good=not problem)
+        if assembly is not None:
+            self._open.pop(who, None)
+        if data is not None:
+            return _taken(name, number, whole=True, good=self._write(who, shard, name, data))
+        if name not in self._again:
+            self._again.add(name)
+            return {"type": "again", "file": name}
+        self._fault(f"{name} of agent {who} came damaged twice ({problem}): its rows are missing")
+        return _taken(name, number, whole=True, good=False)
+
+    def _write(self, who: str, shard: int, name: str, data: bytes) -> bool:
+        path = self._folder / name
+        self.files += 1
+        self.bytes += len(data)
+        try:
+            whole(path, data)  # no fsync: the agent has its own until the run is over
+        except OSError as error:
+            if not name.endswith(".seg"):
+                self._fault(f"{name} of agent {who} could not be written to {self._folder} ({error.strerror})")
+                return False
+            try:
+                self._keep(shard, load_segment(data))
+            except (ValueError, KeyError) as damage:
+                self._fault(f"{name} of agent {who} is no segment ({damage}): its rows are missing")
+                return False
+        return True
+
+    def _fault(self, text: str) -> None:
+        """What is missing is counted when the run is sealed; here the first faults say why."""
+        if len(self.faults) < MOST_FAULTS:
+            self.faults.append(text)
+
+
+def _taken(name: str, number: int, *, whole: bool, good: bool) -> dict[str, Any]:
+    return {"type": "taken", "file": name, "piece": number, "whole": whole, "good": good}

@@ -1,31 +1,34 @@
-"""What the master of a distributed run and its agents say to each other: one JSON object a line, at most ``LIMIT`` bytes.
+"""What the master of a distributed run and its agents say to each other: one JSON object a line, at most ``LIMIT``
+bytes.
 
-Three processes take part. The **fleet** (``harness/distributed/fleet.py``) is the workforce of the master's coordinator. The
-**site** (``python -m plimsoll.harness.distributed.site``) is a clean process on the agent's host that starts that host's workers. Between
-them is a transport that knows none of these messages but one: its master's end talks to the fleet in **envelopes**, and its agent's end
-(the **relay**) passes messages to the site's stdin and lines of the site's stdout back. The transport is Locust's in
-``locust_.py`` and plain pipes in the tests. Nothing here sends, and nothing here holds a secret: keys and headers are resolved on each
-agent from its own environment and files.
+Three processes take part. The **fleet** (``harness/distributed/fleet.py``) is the workforce of the master's
+coordinator. The **site** (``python -m plimsoll.harness.distributed.site``) is a clean process on the agent's host that
+starts that host's workers. Between them is a transport that knows none of these messages but one: its master's end
+talks to the fleet in **envelopes**, and its agent's end (the **relay**) passes messages to the site's stdin and lines
+of the site's stdout back. The transport is Locust's in ``locust_.py`` and plain pipes in the tests. Nothing here sends,
+and nothing here holds a secret: keys and headers are resolved on each agent from its own environment and files.
 
-Envelopes. From the fleet to the transport: ``{"to": AGENT, "message": {...}}`` (``AGENT`` is the transport's own name of the agent,
-``"*"`` is everybody). From the transport to the fleet::
+Envelopes. From the fleet to the transport: ``{"to": AGENT, "message": {...}}`` (``AGENT`` is the transport's own name
+of the agent, ``"*"`` is everybody). From the transport to the fleet::
 
     {"from": AGENT, "message": {...}, "at_ns": N}   at_ns, where given: when it arrived, on this host's monotonic clock
     {"event": "joined", "agent": AGENT}             the transport has a new agent; the fleet waits for its hello
     {"event": "lost", "agent": AGENT, "reason": "..."}   it left, or its transport says nothing any more
-    {"event": "stop", "reason": "..."}              the user pressed stop: no more queries, answers in flight are waited for
+    {"event": "stop", "reason": "..."}              the user pressed stop: no more queries, answers are waited for
 
 The relay's duties, all of them:
 
-1. Start the site (stdin and stdout are pipes, stderr is the agent's own) and pass its lines on as they are. Its first line is
-   ``hello``; send that when the master can be reached.
-2. Answer ``ping`` itself, at once, with ``plimsoll.harness.distributed.clocks.pong``. Pings never reach the site.
+1. Start the site (stdin and stdout are pipes, stderr is the agent's own) and pass its lines on as they are. Its first
+   line is ``hello``; send that when the master can be reached.
+2. Answer ``ping`` itself, at once, with ``pong``. Pings never reach the site.
 3. Pass every other message to the site's stdin, in order.
-4. Close the site's stdin when the master is gone: the site stops its workers and keeps their rows on its disk. ``orphaned`` (with a ``reason``), from a
-   master that has given the agent up, means the same; the relay may pass it on or close stdin.
+4. Close the site's stdin when the master is gone: the site stops its workers and keeps their rows on its disk.
+   ``orphaned`` (with a ``reason``), from a master that has given the agent up, means the same; the relay may pass it on
+   or close stdin.
 5. Say ``ended`` when the site has ended, whatever the reason.
 
-The master's end of the transport may set ``sent_ns`` of a ``ping`` anew as it sends it: the later the stamp, the tighter the bound.
+The master's end of the transport may set ``sent_ns`` of a ``ping`` anew as it sends it: the later the stamp, the
+tighter the bound.
 
 A run, in order (> master to agent, < agent to master)::
 
@@ -35,15 +38,50 @@ A run, in order (> master to agent, < agent to master)::
     > go           < workers, piece, intervals ... ;  > taken, again, stop, drop, kill, orphaned
     < finished     > bye          < ended
     < alive        once a second, from hello to the end
+
+Their fields, besides ``type``. Each ``..._ns`` is a time of the monotonic clock of who is named:
+
+- ``hello``, the site's first line: ``name``, unique in the run; ``version``; ``code``, digest of the source tree
+  (``identity.code_digest``); ``workers`` that the agent offers (None: as many as the scenario says); ``host``
+  (``manifest.host_facts``).
+- ``accepted`` has none. ``refused``: ``reason``, and what to do; the site says it on stderr and ends. ``late``: nothing
+  is wrong with it, and the next run may have it.
+- ``ping``: ``number``, ``sent_ns`` (the master's). ``pong``: both again, and ``got_ns`` and ``wall_ns``, the agent's
+  clocks as it came.
+- ``plan``, all that a site needs, and no secret: ``scenario`` as ``plimsoll.scenarios.spec`` has it, references to
+  secrets unresolved, the master's URL and model in its target; ``where``; ``run_id``; ``shards`` of the whole run;
+  ``dealing`` (``plimsoll.scenarios.plan.plan.Dealing``); ``mine``, this site's shards; ``status_ns``, how often to send
+  ``workers``.
+- ``ready``, each worker has prepared its shard: ``fingerprints`` by shard (as text); ``payloads``, digest of the data
+  (``identity.payload_digest``); ``folder`` where segments are until the master has them.
+- ``fault``, nothing was sent from there: ``errors``; ``code``, an exit code (5: the endpoint is unreachable from
+  there).
+- ``go``: ``t0_ns`` (the agent's). ``stop`` and ``drop`` are passed to the workers as they are
+  (``harness/generator/worker.py``). ``kill``: end them now.
+- ``workers``: ``lines``, pairs of a shard and its ``status`` message (``plimsoll.harness.run.watcher.Watcher.heard``):
+  counters are cumulative, histograms hold everything since the line before, merged.
+- ``piece``, a part of one sealed file: ``file``; ``piece`` (from 0) of ``pieces``; ``bytes`` and ``sha256`` of the
+  whole file; ``data`` in base64.
+- ``taken``, the next piece may come: ``file``, ``piece``; ``whole``, the master is done with the file; ``good``, and
+  has kept it. ``again`` instead, once a file: ``file`` did not have its digest, send all of it once more.
+- ``intervals``: ``rows``, increments of HDR histograms: second after t0, metric, indices of counts, counts, in the
+  layout ``plimsoll.slo.statistics.distribution.DEFAULT_HDR``.
+- ``finished``, every worker is done or dead and the master has every file: ``done`` by shard, the worker's last message
+  or None; ``deaths`` by shard; ``died_ns``, when after t0 that was noticed; ``cpu_s`` of the site itself since ``go``,
+  without its workers.
+- ``ended``, said by the relay: ``code`` of the site as ``subprocess`` has it.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol, TypedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.slo.records.records import MOST_WORKERS
@@ -57,8 +95,6 @@ WINDOW = 4
 #: The site says ``alive`` this often; the fleet takes an agent for lost that says nothing for ``SILENCE_S``.
 ALIVE_S = 1.0
 SILENCE_S = 15.0
-#: To everybody.
-ALL = "*"
 #: Locust's name for messages with rows of streaming users (``streaming_session.py``).
 ROWS = "plimsoll-rows"
 
@@ -68,172 +104,25 @@ class Bridge(Protocol):
 
     async def hear(self) -> Mapping[str, Any] | None:
         """The next envelope; None when the transport is gone."""
-        ...
 
     def say(self, line: Mapping[str, Any]) -> None:
         """Send one envelope, in order. Never raises."""
-        ...
-
-
-class Hello(TypedDict):
-    """The site's first line. ``name``: unique in the run; ``code``: digest of the source tree (``identity.code_digest``);
-    ``workers``: how many the agent offers (None: as many as the scenario says); ``host``: ``manifest.host_facts``.
-    """
-
-    type: Literal["hello"]
-    name: str
-    version: str
-    code: str
-    workers: int | None
-    host: dict[str, Any]
-
-
-class Refused(TypedDict):
-    """Why the agent is not part of this run, and what to do; the site says it on stderr and ends. (``accepted`` has no fields.)
-
-    ``late``: nothing is wrong with it, and the next run may have it.
-    """
-
-    type: Literal["refused"]
-    reason: str
-    late: bool
-
-
-class Ping(TypedDict):
-    """``sent_ns``: the master's monotonic clock. Answered by the relay."""
-
-    type: Literal["ping"]
-    number: int
-    sent_ns: int
-
-
-class Pong(TypedDict):
-    """``number`` and ``sent_ns`` of the ping; ``got_ns`` and ``wall_ns``: the agent's monotonic and wall clock as it came."""
-
-    type: Literal["pong"]
-    number: int
-    sent_ns: int
-    got_ns: int
-    wall_ns: int
-
-
-class Plan(TypedDict):
-    """Everything that a site needs, and no secret. ``scenario``: as in ``plimsoll.scenarios.spec``, with references to secrets unresolved and the
-    master's URL and model in its target; ``shards``: of the whole run, and how they are dealt (``plimsoll.scenarios.plan.plan.Dealing``); ``mine``: this
-    site's; ``status_ns``: how often to send ``workers``.
-    """
-
-    type: Literal["plan"]
-    scenario: dict[str, Any]
-    where: str
-    run_id: str
-    shards: int
-    dealing: str
-    mine: list[int]
-    status_ns: int
-
-
-class Ready(TypedDict):
-    """Every worker of the site has prepared its shard. ``fingerprints``: by shard (as text); ``payloads``: digest of the data
-    (``identity.payload_digest``); ``folder``: where segments are on the agent's disk until the master has them.
-    """
-
-    type: Literal["ready"]
-    fingerprints: dict[str, str]
-    payloads: str
-    folder: str
-
-
-class Fault(TypedDict):
-    """Why the site can't take part; nothing was sent from there. ``code``: an exit code (5: the endpoint is unreachable from there)."""
-
-    type: Literal["fault"]
-    errors: list[str]
-    code: int
-
-
-class Go(TypedDict):
-    """``t0_ns``: on the agent's own monotonic clock."""
-
-    type: Literal["go"]
-    t0_ns: int
-
-
-class Workers(TypedDict):
-    """News of the site's workers: (shard, its ``status`` message; see ``plimsoll.harness.run.watcher.Watcher.heard``). Counters are cumulative;
-    histograms hold everything since the line before, merged.
-    """
-
-    type: Literal["workers"]
-    lines: list[tuple[int, dict[str, Any]]]
-
-
-class Piece(TypedDict):
-    """Part ``piece`` (from 0) of ``pieces`` of one sealed file of the site; ``sha256`` and ``bytes`` are the whole file's; ``data`` is base64."""
-
-    type: Literal["piece"]
-    file: str
-    piece: int
-    pieces: int
-    bytes: int
-    sha256: str
-    data: str
-
-
-class Taken(TypedDict):
-    """The master has this piece: the next may come. ``whole``: it is done with the file (where the last piece is not followed by
-    ``again``); ``good``: and has kept it.
-    """
-
-    type: Literal["taken"]
-    file: str
-    piece: int
-    whole: bool
-    good: bool
-
-
-class Again(TypedDict):
-    """The file did not have its digest: send all of it once more. Said once a file, instead of the ``taken`` of its last piece."""
-
-    type: Literal["again"]
-    file: str
-
-
-class Intervals(TypedDict):
-    """Increments of HDR histograms: (second after t0, metric, indices of counts, counts), layout ``plimsoll.slo.statistics.distribution.DEFAULT_HDR``."""
-
-    type: Literal["intervals"]
-    rows: list[tuple[int, str, list[int], list[int]]]
-
-
-class Kill(TypedDict):
-    """End the workers now. (``stop`` and ``drop`` are passed to the workers as they are: see ``harness/generator/worker.py``.)"""
-
-    type: Literal["kill"]
-
-
-class Finished(TypedDict):
-    """Every worker is done or dead, and the master has every file. ``done``: by shard, the worker's last message or None;
-    ``deaths``: by shard, of those that died, and ``died_ns``, when after t0 that was noticed; ``cpu_s``: processor time of the site itself since ``go``, without its workers.
-    """
-
-    type: Literal["finished"]
-    done: dict[str, dict[str, Any] | None]
-    deaths: dict[str, str]
-    died_ns: dict[str, int]
-    cpu_s: float
-
-
-class Ended(TypedDict):
-    """Said by the relay: its site is gone. ``code``: as ``subprocess`` has it, negative for a signal."""
-
-    type: Literal["ended"]
-    code: int
 
 
 def line(message: Mapping[str, Any]) -> bytes:
     """One message as it travels."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def pong(ping: Mapping[str, Any], monotonic_ns: int, wall_ns: int) -> dict[str, Any]:
+    """The answer to a ``ping``: the clocks must have been read as it came."""
+    return {
+        "type": "pong",
+        "number": ping["number"],
+        "sent_ns": ping["sent_ns"],
+        "got_ns": monotonic_ns,
+        "wall_ns": wall_ns,
+    }
 
 
 # -- what the master takes from agents ------------------------------------------------------------------------------
@@ -295,13 +184,14 @@ def _increments(value: Any) -> bool:
     )
 
 
-#: What a worker's status line counts (``harness/generator/worker.py``), besides a histogram for each of ``FRESH``, whose bins are 32 an octave: none is
-#: above that of 2**63 ns.
+#: What a worker's status line counts (``harness/generator/worker.py``), besides a histogram for each of ``FRESH``,
+#: whose bins are 32 an octave: none is above that of 2**63 ns.
 COUNTS = ("sent", "done", "failed", "measured", "bad", "in_flight")
 _BIN = re.compile(r"1?[0-9]{1,3}|20[01][0-9]", re.ASCII)
 #: A month, in seconds: no run's intervals are later.
 LONGEST_S = 31 * 86_400
-#: type -> its fields. Of ``hello`` the roster judges: one that can't be read may come from another version, and is told so.
+#: type -> its fields. Of ``hello`` the roster judges: one that can't be read may come from another version, and is told
+#: so.
 _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "hello": {},
     "pong": dict.fromkeys(("number", "sent_ns", "got_ns", "wall_ns"), _whole),
@@ -325,7 +215,8 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
 }
 
 
-#: What Locust's master takes from processes with streaming users (``streaming_rows.Kept``): in each message, in each piece, in the last.
+#: What Locust's master takes from processes with streaming users (``streaming_rows.Kept``): in each message, in each
+#: piece, in the last.
 _OF_ROWS: Mapping[str, Callable[[Any], bool]] = {
     "index": lambda one: _whole(one) and 0 <= one < MOST_WORKERS,
     "t0_wall_ns": _whole,
@@ -358,7 +249,7 @@ def rows_problem(message: Any) -> str | None:
 
 
 def problem(message: Any) -> str | None:
-    """Why this is no message of an agent's, in a few words; None: it is one. Fields that nobody reads may be anything."""
+    """Why this is no message of an agent's; None: it is one. Fields that nobody reads may be anything."""
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         return "not of ours"
     fields = _FIELDS.get(message["type"])
@@ -366,3 +257,67 @@ def problem(message: Any) -> str | None:
         return "of a type that no agent sends"
     wrong = [name for name, fits in fields.items() if name not in message or not fits(message[name])]
     return f"{message['type']} with a wrong {wrong[0]}" if wrong else None
+
+
+# -- a sealed file in pieces ---------------------------------------------------------------------------------------
+
+#: The files that a worker leaves: segments, and the answers of an accuracy run. The number is the shard.
+_NAME = re.compile(r"(?:w(\d{3,6})-\d{6,9}\.seg|outputs-w(\d{3,6})\.jsonl)")
+#: The longest file that is taken: some hundred times a segment of 20,000 long answers.
+MAX_BYTES = 1 << 31
+
+
+class Damaged(ValueError):
+    """The pieces do not make the file that was cut."""
+
+
+def shard_of(name: str) -> int | None:
+    """The shard whose worker wrote a file of this name; None: no file of ours has it."""
+    found = _NAME.fullmatch(name)
+    return int(found[1] or found[2]) if found else None
+
+
+def cut(name: str, data: bytes) -> Iterator[dict[str, Any]]:
+    """The ``piece`` messages of one file: at least one, each of at most ``PIECE`` raw bytes."""
+    digest = hashlib.sha256(data).hexdigest()
+    pieces = max(1, -(-len(data) // PIECE))
+    for number in range(pieces):
+        yield {
+            "type": "piece",
+            "file": name,
+            "piece": number,
+            "pieces": pieces,
+            "bytes": len(data),
+            "sha256": digest,
+            "data": base64.b64encode(data[number * PIECE : (number + 1) * PIECE]).decode(),
+        }
+
+
+class Assembly:
+    """One file under way. ``take`` each of its pieces in turn; the last one returns the whole file."""
+
+    __slots__ = ("_parts", "_wanted")
+
+    def __init__(self, first: Mapping[str, Any]) -> None:
+        self._wanted = (first["pieces"], first["bytes"], first["sha256"])
+        self._parts: list[bytes] = []
+
+    def take(self, piece: Mapping[str, Any]) -> bytes | None:
+        """The whole file once its last piece is there, None before. Raises ``Damaged``."""
+        if (piece["pieces"], piece["bytes"], piece["sha256"]) != self._wanted or piece["piece"] != len(self._parts):
+            raise Damaged("its pieces do not belong together")
+        pieces, size, digest = self._wanted
+        if size > MAX_BYTES or pieces != max(1, -(-size // PIECE)):
+            raise Damaged(f"{size} bytes in {pieces} pieces are not how we cut")
+        try:
+            self._parts.append(base64.b64decode(piece["data"], validate=True))
+        except (binascii.Error, TypeError, ValueError):
+            raise Damaged("a piece is not base64") from None
+        if len(self._parts[-1]) > PIECE:
+            raise Damaged("a piece is too long")
+        if len(self._parts) < pieces:
+            return None
+        data = b"".join(self._parts)
+        if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
+            raise Damaged("its digest is another")
+        return data

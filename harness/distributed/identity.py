@@ -21,7 +21,7 @@ SAMPLED = 64
 
 
 def code_digest(root: Path = _ROOT) -> str:
-    """SHA-256 in hex over every source file of the packages that plan, send and record: "same version, other code" is found by it."""
+    """SHA-256 in hex over every source file of the packages that plan, send and record."""
     digest = hashlib.sha256(b"plimsoll.code/1")
     for package in _PACKAGES:
         for path in sorted((root / package).rglob("*")):

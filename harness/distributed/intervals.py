@@ -1,20 +1,29 @@
-"""Interval histograms: for each second of a run and each metric, HDR counts that add up over workers, agents and time. Pure.
+"""Interval histograms: for each second of a run and each metric, HDR counts that add up over workers, agents and time.
+Pure.
 
-The values are the finite ones of the indicator of that name, exactly those of the report: adding up all intervals gives the histogram
-of the run's records. A value belongs to the second in which its request was done. Counts travel sparse (a histogram of the default
-layout has 33,792 counts, a second of a run fills some hundred of them) and become HdrHistogram's own encoding in ``intervals.hlog``.
+The values are the finite ones of the indicator of that name, exactly those of the report: adding up all intervals gives
+the histogram of the run's records. A value belongs to the second in which its request was done. Counts travel sparse (a
+histogram of the default layout has 33,792 counts, a second of a run fills some hundred of them) and become
+HdrHistogram's own encoding in ``intervals.hlog``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from plimsoll.harness.generator.segments import read_segment
+from plimsoll.harness.process.writing import whole
+from plimsoll.scenarios.plan import cancellation
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.metrics.indicator import Indicator, catalogue, measure
+from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.records import Records
 from plimsoll.slo.statistics import hlog
 from plimsoll.slo.statistics.distribution import DEFAULT_HDR, IntArray
@@ -22,8 +31,9 @@ from plimsoll.slo.statistics.distribution import DEFAULT_HDR, IntArray
 METRICS = ("latency", "ttft", "tpot", "itl")
 SECOND_NS = 1_000_000_000
 _COUNTS = DEFAULT_HDR.counts_len
-#: Increments of one second are kept apart until they have so many buckets, and half as many as their sum: adding up then costs each
-#: bucket a constant, and what is held is one and a half times the buckets in use, however many agents there are.
+#: Increments of one second are kept apart until they have so many buckets, and half as many as their sum: adding up
+#: then costs each bucket a constant, and what is held is one and a half times the buckets in use, however many agents
+#: there are.
 _LOOSE = 256
 
 #: (second after t0, metric) -> index of the count -> count.
@@ -124,7 +134,7 @@ def _added(parts: Sequence[_Part]) -> _Part:
 
 
 def split(rows: Sequence[Row], room: int) -> Iterator[list[Row]]:
-    """The rows in lists whose JSON stays below ``room`` bytes each (a count of 16 bytes with its index at most, a row of 64)."""
+    """The rows in lists whose JSON stays below ``room`` bytes (16 for a count with its index, 64 for a row)."""
     batch: list[Row] = []
     used = 0
     most = max(1, (room - 64) // 16)
@@ -139,3 +149,41 @@ def split(rows: Sequence[Row], room: int) -> Iterator[list[Row]]:
             used += size
     if batch:
         yield batch
+
+
+# -- intervals.hlog ------------------------------------------------------------------------------------------------
+
+FILE = "intervals.hlog"
+
+
+def marking(scenario: Scenario, build: Callable[[], Plan]) -> Callable[[Records], Records]:
+    """How queries that the scenario cancels on purpose are set apart. ``build`` makes the plan if needed."""
+    if not scenario.cancel:
+        return lambda records: records
+    plan = build()
+    return lambda records: cancelled.marked(
+        records, cancellation.chosen(scenario.cancel, scenario.seed, plan, records["query_id"])
+    )
+
+
+def counted(folder: Path, kept: Iterable[Records], marked: Callable[[Records], Records]) -> Merged:
+    """The intervals of every readable segment in ``folder``, one after the other, and of rows ``kept`` in memory.
+
+    The file is of the records: of an agent that was lost midway the increments may differ from them.
+    """
+    merged = Merged()
+    for path in sorted(folder.glob("w*.seg")):
+        try:
+            records = read_segment(path)
+        except (OSError, ValueError, KeyError):
+            continue  # sealing says so
+        merged.add(rows_of(marked(records)))
+    for records in kept:
+        merged.add(rows_of(marked(records)))
+    return merged
+
+
+def write(merged: Merged, t0_wall_ns: int, run: Path) -> None:
+    """The file in the run directory, if there is an interval. Raises OSError."""
+    if len(merged):
+        whole(run / FILE, merged.log(t0_wall_ns).encode("ascii"))

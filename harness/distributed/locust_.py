@@ -1,8 +1,10 @@
-"""Locust as transport and membership, and nothing else: no user of Locust's sends a request of ours, and none of its figures judges one.
+"""Locust as transport and membership, and nothing else: no user of Locust's sends a request of ours, and none of its
+figures judges one.
 
-The only file that imports Locust, which patches the interpreter as it is imported: so this is a process of its own (``python -m
-plimsoll.harness.distributed.locust_ master|agent``, started by ``bridge.py`` and ``agent.py``) or Locust's own (``locustfile.py``). What
-sends and measures is always a clean subprocess: the coordinator on the master, the site on an agent (``relay.py``).
+The only file that imports Locust, which patches the interpreter as it is imported: so this is a process of its own
+(``python -m plimsoll.harness.distributed.locust_ master|agent``, started by ``bridge.py``) or Locust's
+own (``locustfile.py``). What sends and measures is always a clean subprocess: the coordinator on the master, the site
+on an agent (``relay.py``).
 
 Locust swallows what a listener raises: every listener here says its failures itself.
 """
@@ -30,11 +32,9 @@ from locust.rpc import Message, rpc
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, Runner, WorkerRunner
 from locust.stats import RequestStats, StatsEntry, StatsError, bucket_response_time
 
-from plimsoll.harness.distributed import launch, page
-from plimsoll.harness.distributed.feed import REQUESTS, Row
+from plimsoll.harness.distributed import page
 from plimsoll.harness.distributed.port import LONGEST, MESSAGE, WAITING, Guard
-from plimsoll.harness.distributed.relay import Lines, Office, Relay
-from plimsoll.harness.distributed.start_button import StartButton
+from plimsoll.harness.distributed.relay import REQUESTS, Lines, Office, Relay, Row, StartButton
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.live.visitors import VARIABLE
 from plimsoll.harness.process import child, outlet
@@ -49,7 +49,7 @@ SITE = tuple(child.command("plimsoll.harness.distributed.site"))
 
 
 class Port(rpc.Server):
-    """The port of Locust's master, with a guard: what it does not let in, Locust never sees. Locust makes a new one when it breaks."""
+    """The port of Locust's master, with a guard before it. Locust makes a new one when it breaks."""
 
     guard = Guard(Message.unserialize)
 
@@ -98,7 +98,7 @@ class PlimsollAgent(User):
 
 
 def record(stats: RequestStats, rows: Mapping[str, Row]) -> None:
-    """Add counts to Locust's table. Only requests count in its total; times are rounded to two digits, as all of Locust's are."""
+    """Add counts to Locust's table. Only requests count in its total; it rounds times to two digits."""
     now = time.time()
     for name, row in rows.items():
         entry: Any = StatsEntry(stats, name, MESSAGE)
@@ -157,8 +157,8 @@ def attach() -> None:
 
     @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator,unused-ignore]
     def add_arguments(parser: Any) -> None:
-        for one in launch.ARGUMENTS:  # not in a group: Locust's page does not show those
-            name = f"{launch.PREFIX}{one.name}"
+        for one in page.ARGUMENTS:  # not in a group: Locust's page does not show those
+            name = f"{page.PREFIX}{one.name}"
             spelt, variable = f"--{name.replace('_', '-')}", name.upper()
             parser.add_argument(spelt, default="", env_var=variable, include_in_web_ui=one.form, help=one.help)
         text = "More names of Locust's page, separated by commas: of a proxy or a service in front of it."
@@ -297,7 +297,7 @@ class Stay:
 
 
 def agent(at: str, site: list[str]) -> int:
-    """A stay, until it ends or our stdin is closed; what happens is said on stdout, for ``agent.py``."""
+    """A stay, until it ends or our stdin is closed; what happens is said on stdout, for ``bridge.py``."""
     locust.runners.WORKER_REPORT_INTERVAL = SHOWN_S
 
     def told(line: dict[str, Any] | None) -> None:
@@ -350,10 +350,11 @@ from plimsoll.harness.streaming_users.streaming_user import Answer  # noqa: E402
 
 
 class StreamingUser(FastHttpUser):
-    """A user that streams: ``chat`` and ``stream`` send a request, and its TTFT, TPOT and ITL are in Locust's statistics. docs/locust.md.
+    """A user that streams: ``chat`` and ``stream`` send a request, and its TTFT, TPOT and ITL are in Locust's
+    statistics. docs/guide/locust.md.
 
-    ``model`` goes into chat requests. ``slo``: objectives of the whole run, which ``--slo`` replaces; they decide the exit code.
-    ``default_headers`` go with every request.
+    ``model`` goes into chat requests. ``slo``: objectives of the whole run, which ``--slo`` replaces; they decide the
+    exit code. ``default_headers`` go with every request.
     """
 
     abstract = True
@@ -373,8 +374,8 @@ class StreamingUser(FastHttpUser):
         self._called_off = False
 
     def stop(self, force: bool = False) -> bool:
-        """Locust kills a user that waits between two tasks. One whose wait has just ended would send first and be killed with its
-        request on the wire: it sends nothing any more.
+        """Locust kills a user that waits between two tasks. One whose wait has just ended would send first and be
+        killed with its request on the wire: it sends nothing any more.
         """
         self._called_off = not force and self._state in (None, LOCUST_STATE_WAITING)
         return bool(super().stop(force))
@@ -387,7 +388,9 @@ class StreamingUser(FastHttpUser):
         catch_response: bool = False,
         **fields: Any,
     ) -> Answer:
-        """A chat completion, streamed. ``messages``: a prompt or a conversation; ``fields`` of the body: ``max_tokens=64``."""
+        """A chat completion, streamed. ``messages``: a prompt or a conversation; ``fields`` of the body:
+        ``max_tokens=64``.
+        """
         url = streaming.endpoint(self.client.base_url or "", streaming.CHAT)
         return self._ask(
             url, name or streaming.CHAT, streaming.chat_body(self.model, messages, fields), self._chat, catch_response
@@ -396,8 +399,9 @@ class StreamingUser(FastHttpUser):
     def stream(
         self, path: str, body: Any, *, name: str | None = None, catch_response: bool = False, **reading: Any
     ) -> Answer:
-        """POST ``body`` as JSON and read any stream. ``reading``: ``framing`` (sse, ndjson, lines, none), ``text_path`` (where output
-        is, such as ``token.text``) and the other options of the ``http`` protocol that say how an answer is read (docs/protocols.md).
+        """POST ``body`` as JSON and read any stream. ``reading``: ``framing`` (sse, ndjson, lines, none), ``text_path``
+        (where output is, such as ``token.text``) and the other options of the ``http`` protocol that say how an answer
+        is read (docs/reference/protocols.md).
         """
         reader = self._readers.get(key := repr(reading))
         if reader is None:

@@ -1,9 +1,11 @@
-"""The door before Locust's page, where its Start is a run of ours: who may ask, and what of a form goes through. WSGI; Locust is not imported.
+"""The door before Locust's page, where its Start is a run of ours: who may ask, and what of a form goes through. WSGI;
+Locust is not imported.
 
-Locust's page answers every site that a browser has open (it allows all origins), and its start form may change any option of the process. So:
-requests for another host or from another origin are refused (``harness/live/visitors.py``); what changes something needs the token that
-the page itself was given, in a cookie that no other site's requests carry; of the start form only the fields of ``launch.FORM`` pass, each in
-its own shape: a number, a duration, an objective. No address, no path, no reference and no flag comes from a browser.
+Locust's page answers every site that a browser has open (it allows all origins), and its start form may change any
+option of the process. So: requests for another host or from another origin are refused (``harness/live/visitors.py``);
+what changes something needs the token that the page itself was given, in a cookie that no other site's requests carry;
+of the start form only the fields of ``FORM`` pass, each in its own shape: a number, a duration, an objective. No
+address, no path, no reference and no flag comes from a browser.
 """
 
 from __future__ import annotations
@@ -11,15 +13,132 @@ from __future__ import annotations
 import hmac
 import io
 import json
+import re
 import secrets
+import shlex
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from plimsoll.harness.distributed import launch
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.live.visitors import Visitors
+from plimsoll.slo.objectives import objective
+
+PREFIX = "plimsoll_"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of the locustfile. ``flag``: of ``plimsoll run`` ("" for its scenario); ``many``: words that each
+    get the flag; ``form``: a field of the start form too.
+    """
+
+    name: str
+    flag: str
+    help: str
+    many: bool = False
+    form: bool = False
+
+
+#: What the locustfile adds to Locust's command line; some also to its start form.
+ARGUMENTS = (
+    Argument("scenario", "", "A scenario file on the master, or the name of a library scenario."),
+    Argument("url", "--url", "The endpoint (default: Locust's host)."),
+    Argument("protocol", "--protocol", "How to talk to it, e.g. openai-chat."),
+    Argument("model", "--model", "Model name to ask for."),
+    Argument("rate", "--rate", "Queries per second of all agents together.", form=True),
+    Argument("concurrency", "--concurrency", "Requests in flight of all agents together.", form=True),
+    Argument("duration", "--duration", "Issue for at least this long: 20s, 5m.", form=True),
+    Argument(
+        "slo",
+        "--slo",
+        "Objectives, separated by semicolons: p99(ttft) <= 500ms; p99(tpot) <= 50ms",
+        many=True,
+        form=True,
+    ),
+    Argument("workers", "--workers", "Load-generating processes of all agents together."),
+    Argument("out", "--out", "Run directory on the master (default: runs/NAME-TIME)."),
+    Argument("flags", "*", "Anything else that `plimsoll run` takes. No secrets: Locust sends it to every worker."),
+)
+
+
+_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
+_DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?\s?(?:ns|us|ms|s|m|h|d)?\s?){1,4}")
+#: What a browser may say: Locust's own fields, which load nothing, and ours, each with its shape.
+FORM = {
+    "user_count": re.compile(r"0*\d{1,4}"),
+    "spawn_rate": _NUMBER,
+    "run_time": _DURATION,
+    f"{PREFIX}rate": _NUMBER,
+    f"{PREFIX}concurrency": re.compile(r"\d{1,9}"),
+    f"{PREFIX}duration": _DURATION,
+    f"{PREFIX}slo": re.compile(r"[^\x00-\x1f]{0,4000}"),
+}
+
+
+def of_form(fields: Mapping[str, str], given: Mapping[str, Any], host: str) -> dict[str, str]:
+    """The named fields of a start form; others, which Locust's own page sends too, are left out. ``given`` and ``host``
+    are the command line's, and may be repeated. Raises HarnessFault for one of ours that only the command line has, for
+    another host than its, and for what has not the shape of its field.
+    """
+    faults = []
+    kept = {}
+    for name, text in fields.items():
+        value = text.strip()
+        known = name.startswith(PREFIX) and value == str(given.get(name) or "").strip()
+        if name == "host":
+            if value and value.rstrip("/") != host.rstrip("/"):
+                faults.append("the host is the command line's: start Locust with --host URL")
+        elif name in FORM:
+            kept[name] = value
+            if value and not known and not _fits(name, value):
+                faults.append(f"{name.removeprefix(PREFIX)}: {value[:60]!r} is nothing that the start form takes")
+        elif name.startswith(PREFIX) and not known:
+            faults.append(f"{name.removeprefix(PREFIX)} is the command line's: start Locust with {_spelt(name)}")
+    if faults:
+        raise HarnessFault(faults)
+    return kept
+
+
+def _spelt(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _fits(name: str, value: str) -> bool:
+    if not FORM[name].fullmatch(value):
+        return False
+    wanted = [text for text in map(str.strip, value.split(";")) if text] if name == f"{PREFIX}slo" else []
+    return not objective.parse_all(wanted)[1]
+
+
+def chosen(given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a start: the command line's (``given``), with what its form changed since (``now``), of the form's
+    fields only.
+
+    Raises HarnessFault as ``of_form`` does.
+    """
+    changed = {name: str(now.get(name) or "") for name in FORM if name.startswith(PREFIX) and name in now}
+    return {**given, **of_form(changed, given, "")}
+
+
+def command(options: Mapping[str, Any], host: str | None, agents: int, pipes: tuple[int, int]) -> list[str]:
+    """The arguments of ``python -m plimsoll.harness``. ``options``: Locust's parsed options. Raises HarnessFault."""
+    given = {one.name: str(options.get(PREFIX + one.name) or "").strip() for one in ARGUMENTS}
+    given["url"] = given["url"] or (host or "").strip()
+    try:
+        more = shlex.split(given.pop("flags"))
+    except ValueError as error:
+        raise HarnessFault(f"--plimsoll-flags: {error}. Quote it as a shell would") from None
+    words = ["run", *([given["scenario"]] if given["scenario"] else [])]
+    for one in ARGUMENTS[1:-1]:
+        values = given[one.name].split(";") if one.many else [given[one.name]]
+        words += [f"{one.flag}={value}" for value in map(str.strip, values) if value]
+    return [*words, *more, f"--locust-master=fd:{pipes[0]},{pipes[1]}", f"--expect-workers={agents}"]
+
+
+# -- the door ------------------------------------------------------------------------------------------------------
 
 #: The longest form that is read, in bytes.
 FORM_LIMIT = 64 * 1024
@@ -83,7 +202,7 @@ class Door:
             fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=200))
         except ValueError:
             raise HarnessFault("the start form has too many fields") from None
-        body = urlencode(launch.of_form(fields, self._given, self._host)).encode()
+        body = urlencode(of_form(fields, self._given, self._host)).encode()
         environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(body), str(len(body))
 
     def _marked(self, environ: Environ, begin: Begin) -> Begin:
@@ -107,10 +226,10 @@ def _answer(begin: Begin, status: str, kind: str, text: str) -> Iterable[bytes]:
 
 
 def close(page: Any, named: str, given: Mapping[str, Any] | None = None, host: str | None = None) -> None:
-    """Put the door before a page of Locust's that serves nothing yet. ``named``: more names of it, separated by commas; ``given``: the
-    options of the command line; ``host``: Locust's there.
+    """Put the door before a page of Locust's that serves nothing yet. ``named``: more names of it, separated by commas;
+    ``given``: the options of the command line; ``host``: Locust's there.
     """
     if page is None:
         return
-    allowed = str(host or (given or {}).get(f"{launch.PREFIX}url") or "")
+    allowed = str(host or (given or {}).get(f"{PREFIX}url") or "")
     page.app.wsgi_app = Door(page.app.wsgi_app, Visitors(page.host, named.split(",")), given, allowed)

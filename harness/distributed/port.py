@@ -1,5 +1,6 @@
-"""What is let in at the port of Locust's master: whoever reaches it can send anything, and one message of another shape than Locust expects
-would end its listening, and so the run. Here each is looked at before Locust sees it; what is none is dropped and counted.
+"""What is let in at the port of Locust's master: whoever reaches it can send anything, and one message of another shape
+than Locust expects would end its listening, and so the run. Here each is looked at before Locust sees it; what is none
+is dropped and counted.
 
 Locust is not imported: how frames are unpacked, and what its master knows, are handed in.
 """
@@ -18,8 +19,8 @@ from plimsoll.slo.records.foreign import one_line, printable
 
 #: Locust's name for every message of ours.
 MESSAGE = "plimsoll"
-#: A longer message ends its sender's connection (a report of a Locust worker with many names is the longest, in bytes), and so many of one
-#: sender wait at most: then it is no longer read.
+#: A longer message ends its sender's connection (a report of a Locust worker with many names is the longest, in bytes),
+#: and so many of one sender wait at most: then it is no longer read.
 LONGEST, WAITING = 16 << 20, 32
 #: The longest of ours: a line of ``messages.LIMIT`` bytes, in the transport's form.
 OURS = 2 * messages.LIMIT
@@ -55,7 +56,7 @@ class Strangers:
 
 
 class Guard:
-    """What a master's port lets in. ``unpack``: a frame as Locust's message; ``runner``: Locust's master, once there is one."""
+    """What a master's port lets in. ``unpack`` makes a frame Locust's message; ``runner`` is Locust's master."""
 
     def __init__(self, unpack: Callable[[bytes], Any]) -> None:
         self._unpack = unpack
@@ -142,7 +143,9 @@ class Guard:
 
 
 def bounded(value: Any, plain: bool = False) -> bool:
-    """Whether a message is no deeper than ``DEEPEST`` and holds at most ``MOST_VALUES`` values; ``plain``: and only those of JSON."""
+    """Whether a message is no deeper than ``DEEPEST`` and holds at most ``MOST_VALUES`` values; ``plain``: and only
+    those of JSON.
+    """
     level, count = [value], 0
     for _ in range(DEEPEST):
         below: list[Any] = []

@@ -1,7 +1,9 @@
-"""The two ends of the way between a coordinator and its agents: pipes to clean processes here, a transport of somebody else's between.
+"""The two ends of the way between a coordinator and its agents: pipes to clean processes here, a transport of somebody
+else's between.
 
-Messages pass through unread but for the few that are named below (``harness/distributed/fleet_messages.py`` has them all). Written for gevent,
-on whose loop Locust lives: a heartbeat must never wait for a pipe. Which transport it is, this file does not know.
+Messages pass through unread but for the few that are named below (``harness/distributed/fleet_messages.py`` has them
+all). Written for gevent, on whose loop Locust lives: a heartbeat must never wait for a pipe. Locust is not imported:
+what is of it is handed in.
 """
 
 from __future__ import annotations
@@ -9,22 +11,91 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
 from gevent import subprocess
+from gevent.event import Event
 from gevent.fileobject import FileObject as FileObject
 from gevent.queue import Queue
 
 from plimsoll.harness.distributed import fleet_messages as messages
-from plimsoll.harness.distributed.clocks import pong
-from plimsoll.harness.distributed.feed import Feed, Row
+from plimsoll.harness.distributed import page
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.generator.recorder import FRESH
+from plimsoll.harness.process import child
 from plimsoll.slo.records.foreign import one_line
 
-#: The transport calls an agent missing after 3 to 5 s without a heartbeat; after so many more we give it up. A stopped or overloaded
-#: host may come back until then, and its own processes have not noticed.
+# -- figures for Locust's table ------------------------------------------------------------------------------------
+
+REQUESTS = "requests"
+#: name in a status line -> name in the table.
+_NAMES = {name: name.upper() if name in ("ttft", "tpot") else name.replace("_", " ") for name in FRESH}
+
+
+@dataclass(slots=True)
+class Row:
+    """What is new of one line of the table. ``times``: {milliseconds: count}; ``failed`` counts in ``n``."""
+
+    n: int = 0
+    failed: int = 0
+    times: Counter[float] = field(default_factory=Counter)
+
+    @property
+    def untimed(self) -> int:
+        """Those without a time: failures, warm-up, live audio."""
+        return self.n - sum(self.times.values())
+
+
+def milliseconds(bin_: str) -> float:
+    """The middle of a bin of ``plimsoll.harness.generator.recorder.spread``."""
+    return float(2.0 ** ((int(bin_) + 0.5) / 32) / 1e6)
+
+
+class Feed:
+    """Adds up the lines of every worker of one site until somebody takes what is new."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[int, int]] = {}
+        self._rows: dict[str, Row] = {}
+
+    def heard(self, shard: int, status: Mapping[str, Any]) -> None:
+        """One worker's status line: counters are cumulative, histograms are of what is new."""
+        done, failed = int(status.get("done", 0)), int(status.get("failed", 0))
+        before = self._seen.get(shard, (0, 0))
+        self._seen[shard] = (done, failed)
+        requests = self._row(REQUESTS)
+        requests.n += max(0, done - before[0])
+        requests.failed += max(0, failed - before[1])
+        for name in FRESH:
+            bins = status.get(name) or {}
+            row = requests if name == "latency" else self._row(_NAMES[name]) if bins else requests
+            for key, count in bins.items():
+                row.times[milliseconds(key)] += int(count)
+                row.n += 0 if row is requests else int(count)
+
+    def take(self) -> dict[str, Row]:
+        """What came since the last call, by name; rows with nothing new are left out."""
+        rows, self._rows = self._rows, {}
+        for row in rows.values():
+            row.n = max(row.n, sum(row.times.values()), row.failed)  # a bin may come before its counter
+        return {name: row for name, row in rows.items() if row.n}
+
+    def _row(self, name: str) -> Row:
+        return self._rows.setdefault(name, Row())
+
+
+# -- messages ------------------------------------------------------------------------------------------------------
+
+#: The transport calls an agent missing after 3 to 5 s without a heartbeat; after so many more we give it up. A stopped
+#: or overloaded host may come back until then, and its own processes have not noticed.
 LOST_S = 3.0
 #: Bytes of agents' messages that wait for the coordinator; those beyond are lost, and it finds what is missing.
 BACKLOG = 256 << 20
@@ -183,7 +254,7 @@ class Relay:
         """A message of the master's."""
         kind = message["type"]
         if kind == "ping":
-            self._send(pong(message, time.monotonic_ns(), time.time_ns()))
+            self._send(messages.pong(message, time.monotonic_ns(), time.time_ns()))
             return
         self.on_master(message)
         if kind == "who":
@@ -238,3 +309,101 @@ class Relay:
                 for shard, status in message["lines"]:
                     self._feed.heard(shard, status)
                 self._show(self._feed.take())
+
+
+# -- start and stop ------------------------------------------------------------------------------------------------
+
+#: After Stop a coordinator waits 5 s for answers in flight, seals, and judges.
+SEALED_S = 60.0
+#: Locust's workers report every 3 s and its CSV files are written every second, but not at the end: else their last
+#: rows were missing.
+CSV_S = 4.2
+
+
+class StartButton:
+    """A coordinator of its own for each start, and its exit code for Locust's.
+
+    ``environment`` and ``runner`` are Locust's; ``agents()``: how many workers it has.
+    """
+
+    def __init__(self, environment: Any, runner: Any, office: Office, agents: Callable[[], int]) -> None:
+        self._environment, self._runner, self._office, self._agents = environment, runner, office, agents
+        self._given, self._host = dict(vars(environment.parsed_options)), environment.host  # before any form
+        self._process: Any = None
+        self._stopped = self._quitting = False
+        self._ended = Event()
+        environment.events.test_start.add_listener(self.start)
+        environment.events.test_stop.add_listener(self.stop)
+        environment.events.quitting.add_listener(self.quit)
+
+    def start(self, **_: Any) -> None:
+        """Locust's test_start."""
+        if self._process is not None:
+            _log.error(
+                "the run before is not sealed yet: nothing was started. Press Start again when its verdict is there"
+            )
+            return
+        (theirs, ours), (mine, yours) = os.pipe(), os.pipe()
+        self._stopped = False
+        self._ended.clear()
+        try:
+            options = page.chosen(self._given, vars(self._environment.parsed_options))
+            words = page.command(options, self._host, self._agents(), (theirs, yours))
+            command = child.command("plimsoll", *words)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=(theirs, yours), start_new_session=True
+            )
+        except (HarnessFault, OSError) as error:
+            _log.error("error: %s", error)
+        for number in (theirs, yours):
+            os.close(number)
+        lines = Lines(FileObject(mine, "rb"), FileObject(ours, "wb"), self._of_coordinator)
+        self._office.attach(lines, at="plimsoll", web=None)
+        gevent.spawn(self._over, lines)
+
+    def stop(self, **_: Any) -> None:
+        """Locust's test_stop is Ctrl-C for the coordinator, unless it stops for want of workers: that is a fault."""
+        if self._process is not None and not self._stopped and (self._office.reachable or self._quitting):
+            self._stopped = True
+            self._process.send_signal(signal.SIGINT)
+
+    def quit(self, **_: Any) -> None:
+        """Locust's quitting: what was measured is sealed and judged first."""
+        self._quitting = True
+        if self._process is None:
+            return
+        self.stop()
+        try:
+            self._ended.wait(SEALED_S)
+        except KeyboardInterrupt:
+            self._process.send_signal(signal.SIGINT)
+            self._ended.wait(SEALED_S)
+        if self._process is not None:
+            self._process.kill()
+
+    def _of_coordinator(self, line: dict[str, Any] | None) -> None:
+        if line is not None:
+            self._office.told(line)
+
+    def _over(self, lines: Lines) -> None:
+        code = int(ExitCode.USAGE) if self._process is None else self._process.wait()
+        self._office.attach(None)
+        lines.close()
+        self._process = None
+        self._environment.process_exit_code = code if code >= 0 else 128 - code
+        self._ended.set()
+        level = logging.INFO if code == 0 else logging.WARNING
+        _log.log(level, "the run ended with exit code %d", self._environment.process_exit_code)
+        options = self._environment.parsed_options
+        if self._quitting:
+            return
+        if options.headless:
+            if options.csv_prefix:
+                gevent.sleep(CSV_S)
+            self._runner.quit()
+            return
+        self._runner.stop()
+        if options.autostart and options.autoquit != -1:
+            gevent.sleep(options.autoquit)
+            self._runner.quit()
+            self._environment.web_ui.stop()

@@ -1,8 +1,10 @@
-"""``python -m plimsoll.harness.distributed.site``: one agent's part of a distributed run, in a process of its own that nobody has patched.
+"""``python -m plimsoll.harness.distributed.site``: one agent's part of a distributed run, in a process of its own that
+nobody has patched.
 
-Messages of the master come on stdin and answers go to stdout (``harness/distributed/fleet_messages.py``), through whatever carries them. The site
-starts the ordinary crew for its shards and passes on what the workers say; it sends no query itself and holds no clock that is measured.
-If stdin closes, the master is gone: the workers are stopped, and what they measured stays on this host's disk.
+Messages of the master come on stdin and answers go to stdout (``harness/distributed/fleet_messages.py``), through
+whatever carries them. The site starts the ordinary crew for its shards and passes on what the workers say; it sends no
+query itself and holds no clock that is measured. If stdin closes, the master is gone: the workers are stopped, and what
+they measured stays on this host's disk.
 """
 
 from __future__ import annotations
@@ -18,19 +20,17 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from plimsoll.harness.distributed import identity
-from plimsoll.harness.distributed.courier import Courier
-from plimsoll.harness.distributed.fleet_messages import ALIVE_S, LIMIT
-from plimsoll.harness.distributed.interval_log import marking
-from plimsoll.harness.distributed.intervals import Merged, rows_of, split
-from plimsoll.harness.distributed.statuses import Statuses
+from plimsoll.harness.distributed.fleet_messages import ALIVE_S, LIMIT, WINDOW, cut
+from plimsoll.harness.distributed.intervals import Merged, marking, rows_of, split
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.harness.generator.segments import dump_segment, load_segment, spilled
 from plimsoll.harness.generator.worker import Voice
 from plimsoll.harness.host import limits
@@ -40,7 +40,7 @@ from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.run.ahead import Ahead
 from plimsoll.harness.run.coordinator import planned, preflight, start, worker_spec
 from plimsoll.harness.run.crew import Crew
-from plimsoll.harness.run.foresight import needed
+from plimsoll.harness.run.host_check import needed
 from plimsoll.harness.run.job import public_scenario, target_of
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.run.workforce import Member
@@ -50,6 +50,102 @@ from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.spec import Scenario, ScenarioError, parse
 from plimsoll.slo.records.foreign import one_line
 from plimsoll.slo.records.records import Records, Status
+
+# -- what the site sends -------------------------------------------------------------------------------------------
+
+
+class Courier:
+    """Sends sealed files over ``say`` in pieces, a few on their way at a time; ``heard`` takes the master's ``taken``
+    and ``again``.
+
+    A file counts as handed over when the master says that it has it; until then it is on this host's disk.
+    """
+
+    def __init__(self, say: Callable[[Mapping[str, Any]], None]) -> None:
+        self._say = say
+        self._window = asyncio.Semaphore(WINDOW)
+        self._open: dict[str, Path | bytes] = {}
+        self._resend: asyncio.Queue[str] = asyncio.Queue()
+        self._changed = asyncio.Event()
+        self.sent: set[str] = set()
+        #: Files that the master would not take.
+        self.rejected: list[str] = []
+
+    async def send(self, name: str, content: Path | bytes) -> None:
+        """Send one file; returns when its last piece has left. Raises OSError if it can't be read."""
+        self.sent.add(name)
+        self._open[name] = content
+        await self._pass(name)
+        while not self._resend.empty():
+            await self._pass(self._resend.get_nowait())
+
+    async def _pass(self, name: str) -> None:
+        content = self._open[name]
+        data = content if isinstance(content, bytes) else content.read_bytes()
+        for piece in cut(name, data):
+            await self._window.acquire()
+            self._say(piece)
+
+    def heard(self, message: Mapping[str, Any]) -> None:
+        """The master's answer to a piece."""
+        name = str(message["file"])
+        self._window.release()
+        if message["type"] == "again":
+            self._resend.put_nowait(name)
+        elif message["whole"]:
+            self._open.pop(name, None)
+            if not message["good"]:
+                self.rejected.append(name)
+        self._changed.set()
+
+    async def settled(self) -> None:
+        """Wait until the master has said of every file what became of it."""
+        while self._open:
+            self._changed.clear()
+            while not self._resend.empty():
+                await self._pass(self._resend.get_nowait())
+            if self._open:
+                await self._changed.wait()
+
+
+class Statuses:
+    """What each worker said since the last ``take``."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, dict[str, Any]] = {}
+
+    def add(self, shard: int, message: Mapping[str, Any]) -> None:
+        """One worker's ``status`` line."""
+        before = self._held.get(shard)
+        merged = dict(message)
+        for name in FRESH if before is not None else ():
+            counts = dict(before[name]) if before is not None else {}
+            for key, count in message[name].items():
+                counts[key] = counts.get(key, 0) + count
+            merged[name] = counts
+        self._held[shard] = merged
+
+    def take(self, room: int) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+        """(shard, line) of every worker that said something, in lists whose JSON stays below ``room`` bytes.
+
+        A line alone is bounded: a histogram has at most some 1,500 bins (32 an octave, from 1 ns to an hour) of 16
+        bytes.
+        """
+        held, self._held = self._held, {}
+        batch: list[tuple[int, dict[str, Any]]] = []
+        used = 0
+        for shard, line in sorted(held.items()):
+            size = 256 + 16 * sum(len(line[name]) for name in FRESH)
+            if batch and used + size > room:
+                yield batch
+                batch, used = [], 0
+            batch.append((shard, line))
+            used += size
+        if batch:
+            yield batch
+
+
+# -- the site ------------------------------------------------------------------------------------------------------
 
 #: How often the folder of segments is looked at.
 LOOK_S = 0.2
@@ -125,7 +221,7 @@ class Site:
             self._end(1)
 
     async def orphaned(self, reason: str) -> None:
-        """The master is gone or has given us up, or this agent is to leave: stop sending, keep what there is, and say where. Once."""
+        """Master gone, agent given up, or told to leave: stop sending, keep what there is, and say where. Once."""
         if self._orphaned:  # told so again: what it does about it is under way
             await self.over.wait()
             return
@@ -177,7 +273,7 @@ class Site:
         self._run_id = run_id
         if protocol.needs_url:
             mine, host = len(self._mine), limits.read()
-            errors, warnings = await asyncio.to_thread(foreseen, scenario, target, shards, mine, host)
+            errors, warnings = await asyncio.to_thread(host_limits, plan, target, shards, mine, host)
             for text in warnings:
                 self._tell(f"warning: {text}")
             if errors:
@@ -206,9 +302,6 @@ class Site:
         public, shards = public_scenario(scenario), int(message["shards"])
         manifest = build(
             run_id=str(message["run_id"]),
-            started_at="",
-            t0_wall_ns=0,
-            t0_monotonic_ns=0,
             command=["plimsoll", "agent"],
             scenario=public,
             target_url=target.url,
@@ -272,7 +365,7 @@ class Site:
         return list(dict.fromkeys([segments, *named, *(spilled(segments, self._run_id) if died else ())]))
 
     async def _hand_over(self, last: bool) -> None:
-        """Send every sealed segment that has not been sent; at the end the answers too, and what no disk of ours took."""
+        """Send every sealed segment that has not been sent; at the end the answers and what no disk took, too."""
         patterns = ("w*.seg", "outputs-w*.jsonl") if last else ("w*.seg",)
         for folder in self._folders():
             for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
@@ -329,13 +422,13 @@ def _study(scenario: Scenario) -> tuple[str, Plan, int]:
     return identity.payload_digest(source), scenario.build(len(source)), len(source)
 
 
-def foreseen(
-    scenario: Scenario, target: Target, shards: int, mine: int, host: limits.HostLimits
+def host_limits(
+    plan: Plan, target: Target, shards: int, mine: int, host: limits.HostLimits
 ) -> tuple[list[str], list[str]]:
     """(errors, warnings): what ``mine`` of so many shards are sure to use up here, and what they may."""
-    whole = needed(scenario.build(1), target, shards)  # when, not what: the payloads may be long to read
+    whole = needed(plan, target, shards)
     rate, ceiling = whole.rate_per_s * mine / shards, -(-whole.ceiling * mine // shards)
-    return limits.foresee(replace(whole, workers=mine, rate_per_s=rate, ceiling=ceiling), host)
+    return limits.check(replace(whole, workers=mine, rate_per_s=rate, ceiling=ceiling), host)
 
 
 def _without_folders(member: Member) -> dict[str, Any] | None:

@@ -1,10 +1,11 @@
 """One test of streaming users in one Locust process: when rows are kept, sent and gathered, and the verdict at the end.
 
-Each process has one ``Session``: a worker keeps rows and sends them, the master gathers and judges, a process without workers does
-both. Locust's environment and runner are handed over and used by their public names; Locust itself is not imported.
+Each process has one ``Session``: a worker keeps rows and sends them, the master gathers and judges, a process without
+workers does both. Locust's environment and runner are handed over and used by their public names; Locust itself is not
+imported.
 
-Locust's master waits half a second for its workers when a headless run ends, however long their users take. So here the master asks the
-workers to stop, and waits for the last message of each, before it lets Locust go on.
+Locust's master waits half a second for its workers when a headless run ends, however long their users take. So here the
+master asks the workers to stop, and waits for the last message of each, before it lets Locust go on.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ Later = Callable[[float, Callable[[], None]], object]
 STOP = "plimsoll-stop"
 #: The attribute of Locust's environment that holds our session.
 SESSION = "plimsoll"
-#: Locust kills users in the middle of a request unless told otherwise; those requests would count as failures of the endpoint.
+#: Locust kills users in the middle of a request unless told otherwise; those requests would count as failures of the
+#: endpoint.
 DRAIN_S = 30.0
 #: How long after the drain a worker may take to send its last rows.
 GRACE_S = 15.0
@@ -57,7 +59,8 @@ def add_arguments(parser: Any) -> None:
         metavar="EXPR_OR_FILE",
         env_var="PLIMSOLL_SLO",
         include_in_web_ui=False,
-        help='an objective such as "p99(ttft) <= 200ms", or a file of them; may be given again. They replace those of the user class',
+        help='an objective such as "p99(ttft) <= 200ms", or a file of them; may be given again. '
+        "They replace those of the user class",
     )
     parser.add_argument(
         "--plimsoll-out",
@@ -279,8 +282,8 @@ class Session:
 def _settle_down() -> None:
     """Before the first request, what would stall Locust's loop later, with answers in flight.
 
-    Locust asks for the stack as it stops: 20 ms the first time. A full collection walks every module of Locust and of ours: 40 ms,
-    unless they are set aside (measured with 100 users).
+    Locust asks for the stack as it stops: 20 ms the first time. A full collection walks every module of Locust and of
+    ours: 40 ms, unless they are set aside (measured with 100 users).
     """
     inspect.stack()
     gc.collect()

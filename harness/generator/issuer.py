@@ -33,8 +33,8 @@ BACKOFF_NS = 10_000_000
 class Load:
     """What one worker sends: its shard of the plan and, per payload index, the encoded request.
 
-    ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns`` has for each row of
-    the plan how long after it was taken up its query is cancelled, -1 for never (None: no query is).
+    ``outstanding_limit`` is the open loop's ceiling; ``run_id`` goes into every request id. ``cancel_ns`` has for each
+    row of the plan how long after it was taken up its query is cancelled, -1 for never (None: no query is).
     """
 
     plan: Plan

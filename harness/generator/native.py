@@ -1,9 +1,10 @@
 """The compiled engine as a worker sees it: a plan shard in, settled rows out.
 
 ``harness/engine/*.c`` sends, stamps and frames cleartext HTTP/1.1 in a thread without the interpreter lock; this module
-gives it the load, turns what it hands back into exchanges for the dialect to settle, and names its errors in the words of
-``harness/transport/http/http_pool.py``. Where the extension is not compiled, or the target is TLS or no HTTP, ``attach`` says None (and
-``why_not`` the reason): the Python engine (``issuer.py``, ``http/pool.py``) does the same work.
+gives it the load, turns what it hands back into exchanges for the dialect to settle, and names its errors in the words
+of ``harness/transport/http/http_pool.py``. Where the extension is not compiled, or the target is TLS or no HTTP,
+``attach`` says None (and ``why_not`` the reason): the Python engine (``issuer.py``, ``http/pool.py``) does the same
+work.
 """
 
 from __future__ import annotations
@@ -23,10 +24,9 @@ from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import CANCELLED, Load, too_many_outstanding
 from plimsoll.harness.generator.recorder import SEGMENT_NS, SEGMENT_ROWS, Recorder
 from plimsoll.harness.transport.client import OPENING, Target
-from plimsoll.harness.transport.endpoint import Endpoint, explain
+from plimsoll.harness.transport.endpoint import Endpoint, explain, origin_of
 from plimsoll.harness.transport.held import budget, too_much, waiting
 from plimsoll.harness.transport.http.http_pool import HttpClient
-from plimsoll.harness.transport.origin import origin_of
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.records import Phase, Status
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 #: The columns of a row as engine.h's Row has them.
 ROW = (
     "query_id", "sample_ix", "payload_ix", "due_ns", "ready_ns", "sent_ns", "headers_ns", "first_byte_ns", "done_ns",
-    "connect_ns", "bytes_out", "bytes_in", "code", "status", "stamp", "phase", "attempts", "settled", "head_len", "body_len",
+    "connect_ns", "bytes_out", "bytes_in", "code", "status", "stamp", "phase", "attempts", "settled",
+    "head_len", "body_len",
     "n_marks", "error", "detail",
 )  # fmt: skip
 _SHARED = ROW[: ROW.index("settled")]
@@ -74,8 +75,8 @@ def available() -> bool:
 async def attach(client: object, load: Load, wanted: str = "auto", answers: bool = False) -> NativeRun | None:
     """The compiled engine for this load, or None where the Python engine has to do it.
 
-    ``wanted``: ``auto``, ``native`` or ``python``. ``answers``: every response is handed over, for its content. Raises HarnessFault if the target's host can't be resolved, and if
-    ``native`` can't be had.
+    ``wanted``: ``auto``, ``native`` or ``python``. ``answers``: every response is handed over, for its content. Raises
+    HarnessFault if the target's host can't be resolved, and if ``native`` can't be had.
     """
     reason = why_not(client.target) if isinstance(client, HttpClient) else _NOT_HTTP
     if wanted == "native" and reason is not None:
@@ -92,7 +93,8 @@ def why_not(target: Target, http: bool = True) -> str | None:
     """
     if not available():
         return (
-            "target.options.engine: the native engine is not compiled here. Install a C compiler and the headers of Python and "
+            "target.options.engine: the native engine is not compiled here. Install a C compiler and the headers of "
+            "Python and "
             "install Plimsoll again, or leave this option out"
         )
     if not http:
@@ -163,7 +165,8 @@ class NativeRun:
         connecting = 0
         self._engine.open(0)  # its thread begins, whether or not there is anything to open
         while (connections or connecting) and time.monotonic_ns() < give_up_ns:
-            # While the engine takes an order up, both of its counters hold it: "connecting" may be twice OPENING for a moment.
+            # While the engine takes an order up, both of its counters hold it: "connecting" may be twice OPENING for a
+            # moment.
             more = max(0, min(connections, OPENING - connecting))
             self._engine.open(more)
             connections -= more
@@ -205,7 +208,8 @@ class NativeRun:
     def aborted(self) -> str | None:
         if self._count("over_memory"):
             return (
-                f"this worker ran out of memory for responses (at most {self._waiting >> 20} MiB may wait to be taken apart). "
+                f"this worker ran out of memory for responses (at most {self._waiting >> 20} MiB may wait to be taken "
+                "apart). "
                 "Lower the rate or the concurrency, or add workers"
             )
         outstanding = self._count("aborted")
@@ -339,7 +343,7 @@ class NativeRun:
         return time.monotonic_ns(), self._count("cpu_ns"), self._wanted_ns()
 
     def vitals(self) -> dict[str, Any]:
-        """As ``plimsoll.harness.process.vitals.Vitals.end``, of the engine's thread: a pause of Python's delays nothing there."""
+        """As ``Vitals.end``, of the engine's thread: a pause of Python's delays nothing there."""
         counters = self._engine.counters()
         now, *spent = self._vital_signs()
         begun, *before = self._begun or (now, *spent)

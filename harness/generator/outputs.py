@@ -1,8 +1,8 @@
 """What an accuracy run keeps of each answer: its text or its tensor, taken from the response that is already there.
 
-A worker writes a line an answer beside its segments (``OutputLog``); when the run is over ``gather`` makes ``outputs.parquet``
-of them, a row for each planned sample with what was expected of it, and LoadGen's ``mlperf_log_accuracy.json``. In performance
-mode none of this is made. Nothing is compared here.
+A worker writes a line an answer beside its segments (``OutputLog``); when the run is over ``gather`` makes
+``outputs.parquet`` of them, a row for each planned sample with what was expected of it, and LoadGen's
+``mlperf_log_accuracy.json``. In performance mode none of this is made. Nothing is compared here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import orjson
 
 from plimsoll.documents import files
+from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.process.writing import log, whole
 from plimsoll.harness.protocols._kserve.tensors import MAX_DIMENSIONS
@@ -31,12 +32,12 @@ from plimsoll.harness.wire.framing import Stream
 from plimsoll.harness.wire.pointer import Selector
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.samples.reference import Expected
-from plimsoll.slo.verdict.accuracy import Answer
+from plimsoll.slo.verdict.accuracy import Answer, Scores, score
 
 FILE = "outputs.parquet"
 MLPERF_FILE = "mlperf_log_accuracy.json"
-#: Bytes of all answers that a run keeps, as they lie in the workers' files, where there is memory for it; else a share of that:
-#: whoever gathers them holds all of them, three times over.
+#: Bytes of all answers that a run keeps, as they lie in the workers' files, where there is memory for it; else a share
+#: of that: whoever gathers them holds all of them, three times over.
 MOST_KEPT, SHARE_KEPT = 1 << 30, 8
 #: V2 datatypes with numbers, as numpy has them.
 DATATYPES = {
@@ -112,7 +113,8 @@ class OutputLog:
         self._left -= len(line)
         if self._left < 0:
             self._fault(
-                f"the answers of this run are larger than {self._most >> 20} MiB together: the rest of them count as missing. "
+                f"the answers of this run are larger than {self._most >> 20} MiB together: the rest of them count as "
+                "missing. "
                 "Ask for shorter ones, or for fewer"
             )
             return
@@ -140,9 +142,9 @@ def read_answer(
 ) -> Answer | None:
     """The answer in a response that succeeded; None: it holds none.
 
-    ``paths`` say where the text is; without them it is looked for where OpenAI's API, the Open Inference Protocol and plain generate
-    endpoints have it. Reasoning is no answer. ``tensor`` is the output to take; else the first. ``framed``: how a stream is framed,
-    if that is known better than its media type says.
+    ``paths`` say where the text is; without them it is looked for where OpenAI's API, the Open Inference Protocol and
+    plain generate endpoints have it. Reasoning is no answer. ``tensor`` is the output to take; else the first.
+    ``framed``: how a stream is framed, if that is known better than its media type says.
     """
     if exchange.session is not None and exchange.session.heard is not None:
         return Answer(exchange.session.heard)
@@ -238,8 +240,8 @@ def gather(
 ) -> Callable[[Path], None]:
     """Read the run's outputs: a row for each planned sample, empty where no answer came. Raises OSError.
 
-    What is returned writes them into a folder, and raises OSError. ``mlperf``: LoadGen's accuracy log too. Lines that a worker did not
-    finish are left out.
+    What is returned writes them into a folder, and raises OSError. ``mlperf``: LoadGen's accuracy log too. Lines that a
+    worker did not finish are left out.
     """
     import pyarrow as pa
 
@@ -303,3 +305,30 @@ def _write_mlperf(path: Path, payload: Sequence[int], raw: Sequence[bytes | None
         if data is not None
     ]
     whole(path, ("[\n" + ",\n".join(entries) + "\n]\n").encode())
+
+
+def scores_of(folder: Path) -> Scores | None:
+    """The scores of a run directory ``folder``; None: it kept no answers, or knows no references.
+
+    Raises HarnessFault for a file that can't be read.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path, columns=["text", "data", "datatype", "shape", "expected"]).to_pylist()
+        expected = [None if row["expected"] is None else json.loads(row["expected"]) for row in rows]
+        answers = [_answer(row) for row in rows]
+    except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        raise HarnessFault(f"{path}: damaged or from another version ({error}). Run again") from None
+    return score(answers, expected) if all(one is not None for one in expected) else None
+
+
+def _answer(row: dict[str, Any]) -> Answer | None:
+    if row["data"] is not None:
+        numbers = np.frombuffer(row["data"], dtype=row["datatype"])
+        return Answer(numbers=numbers, shape=tuple(row["shape"] or ()))
+    return None if row["text"] is None else Answer(row["text"])

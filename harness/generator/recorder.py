@@ -43,11 +43,16 @@ _FIELDS = tuple(name for name in COLUMNS if name not in ("worker", "error", "ser
 _RELATIVE = frozenset(name for name in _FIELDS if name.endswith("_ns") and name not in ("connect_ns", "media_ns"))
 _OK = int(Status.OK)
 _NOBODY, _PLAN = int(TokensFrom.NONE), int(TokensFrom.PLAN)
-#: Of a Server-Timing value are kept so many characters and entries, and of all those of a run together about so many characters.
+#: Of a Server-Timing value are kept so many characters and entries, and of all those of a run together about so many
+#: characters.
 TIMING_LENGTH, TIMING_ENTRIES, TIMING_CHARS = 1024, 32, 64 << 20
-#: Of the error texts of a run so many different ones are kept, and so many characters of them; every later one is ``OTHER``.
+#: Of the error texts of a run so many different ones are kept, and so many characters of them; every later one is
+#: ``OTHER``.
 ERROR_TEXTS, ERROR_CHARS = 10_000, 4 << 20
-OTHER = f"(other texts): a run keeps {ERROR_TEXTS:,} different error texts, of {ERROR_CHARS >> 20} million characters together"
+OTHER = (
+    f"(other texts): a run keeps {ERROR_TEXTS:,} different error texts, of {ERROR_CHARS >> 20} million characters "
+    "together"
+)
 #: Texts of a segment that are recognised without being redacted again.
 _RECOGNISED = 2000
 #: What the live display counts as no error: a success, and what was given up on purpose.
@@ -120,7 +125,7 @@ class Texts:
 
 
 class ErrorTexts:
-    """The error texts of one worker's rows: redacted, of a sane length, and not more different ones than a share of the run's."""
+    """The error texts of one worker's rows: redacted, cut, and no more of them than its share of the run's."""
 
     __slots__ = ("_known", "chars", "full", "left")
 
@@ -148,8 +153,8 @@ class ErrorTexts:
 
 
 def shown_timing(text: str) -> str:
-    """A Server-Timing value as a row may hold it: redacted, of whole entries only (half a number would be a lie), at most 32 of
-    them and 1 KiB.
+    """A Server-Timing value as a row may hold it: redacted, of whole entries only (half a number would be a lie), at
+    most 32 of them and 1 KiB.
     """
     shown = redact(text[: 8 * TIMING_LENGTH])
     if len(text) > 8 * TIMING_LENGTH or len(shown) > TIMING_LENGTH:
@@ -160,7 +165,7 @@ def shown_timing(text: str) -> str:
 
 
 class Columns:
-    """Rows under construction. Times are stored absolute and made relative when the segment is cut. ``timed``: with stage times."""
+    """Rows under construction. Times are absolute until the segment is cut. ``timed``: with stage times."""
 
     __slots__ = ("_timed", "chunk_ends", "chunks", "error", "errors", "session", "timing", "timings", "values")
 
@@ -379,7 +384,8 @@ class Recorder:
         left, self.timing_chars = self.timing_chars, self.timing_chars - self._columns.timings.chars
         if self.timing_chars <= 0 < left:
             self.notes.append(
-                f"worker {self.worker}: the stages of later requests (Server-Timing) were not kept: all of them so far are more than "
+                f"worker {self.worker}: the stages of later requests (Server-Timing) were not kept: all of them so far "
+                "are more than "
                 f"{TIMING_CHARS >> 20} million characters. Have the server say less, or run for a shorter time"
             )
         self._columns = Columns(self.said, timed=self.timing_chars > 0)
@@ -398,8 +404,10 @@ class Recorder:
         if self.said.full and not self._full_told:
             self._full_told = True
             self.notes.append(
-                f"worker {self.worker}: the error texts of some failed requests were not kept: more different ones came than a run "
-                f"keeps ({ERROR_TEXTS:,}, or {ERROR_CHARS >> 20} million characters). Each row has its status and code; the server's "
+                f"worker {self.worker}: the error texts of some failed requests were not kept: more different ones "
+                "came than a run "
+                f"keeps ({ERROR_TEXTS:,}, or {ERROR_CHARS >> 20} million characters). Each row has its status and "
+                "code; the server's "
                 "log says the rest"
             )
 

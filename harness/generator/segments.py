@@ -1,10 +1,12 @@
 """Segments: a worker's rows on disk while the run goes on, each whole or not there at all.
 
-The worker's side is ``SegmentWriter``, a thread that writes and renames; a full disk sends segments to another folder and
-says so, and rows that no disk takes stay in memory. The coordinator's side is ``read_segments``. Nothing is judged here.
+The worker's side is ``SegmentWriter``, a thread that writes and renames; a full disk sends segments to another folder
+and says so, and rows that no disk takes stay in memory. The coordinator's side is ``read_segments``. Nothing is judged
+here.
 
-Everybody who writes there holds the folder (``hold``), so that nobody seals a run that is still going on (``claim``). A worker that came
-to its end leaves its last message beside its segments (``keep_done``): without it rows may be missing, with it none is.
+Everybody who writes there holds the folder (``hold``), so that nobody seals a run that is still going on (``claim``). A
+worker that came to its end leaves its last message beside its segments (``keep_done``): without it rows may be missing,
+with it none is.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ _DONE = re.compile(r"w(\d{3,6})\.done")
 
 
 def hold(folder: Path) -> int | None:
-    """Say for as long as the returned descriptor is open that somebody writes here; None where the file system knows no locks.
+    """Say for as long as the returned descriptor is open that somebody writes here; None where the file system knows no
+    locks.
 
     Raises OSError if the folder is not there.
     """
@@ -55,7 +58,7 @@ def hold(folder: Path) -> int | None:
 
 
 def claim(folder: Path) -> int:
-    """Have the folder alone, until the returned descriptor is closed. Raises BlockingIOError while somebody holds it, and OSError."""
+    """Have the folder alone until the descriptor is closed. Raises OSError, BlockingIOError while others hold it."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,7 +137,7 @@ class SegmentWriter:
 
     @property
     def account(self) -> dict[str, Any]:
-        """What was handed over, once it is closed: the digest of its rows, segments, and the numbers of those that are in no file."""
+        """What was handed over, once it is closed: rows' digest, segments, and the numbers that no file has."""
         return {"digest": self.digest, "segments": self.count, "unwritten": self.lost}
 
     def _run(self) -> None:
@@ -153,7 +156,7 @@ class SegmentWriter:
             write_segment(self._folder / name, records)
         except OSError as error:
             self._write_elsewhere(name, records, error)
-        except Exception as error:  # noqa: BLE001 - a defect costs one segment, the run says so, and the others are written
+        except Exception as error:  # noqa: BLE001 - a defect costs one segment, and the run says so
             self.lost.append(number)
             self.faults.append(_died(f"segment {name} with {len(records)} rows could not be written", error))
 
@@ -163,7 +166,8 @@ class SegmentWriter:
                 self._spill = Path(tempfile.mkdtemp(prefix=_spill_prefix(self._folder, self._run_id)))
                 self.folders.append(str(self._spill))
                 self.notes.append(
-                    f"segments could not be written to {self._folder} ({error.strerror or error}); from then on they went to "
+                    f"segments could not be written to {self._folder} ({error.strerror or error}); from then on they "
+                    "went to "
                     f"{self._spill}. Free some space there before the next run"
                 )
             write_segment(self._spill / name, records)
@@ -172,7 +176,8 @@ class SegmentWriter:
             self.unwritten.append(records)  # the worker hands these to the coordinator over its pipe
             self.notes.append(
                 f"segment {name} with {len(records)} rows could not be written to {self._folder} "
-                f"({error.strerror or error}) nor to the temporary folder ({second.strerror or second}); they were kept "
+                f"({error.strerror or error}) nor to the temporary folder ({second.strerror or second}); they were "
+                "kept "
                 "in memory"
             )
 
@@ -244,7 +249,7 @@ def read_segment(path: Path) -> Records:
 
 
 def load_segment(data: bytes) -> Records:
-    """Read what ``dump_segment`` wrote. Raises ValueError if it is damaged, or holds anything else than rows of ours."""
+    """Read what ``dump_segment`` wrote. Raises ValueError if it is damaged or holds anything but rows of ours."""
     body, check = memoryview(data)[:-4], data[-4:]
     if not data.startswith(_MAGIC) or zlib.crc32(body).to_bytes(4, "little") != check:
         raise ValueError("not a whole segment")
@@ -275,7 +280,7 @@ def _texts(header: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _arrays(layout: object, body: memoryview, has_session: bool) -> dict[str, npt.NDArray[np.generic]]:
-    """The arrays of a segment by name: exactly ours, of our types, as long as one another and as the bytes. Raises ValueError."""
+    """The arrays of a segment by name, if they are ours, of our types and lengths. Raises ValueError."""
     wanted = {**COLUMNS, "chunk_ns": "i8", "chunk_offsets": "i8"}
     if has_session:
         names = [f"session.{name}" for name in SESSION_COLUMNS]

@@ -1,11 +1,12 @@
 """One worker process: its spec comes on stdin, segments go to disk, status lines to stdout.
 
-A plain subprocess (``python -m plimsoll.harness.generator.worker``), never ``multiprocessing``. It recomputes the plan, takes its shard,
-encodes every payload, opens connections, freezes the garbage collector, says ``ready`` with the plan's fingerprint,
-waits for t0 and runs. Secrets come over stdin only. If stdin closes, the coordinator is gone and the worker stops.
+A plain subprocess (``python -m plimsoll.harness.generator.worker``), never ``multiprocessing``. It recomputes the plan,
+takes its shard, encodes every payload, opens connections, freezes the garbage collector, says ``ready`` with the plan's
+fingerprint, waits for t0 and runs. Secrets come over stdin only. If stdin closes, the coordinator is gone and the
+worker stops.
 
-Messages in: ``spec`` (first line), ``go {t0_ns}``, ``stop``, ``drop {status, error}``. Messages out: ``ready``, ``fault``,
-``status``, ``segment`` (only when no disk would take it), ``done``.
+Messages in: ``spec`` (first line), ``go {t0_ns}``, ``stop``, ``drop {status, error}``. Messages out: ``ready``,
+``fault``, ``status``, ``segment`` (only when no disk would take it), ``done``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,12 +33,11 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator.issuer import Issuer, Load
 from plimsoll.harness.generator.native import NativeRun, attach
-from plimsoll.harness.generator.outputs import OutputLog
 from plimsoll.harness.generator.recorder import FRESH, TIMING_CHARS, Recorder, spread
 from plimsoll.harness.generator.segments import SegmentWriter, dump_segment, hold, keep_done
 from plimsoll.harness.process import outlet
 from plimsoll.harness.process.vitals import AHEAD_NS, Vitals
-from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.protocols._discovery import protocol
 from plimsoll.harness.secrecy.redaction import Guarded, masked
 from plimsoll.harness.transport.client import Client, Target
 from plimsoll.harness.transport.held import binary_cost, text_cost
@@ -45,6 +45,9 @@ from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.plan import Plan
 from plimsoll.scenarios.spec import ScenarioError, parse
 from plimsoll.slo.records.records import Status
+
+if TYPE_CHECKING:
+    from plimsoll.harness.generator.outputs import OutputLog
 
 STATUS_NS = 250_000_000
 
@@ -76,7 +79,7 @@ class Worker:
         self._say = say
         self._index = int(spec["shard"])
         self._scenario = parse(spec["scenario"], spec["where"])
-        self._protocol = protocols()[str(spec["target"]["protocol"])]  # once, before connections take every descriptor
+        self._protocol = protocol(str(spec["target"]["protocol"]))  # now, before connections take every descriptor
         self._faults: list[str] = []
         self._t0 = asyncio.Event()
         self._t0_ns = 0
@@ -116,6 +119,8 @@ class Worker:
         """Where answers are kept, in accuracy mode."""
         if self._scenario.mode != "accuracy":
             return None
+        from plimsoll.harness.generator.outputs import OutputLog
+
         target = self._scenario.target
         log = OutputLog(Path(self._spec["segments"]), self._index, target.options, self._protocol.answers)
         log.share(int(self._spec["shards"]))
@@ -225,8 +230,7 @@ class Worker:
                     return
                 if now > drained_by:
                     issuer.give_up(
-                        Status.UNFINISHED,
-                        f"still in flight {drain_ns / 1e9:g} s after the last query (drain)",
+                        Status.UNFINISHED, f"still in flight {drain_ns / 1e9:g} s after the last query (drain)"
                     )
                     return
             recorder.tick()
@@ -284,8 +288,9 @@ class Worker:
 def connections_ahead(plan: Plan) -> int:
     """How many connections a worker opens before its first request: connecting is not the endpoint's latency.
 
-    One for each request that a closed loop's slots send at once; a second's worth of an open loop's, at most 256, or up to 8 that ten
-    seconds use: one that nobody used for long would block a process of a server that has one for each connection.
+    One for each request that a closed loop's slots send at once; a second's worth of an open loop's, at most 256, or up
+    to 8 that ten seconds use: one that nobody used for long would block a process of a server that has one for each
+    connection.
     """
     if plan.cyclic:
         most = plan.stop.max_queries

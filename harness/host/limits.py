@@ -42,7 +42,8 @@ class HostLimits:
 class Connections:
     """What a plan needs: ``sure`` connections per worker, or None where it depends on how long answers take.
 
-    ``rate_per_s``: of the whole open loop; ``ceiling``: no more than this many connections at once, all workers together.
+    ``rate_per_s``: of the whole open loop; ``ceiling``: no more than this many connections at once, all workers
+    together.
     """
 
     workers: int
@@ -77,7 +78,7 @@ def read(sysctl: Callable[[str], str] = _sysctl, hard: int | None = None) -> Hos
     )
 
 
-def foresee(need: Connections, host: HostLimits) -> tuple[list[str], list[str]]:
+def check(need: Connections, host: HostLimits) -> tuple[list[str], list[str]]:
     """(errors, warnings): what is sure to run out, and what runs out when answers are slow."""
     if need.sure is not None:
         return _sure(need, need.sure, host), []
@@ -97,7 +98,8 @@ def _sure(need: Connections, each: int, host: HostLimits) -> list[str]:
         )
     if total > host.all_files:
         errors.append(
-            f"{ask}, and the whole host may open {host.all_files:,} files (fs.file-max); more workers don't help. Raise it "
+            f"{ask}, and the whole host may open {host.all_files:,} files (fs.file-max); more workers don't help. "
+            "Raise it "
             "with `sysctl -w fs.file-max=N`, or lower the concurrency"
         )
     if total > host.n_ports:
@@ -136,7 +138,8 @@ def exhaustion(found: Mapping[str, int], opened: int, seconds: float, host: Host
     """
     seconds = max(seconds, 1e-9)
     return [
-        f"{count} connections failed on this host, not at the endpoint: {text}{_why(text, opened - count, seconds, host)}"
+        f"{count} connections failed on this host, not at the endpoint: "
+        f"{text}{_why(text, opened - count, seconds, host)}"
         for text, count in found.items()
     ]
 
@@ -149,9 +152,11 @@ def _why(text: str, opened: int, seconds: float, host: HostLimits) -> str:
     if opened <= host.n_ports or per_s <= sustained:
         return f". {opened:,} connections had been opened, and {host.n_ports:,} ports are all that one address can have"
     return (
-        f". {opened:,} connections had been opened in {seconds:.0f} s ({per_s:,.0f}/s): nearly every request had a new one. A "
+        f". {opened:,} connections had been opened in {seconds:.0f} s ({per_s:,.0f}/s): nearly every request had a new "
+        "one. A "
         f"closed connection may keep its port for {TIME_WAIT_S} s (TIME_WAIT), so {host.n_ports:,} ports are sure to "
-        f"last for {sustained:,.0f} new connections/s (net.ipv4.tcp_tw_reuse is {host.tw_reuse}; 1 lets ports be used sooner)"
+        f"last for {sustained:,.0f} new connections/s (net.ipv4.tcp_tw_reuse is {host.tw_reuse}; 1 lets ports be used "
+        "sooner)"
     )
 
 

@@ -28,8 +28,8 @@ def package_version(name: str = "plimsoll-slo") -> str:
 
 
 def public_url(url: str) -> str:
-    """A URL without user, password and query, and no secret in its path: what may be written down. A host is none, even if it is
-    called like a key.
+    """A URL without user, password and query, and no secret in its path: what may be written down. A host is none, even
+    if it is called like a key.
     """
     parts = urlsplit(url if "://" in url else f"http://{url}")
     host = parts.hostname or ""
@@ -70,9 +70,9 @@ def host_facts() -> dict[str, Any]:
 def build(
     *,
     run_id: str,
-    started_at: str,
-    t0_wall_ns: int,
-    t0_monotonic_ns: int,
+    started_at: str = "",
+    t0_wall_ns: int = 0,
+    t0_monotonic_ns: int = 0,
     command: Sequence[str],
     scenario: Mapping[str, Any],
     target_url: str,
@@ -125,7 +125,7 @@ _CALLED = {str: "a text", int: "a whole number", dict: "a mapping", list: "a lis
 
 
 def checked(name: str, held: object) -> dict[str, Any]:
-    """What a file of a run directory holds, if it is what is written there. Raises ValueError that names the first other thing."""
+    """What a file of a run directory holds, if it is as we write it. Raises ValueError that names what is not."""
     if not isinstance(held, dict):
         raise ValueError(f"{name} holds no mapping")
     for path, kind in _KINDS.get(name, {}).items():

@@ -1,5 +1,6 @@
-"""The live page as a ``plimsoll.harness.run.watcher.Watcher``: ``watcher(place, prepared)`` after ``prepare``, with the place that
-``plimsoll.harness.live.place.where`` made of the flag before it. Import this one only where there is a place: it loads a server.
+"""The live page as a ``plimsoll.harness.run.watcher.Watcher``: ``watcher(place, prepared)`` after ``prepare``, with the
+place that ``plimsoll.harness.live.place.where`` made of the flag before it. Import this one only where there is a
+place: it loads a server.
 
 It never ends a run, and never raises once it is open.
 """
@@ -48,7 +49,10 @@ def watcher(place: Place, prepared: Prepared) -> LiveView:
 
 
 class LiveView:
-    """A ``Watcher`` that serves what it is told. ``directory``: where the verdict will appear; None: nobody judges this run."""
+    """A ``Watcher`` that serves what it is told.
+
+    ``directory``: where the verdict will appear; None: nobody judges this run.
+    """
 
     def __init__(
         self,
@@ -77,15 +81,15 @@ class LiveView:
             port = await asyncio.wrap_future(self._server.start())
         except OSError as error:
             raise HarnessFault(
-                f"--live: {self._place.host}:{self._place.port} can't be listened on ({error.strerror or error}). Nothing was "
-                "sent. Is something else there? Give another port, or 0 for a free one"
+                f"--live: {self._place.host}:{self._place.port} can't be listened on ({error.strerror or error}). "
+                "Nothing was sent. Is something else there? Give another port, or 0 for a free one"
             ) from None
         self.url = self._place.url(port)
         self._say(f"live view: {self.url}")
         if not private(self._place.host):
             self._say(
-                f"warning: --live {self._place.host}: whoever reaches this host may look on; there is no password. Leave the host "
-                f"out to listen on {HOST} only"
+                f"warning: --live {self._place.host}: whoever reaches this host may look on; there is no password. "
+                f"Leave the host out to listen on {HOST} only"
             )
 
     def begin(self, beginning: Beginning) -> None:
@@ -106,7 +110,10 @@ class LiveView:
         self._server.post(self._shown.state.end, self._now_ns())
 
     async def close(self) -> None:
-        """The run is sealed: the page waits for its verdict and then closes by itself. Closes at once if there was no run."""
+        """The run is sealed: the page waits for its verdict and then closes by itself.
+
+        Closes at once if there was no run.
+        """
         if self._begun:
             self._server.post(self._shown.sealed)
         else:

@@ -36,8 +36,8 @@ def where(live: str | None) -> Place | None:
         host, port = "", None
     if port is None or not host or parts.netloc.count("@") or parts.path or parts.query or parts.fragment:
         raise HarnessFault(
-            f"--live {live}: not [HOST:]PORT with a port from 0 to 65535. Write --live 8089, --live 0.0.0.0:8089, or --live 0 "
-            "for a free port"
+            f"--live {live}: not [HOST:]PORT with a port from 0 to 65535. Write --live 8089, --live 0.0.0.0:8089, or "
+            "--live 0 for a free port"
         )
     return Place(host, port)
 

@@ -1,9 +1,10 @@
-"""The live page's server: a few read-only addresses on a thread and an event loop of its own, in the coordinator's process.
+"""The live page's server: a few read-only addresses on a thread and an event loop of its own, in the coordinator's
+process.
 
-The coordinator hands over what it heard and waits for nothing. A thread, because a verdict is found after the coordinator's
-loop has ended, and because a drawing must not hold Ctrl-C up. Readers are counted, none can make it keep more than one
-picture for them, and what they send is refused, never logged. Other sites' pages get no answer (``harness/live/visitors.py``).
-It changes nothing and starts nothing.
+The coordinator hands over what it heard and waits for nothing. A thread, because a verdict is found after the
+coordinator's loop has ended, and because a drawing must not hold Ctrl-C up. Readers are counted, none can make it keep
+more than one picture for them, and what they send is refused, never logged. Other sites' pages get no answer
+(``harness/live/visitors.py``). It changes nothing and starts nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _HEADERS = MappingProxyType(
     {
         "Cache-Control": "no-store",
         "Content-Security-Policy": (
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src "
+            "data:"
         ),
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
@@ -167,7 +169,7 @@ class LiveServer:
         return await handler(request)
 
     def _hang_up(self) -> None:
-        """On those that never asked: without that, ``MOST_CONNECTIONS`` of them would keep everybody else out for good."""
+        """On those that never asked: else ``MOST_CONNECTIONS`` of them would keep everybody else out for good."""
         long_ago = time.monotonic() - SLOW_S
         for handler, guest in self._guests.items():
             if not guest.asked and guest.since < long_ago:
@@ -209,7 +211,8 @@ class LiveServer:
                 await self._draw()
             while not self._ended:
                 async with self._look:
-                    await self._look.wait_for(lambda: self._ended or self._number != seen)  # noqa: B023 - asked before it changes
+                    # Asked before it changes.
+                    await self._look.wait_for(lambda: self._ended or self._number != seen)  # noqa: B023
                     changed, seen = self._number != seen, self._number
                     event = f"id: {seen}\ndata: {json.dumps(self._html)}\n\n".encode()
                 if changed:
@@ -253,8 +256,8 @@ def _answer(body: bytes, kind: str) -> web.Response:
 
 
 class _Guest(asyncio.Protocol):
-    """One connection, counted from the moment it is accepted: the handler itself hears of it a turn of the loop later, and
-    of a hundred that come at once each would find room. ``since``: on the monotonic clock.
+    """One connection, counted from the moment it is accepted: the handler itself hears of it a turn of the loop later,
+    and of a hundred that come at once each would find room. ``since``: on the monotonic clock.
     """
 
     def __init__(self, handler: web.RequestHandler, guests: dict[web.RequestHandler, _Guest]) -> None:

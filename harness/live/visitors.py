@@ -1,8 +1,10 @@
-"""Whose browser may ask a page of ours: its own pages, by an address of this host; no other site that the browser has open.
+"""Whose browser may ask a page of ours: its own pages, by an address of this host; no other site that the browser has
+open.
 
-A page without a password is protected by where it listens, and a browser inside that line asks for whoever wrote the page it shows. So two
-things are checked. **Host**: a name that somebody else's DNS can point at this host (rebinding) is not ours; addresses in digits, ``localhost``,
-this host's own name, the name that was bound, and those in ``PLIMSOLL_WEB_HOSTS`` are. **Origin**, where the browser sends one: the same as Host.
+A page without a password is protected by where it listens, and a browser inside that line asks for whoever wrote the
+page it shows. So two things are checked. **Host**: a name that somebody else's DNS can point at this host (rebinding)
+is not ours; addresses in digits, ``localhost``, this host's own name, the name that was bound, and those in
+``PLIMSOLL_WEB_HOSTS`` are. **Origin**, where the browser sends one: the same as Host.
 """
 
 from __future__ import annotations
@@ -18,14 +20,19 @@ VARIABLE = "PLIMSOLL_WEB_HOSTS"
 
 
 class Visitors:
-    """``bound``: the host a page listens at ("" and ``*``: every address); ``named``: more names of it, besides those in ``VARIABLE``."""
+    """``bound``: the host a page listens at ("" and ``*``: every address); ``named``: more names of it, besides those
+    in ``VARIABLE``.
+    """
 
     def __init__(self, bound: str, named: Iterable[str] = ()) -> None:
         more = [*named, *os.environ.get(VARIABLE, "").split(",")]
         self._names = {name.strip().lower().rstrip(".") for name in ("localhost", platform.node(), bound, *more)} - {""}
 
     def refusal(self, header: Callable[[str], str | None]) -> str | None:
-        """Why a request is not answered, in a sentence; None: it is. ``header``: the value of a header by its name, or None."""
+        """Why a request is not answered, in a sentence; None: it is.
+
+        ``header``: the value of a header by its name, or None.
+        """
         host = (header("Host") or "").strip().lower()
         if not self._ours(host):
             return (

@@ -1,7 +1,8 @@
 """What a scenario can prove, before it is run: requests and time for each objective. Sends nothing and judges nothing.
 
-``plimsoll.slo.statistics.planning`` has the arithmetic of one promise, ``plimsoll.harness.outlook.load`` the load; here they meet. A promise of the
-short grammar counts requests (or the gaps of them), an OpenSLO document requests or slices of time.
+``plimsoll.slo.statistics.planning`` has the arithmetic of one promise; the load comes from the scenario's own schedule,
+or, in a closed loop, from an assumed latency. A promise of the short grammar counts requests (or their gaps), an OpenSLO
+document requests or slices of time.
 """
 
 from __future__ import annotations
@@ -12,15 +13,120 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
 
-from plimsoll.harness.outlook.load import Load, Pace, load_of
-from plimsoll.harness.run.promises import Promises
+import numpy as np
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.run.job import find_scenario
+from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
+from plimsoll.scenarios.discovery import kinds
+from plimsoll.scenarios.flags import Flags
+from plimsoll.scenarios.plan.lengths import Fixed, Spread, Uniform
+from plimsoll.scenarios.plan.plan import Stop
+from plimsoll.scenarios.plan.rates import profile
 from plimsoll.scenarios.scenario import Scenario
+from plimsoll.scenarios.text.durations import parse_duration
+from plimsoll.scenarios.text.errors import ScenarioError
 from plimsoll.slo.metrics.indicator import ENTRIES, catalogue
 from plimsoll.slo.objectives.budgets.alerts import WHOLE
-from plimsoll.slo.objectives.budgets.policies import policy
+from plimsoll.slo.objectives.budgets.ledger import policy
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.openslo import Slo
 from plimsoll.slo.statistics.planning import Sample, chance_to_pass, sample, without_bad
+
+_S_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The scenario as written. ``latency_ns`` is assumed, None where the schedule decides."""
+
+    latency_ns: int | None
+    requests: int
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a scenario would send. Made by ``load_of``.
+
+    ``planned`` requests until ``planned_ns`` in an open loop; ``per_query`` requests in a query of a closed one, of
+    which ``slots`` are in flight at a time. ``tokens``: asked for on average, None where the scenario does not say.
+    """
+
+    kind: str
+    params: Any  # of any kind; what is asked of it below, its kind has
+    stop: Stop
+    planned: int
+    planned_ns: int
+    per_query: float
+    slots: int
+    tokens: float | None
+
+    def pace(self, latency_ns: int | None) -> Pace:
+        """The scenario as written, at this latency or by its schedule."""
+        if latency_ns is not None:
+            return self._closed(latency_ns)
+        duration = self.duration_ns(self.planned, None) if self.kind == "offline" else self.planned_ns
+        return Pace(None, self.planned, duration)
+
+    def _closed(self, latency_ns: int) -> Pace:
+        stop = self.stop
+        queries = max(stop.min_queries, math.ceil(self.slots * stop.min_duration_ns / latency_ns))
+        if stop.max_duration_ns is not None:
+            queries = min(queries, math.ceil(self.slots * stop.max_duration_ns / latency_ns))
+        if stop.max_queries is not None:
+            queries = min(queries, stop.max_queries)
+        n = round(queries * self.per_query)
+        return Pace(latency_ns, n, self.duration_ns(n, latency_ns))
+
+    def queries(self, n: int) -> int:
+        """Queries that carry n requests."""
+        return math.ceil(n / self.per_query)
+
+    def duration_ns(self, n: int, latency_ns: int | None) -> int:
+        """How long n requests take from the first to the last, about: by the schedule or at this latency."""
+        if latency_ns is not None:
+            return math.ceil(self.queries(n) / self.slots) * latency_ns
+        if self.kind == "offline":
+            return math.ceil(n / float(self.params.expected_rate) * _S_NS)
+        if not hasattr(self.params, "rate"):  # frames and recordings: as they are spaced on average
+            return math.ceil(self.planned_ns * (self.queries(n) - 1) / max(self.queries(self.planned) - 1, 1))
+        rate = profile(self.params.rate)
+        low, high = 0, _S_NS
+        while rate.expected(high) < n - 1:  # query 0 is at t = 0
+            low, high = high, 2 * high
+        while high - low > 1000:
+            middle = (low + high) // 2
+            low, high = (low, middle) if rate.expected(middle) >= n - 1 else (middle, high)
+        return high
+
+
+def load_of(scenario: Scenario) -> Load:
+    """The load of a scenario. Raises ScenarioError for one whose plan can't be built."""
+    stop = scenario.stop.stop()
+    plan = scenario.build(1)  # due times and counts depend on no payload
+    within = plan.due_ns <= (1 << 62 if stop.max_duration_ns is None else stop.max_duration_ns)
+    return Load(
+        kind=scenario.kind,
+        params=scenario.params,
+        stop=stop,
+        planned=int(np.diff(plan.offsets)[within].sum()),
+        planned_ns=int(plan.due_ns[within][-1]) if within.any() else 0,
+        per_query=1.0 if scenario.kind == "offline" else plan.n_samples / max(plan.n_queries, 1),
+        slots=kinds()[scenario.kind].slots(scenario.params) or 1,
+        tokens=_mean(getattr(scenario.source, "output_tokens", None)),
+    )
+
+
+def _mean(length: object) -> float | None:
+    if isinstance(length, Uniform):
+        return (length.min + length.max) / 2
+    if isinstance(length, Spread):
+        return length.mean
+    if isinstance(length, Fixed):
+        return float(length.value)
+    return float(length) if isinstance(length, int) else None
+
 
 SCHEMA: Final = "plimsoll.plan/1"
 #: Latencies that a closed loop is worked out for when none is given.
@@ -34,7 +140,7 @@ Entry = Literal["request", "gap", "query", "slice"]
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What the outlook takes for granted; see ``plimsoll.slo.statistics.planning.sample``. ``bad_share`` None: half of each limit."""
+    """What the outlook assumes (``slo.statistics.planning.sample``). ``bad_share`` None: half of each limit."""
 
     power: str = "0.9"
     bad_share: str | None = None
@@ -48,8 +154,8 @@ class Need:
 
     ``sample`` counts entries: requests, ``per_request`` gaps each, or slices of ``slice_ns``. ``requests`` and
     ``requests_with_bad``: the same in requests, None for slices and where no number would do. By pace:
-    ``durations_ns``, ``durations_with_bad_ns`` (how long those take), ``reached`` (the scenario as written has as many),
-    ``chance`` (of a PASS, if the assumed share is the true one).
+    ``durations_ns``, ``durations_with_bad_ns`` (how long those take), ``reached`` (the scenario as written has as
+    many), ``chance`` (of a PASS, if the assumed share is the true one).
     """
 
     objective: str
@@ -69,8 +175,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The whole. ``windows_ns``: of burn-rate alerts, those that the scenario as written shows whole, and those that no pace
-    of it does. ``advice``: what to change, in the words of the command line; empty when everything is reached.
+    """The whole. ``windows_ns``: of burn-rate alerts, those that the scenario as written shows whole, and those that no
+    pace of it does. ``advice``: what to change, in the words of the command line; empty when everything is reached.
     """
 
     name: str
@@ -225,7 +331,7 @@ def _duration(need: Need, load: Load, pace: Pace, n: int) -> int:
 
 
 def _advice(load: Load, paces: Sequence[Pace], needs: Sequence[Need]) -> list[str]:
-    """The longest need that the scenario as written does not meet, as flags: first to pass at all, then by the power."""
+    """The longest need that the scenario as written misses, as flags: first to pass at all, then by the power."""
     sent, lasts = min(pace.requests for pace in paces), min(pace.duration_ns for pace in paces)
     lines = []
     words = ("to be able to pass at all", "to pass as likely as asked for if the assumed share is bad")
@@ -261,3 +367,79 @@ def clock(time_ns: int) -> str:
         return f"{seconds} s"
     minutes = -(-seconds // 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+#: More requests than that never share one fate.
+_MOST_DEPENDENT = 1_000_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What ``plimsoll plan`` is asked."""
+
+    scenario: Scenario
+    promises: Promises
+    assumptions: Assumptions
+
+
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """The flags about what nobody knows before the run, as given."""
+
+    bad_share: str | None = None
+    power: str = "90%"
+    design_effect: float = 1.0
+    latencies: Sequence[str] = ()
+
+
+def read(name: str | None, flags: Flags, asked: Asked, guesses: Guesses) -> Question:
+    """Check everything. Raises HarnessFault with every error found."""
+    errors: list[str] = []
+    assumptions = _assumptions(guesses, errors)
+    promises, problems = read_promises(asked)
+    errors += problems
+    scenario = None
+    try:
+        scenario = find_scenario(name, flags)
+    except ScenarioError as error:
+        errors += error.errors
+    if scenario is not None and not asked.any_objective:
+        promises, problems = of_scenario(scenario.name, scenario.objectives, asked)
+        errors += problems
+    if not errors and not promises.slos and not any(one.scope == "run" for one in promises.objectives):
+        errors.append("nothing is promised, so there is nothing to plan for. Add --slo 'p99(ttft) <= 200ms'")
+    if errors or scenario is None:
+        raise HarnessFault(errors)
+    return Question(scenario, promises, assumptions)
+
+
+def _assumptions(guesses: Guesses, errors: list[str]) -> Assumptions:
+    share = None if guesses.bad_share is None else _share("--bad-share", guesses.bad_share, errors, or_none=True)
+    power = _share("--power", guesses.power, errors, like="90% or 0.9")
+    effect = guesses.design_effect
+    if not 1 <= effect <= _MOST_DEPENDENT:
+        errors.append(f"--design-effect: {effect:g} is not a number from 1 (independent requests) up. Give 1 or more")
+        effect = 1.0
+    times = []
+    for text in guesses.latencies:
+        try:
+            times.append(parse_duration(text))
+        except ValueError as error:
+            errors.append(f"--latency: {error}")
+            continue
+        if times[-1] == 0:
+            errors.append("--latency: an answer takes some time. Give a duration above 0")
+    return Assumptions(power, share, effect, tuple(times))
+
+
+def _share(flag: str, text: str, errors: list[str], *, or_none: bool = False, like: str = "0.5% or 0.005") -> str:
+    """``0.5%`` or ``0.005`` as the exact text ``0.005``. ``or_none`` allows 0; ``like`` is an error's proposal."""
+    number, percent, rest = text.strip().partition("%")
+    try:
+        value = Fraction(number.strip()) / (100 if percent else 1)
+    except (ValueError, ZeroDivisionError):
+        value = Fraction(-1)
+    if rest or not (0 < value < 1 or (or_none and value == 0)):
+        errors.append(f"{flag}: {text!r} is not a share below 1. Write it like {like}")
+        return "0.5"
+    return str(float(value))

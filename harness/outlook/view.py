@@ -1,4 +1,4 @@
-"""An outlook for people: what each objective takes, and whether the scenario as written gets there. Computes nothing."""
+"""An outlook for people: what each objective takes, and whether the scenario as written gets there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from plimsoll.harness.outlook.load import Pace
-from plimsoll.harness.outlook.outlook import Need, Outlook, clock
+from plimsoll.harness.outlook.outlook import Need, Outlook, Pace, clock
 from plimsoll.reports.wording import units
-from plimsoll.slo.objectives.budgets.policies import window_text
+from plimsoll.slo.objectives.budgets.ledger import window_text
 from plimsoll.slo.statistics.planning import Sample
 
 _DASH = units.NOTHING
@@ -86,7 +85,8 @@ def _notes(found: Outlook) -> list[str]:
     if any(need.sample for need in found.needs):
         share = "half of what the objective allows" if given.bad_share is None else f"{float(given.bad_share):.6g}"
         notes.append(
-            f"assumed bad: the true share of requests that break the limit, {share}; another with --bad-share. The count "
+            f"assumed bad: the true share of requests that break the limit, {share}; another with --bad-share. The "
+            "count "
             "after it passes with the probability above it"
         )
         if given.design_effect == 1:
@@ -114,7 +114,8 @@ def _answer(found: Outlook, any_bounded: bool) -> Text:
     if beyond:
         lines += [] if lines else ["The scenario as written has enough requests to pass if none of them is bad."]
         lines.append(
-            f"If the true share is as assumed, no number of requests is likely to pass {', '.join(beyond)}: assume a lower --bad-share, "
+            f"If the true share is as assumed, no number of requests is likely to pass {', '.join(beyond)}: assume a "
+            "lower --bad-share, "
             "or loosen the objective."
         )
     if lines:

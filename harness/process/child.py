@@ -1,7 +1,7 @@
 """How a process of ours is started: with our modules, and with nothing that lies in the current directory.
 
-``python -m`` puts the current directory before the standard library, so that a user's ``json.py`` would be run in our workers and a
-folder ``harness`` taken for ours. Entry points, PYTHONPATH and installed packages are found as ever.
+``python -m`` puts the current directory before the standard library, so that a user's ``json.py`` would be run in our
+workers and a folder ``harness`` taken for ours. Entry points, PYTHONPATH and installed packages are found as ever.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ async def begin(words: Sequence[str], **how: Any) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(*words, **how)
     except OSError as error:
         raise HarnessFault(
-            f"a process of ours could not be started ({error.strerror}): nothing was sent. Free memory, processes (ulimit -u, the "
+            f"a process of ours could not be started ({error.strerror}): nothing was sent. Free memory, processes "
+            "(ulimit -u, the "
             "container's pids limit) or open files (ulimit -n) on this host, or use fewer --workers"
         ) from None
 

@@ -1,8 +1,9 @@
 """Standard output and error of our processes: a reader that goes away, or never was, costs its text and nothing else.
 
-``install`` puts them in place, once, where a process begins. From then on whatever prints (``print``, rich, a plug-in, an
-exception's traceback) can't fail for want of a reader, a terminal or room: the descriptor is sent to nowhere and the work goes on.
-Signs that the encoding of the output lacks are spelt out. Nothing is printed here but a warning that a result is lost.
+``install`` puts them in place, once, where a process begins. From then on whatever prints (``print``, rich, a plug-in,
+an exception's traceback) can't fail for want of a reader, a terminal or room: the descriptor is sent to nowhere and the
+work goes on. Signs that the encoding of the output lacks are spelt out. Nothing is printed here but a warning that a
+result is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Columns of a result that goes to a file or a pipe, where nobody says (COLUMNS) or shows (a terminal on stderr) another number.
+#: Columns of a result that goes to a file or a pipe, where nobody says (COLUMNS) or shows (a terminal on stderr)
+#: another number.
 WIDTH = 100
 _SPELT_OUT = {
     "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "±": "+/-", "×": "x", "·": "-", "•": "*", "−": "-", "–": "-", "—": "-",
@@ -77,7 +79,7 @@ def console() -> Console:
 
 
 def spelt_out(error: UnicodeError) -> tuple[str, int]:
-    """An error handler of encoders: signs in words or letters that every encoding has. Raises what is no encoding error."""
+    """An error handler of encoders: signs become words or letters that every encoding has."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]

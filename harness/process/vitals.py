@@ -1,7 +1,7 @@
 """A worker's own vital signs: stalls of its loop, pauses of the garbage collector, its use of the processor.
 
-Facts for ``slo/validity/validity.py`` and nothing more: no limit is applied here and nothing is judged. Watching costs one timer
-event each 10 ms, and starts just before t0, so that a slow warm-up is not held against the run.
+Facts for ``slo/validity/validity.py`` and nothing more: no limit is applied here and nothing is judged. Watching costs
+one timer event each 10 ms, and starts just before t0, so that a slow warm-up is not held against the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
 class Durations:
-    """Any number of durations in 16 KiB: counts in bins of 2.2 % (32 an octave of microseconds), as the compiled engine has."""
+    """Any number of durations in 16 KiB: counts in bins of 2.2 % (32 an octave), as the compiled engine has."""
 
     __slots__ = ("_bins", "count", "max_ns")
 
@@ -132,7 +132,7 @@ class GcPauses:
 
 
 class Vitals:
-    """All of them over one run. ``begin`` may be called from a timer; ``end`` gives the keys of the ``done`` message."""
+    """All of them over one run. A timer may call ``begin``; ``end`` gives the keys of the ``done`` message."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,7 +1,8 @@
-"""Every file that Plimsoll writes, and the only place that opens one for writing: whole or not at all, never through a link.
+"""Every file that Plimsoll writes, and the only place that opens one for writing: whole or not at all, never through a
+link.
 
-A file is made under a name that nobody can guess, exclusively, and renamed over its own: whoever reads sees the old one or the
-new one, and a link that lies where we write is replaced, not followed. Logs, which grow, follow no link either.
+A file is made under a name that nobody can guess, exclusively, and renamed over its own: whoever reads sees the old one
+or the new one, and a link that lies where we write is replaced, not followed. Logs, which grow, follow no link either.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _NO_FOLDERS = ("/dev/fd/", "/proc/", "/dev/std")
 def whole(
     path: Path, content: bytes | Callable[[IO[bytes]], object], *, sync: bool = False, named: bool = False
 ) -> None:
-    """Write a file whole or not at all; ``content`` is its bytes, or writes them. A device or descriptor is written as it is, a pipe only
-    if it was the user who ``named`` it: one that somebody put under a name of ours is replaced, for opening it may wait for ever.
+    """Write a file whole or not at all; ``content`` is its bytes, or writes them. A device or descriptor is written as
+    it is, a pipe only if it was the user who ``named`` it: one that somebody put under a name of ours is replaced, for
+    opening it may wait for ever.
 
     ``sync``: on disk when this returns. Raises OSError, and leaves nothing behind then.
     """
@@ -55,7 +57,7 @@ def whole(
 
 
 def settle(folder: Path) -> None:
-    """What lies in a folder is on disk when this returns, and so is the folder itself: a power cut leaves it there. Raises OSError."""
+    """What lies in a folder, and the folder itself, is on disk when this returns. Raises OSError."""
     for path in (*filter(Path.is_file, folder.iterdir()), folder, folder.parent):
         try:
             held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -87,8 +89,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def result(path: Path, data: bytes, remedy: str, *, named: bool = True) -> bool:
-    """Write a result that exists in memory: "-" is stdout. False, and a warning that ends with ``remedy``, where it can't be. ``named``: as
-    ``whole`` has it.
+    """Write a result that exists in memory: "-" is stdout. False, and a warning that ends with ``remedy``, where it
+    can't be. ``named``: as ``whole`` has it.
 
     A full disk costs the new file, not an older one, nor the results that are still to be written.
     """
@@ -105,7 +107,7 @@ def result(path: Path, data: bytes, remedy: str, *, named: bool = True) -> bool:
 
 
 def no_room(error: OSError, folder: Path, remedy: str) -> HarnessFault:
-    """What a session's own folder would not take, as a fault that ends with ``remedy``. Raises the error where it is of anything else."""
+    """A fault that ends with ``remedy``, for an error of a session's own folder. Raises any other error again."""
     name = str(error.filename or "")
     if not name.startswith((str(folder), str(folder.absolute()))):
         raise error
@@ -171,7 +173,7 @@ def _fill(file: BinaryIO, content: bytes | Callable[[IO[bytes]], object]) -> Non
 
 
 def _is_stream(path: Path, pipes: bool) -> bool:
-    """A device, open descriptor or, with ``pipes``, a pipe by its own name. A link to one elsewhere is a link like any other."""
+    """A device, open descriptor or, with ``pipes``, a pipe by its own name. A link to one is only a link."""
     if str(path).startswith(_NO_FOLDERS):
         return True
     try:

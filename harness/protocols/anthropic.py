@@ -7,13 +7,13 @@ output but not answer; ``message_stop`` ends a stream. Tokens are the API's own 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
 from plimsoll.harness.protocols._http.json_stream import (
     ANSWER,
     NOTHING,
@@ -22,11 +22,11 @@ from plimsoll.harness.protocols._http.json_stream import (
     JsonApi,
     JsonDialect,
     Told,
-    checked_extra,
     json_headers,
+    mergeable,
     messages_of,
 )
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import build_head, join_path
 from plimsoll.harness.wire import tokens
 from plimsoll.harness.wire.headers import header_error
@@ -40,16 +40,9 @@ _BEARER = re.compile(r"^bearer\s+", re.IGNORECASE)
 _DELTAS = (("text", ANSWER), ("partial_json", ANSWER), ("thinking", REASONING))
 
 
-class MessagesOptions(BaseModel):
-    """Options of ``anthropic-messages``.
+class MessagesOptions(Options):
+    """Options of ``anthropic-messages``."""
 
-    ``max_tokens`` is for samples that plan no length (the API demands one). ``thinking_budget`` turns extended thinking on, with so many
-    tokens for it; it allows no ``temperature``. ``auth: bearer`` leaves a key in ``Authorization`` (gateways). ``version`` is the header
-    ``anthropic-version``, ``beta`` the header ``anthropic-beta``. ``finish_reason: optional`` takes an answer without a ``stop_reason``
-    for whole. ``extra_body`` is merged into the body last.
-    """
-
-    model_config = STRICT
     stream: bool = True
     max_tokens: int = Field(default=1024, ge=1)
     temperature: float | None = Field(default=0.0, ge=0, le=1)
@@ -59,13 +52,8 @@ class MessagesOptions(BaseModel):
     version: str = "2023-06-01"
     beta: list[str] = []
     finish_reason: FinishReason = "required"
-    extra_body: dict[str, Any] = {}
+    extra_body: Annotated[dict[str, Any], mergeable(_OWN)] = {}
     path: str | None = Field(default=None, pattern=r"^/")
-
-    @field_validator("extra_body")
-    @classmethod
-    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_extra(value, _OWN)
 
     @field_validator("version", "beta")
     @classmethod
@@ -195,24 +183,12 @@ def _count(told: Told, usage: Any) -> None:
         told.n_out = n_out
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from plimsoll.harness.transport.http.http_pool import HttpClient
-
-    return HttpClient(target, clock, messages_dialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return problems(MessagesOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "anthropic-messages",
         "Anthropic messages, streamed over SSE",
-        _build,
-        _check,
-        streaming=True,
-        options=MessagesOptions,
+        over_http(messages_dialect),
+        MessagesOptions,
         answers=("delta.text if type == content_block_delta", "content[-1].text"),
     ),
 )

@@ -10,38 +10,41 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.events import Endpoint, Event, Transcript
-from plimsoll.harness.protocols._speech.live import (
-    DEFAULT_FRAME_NS,
-    LiveAudio,
-    at_rate,
-    audio_problems,
-    clip_of,
-    live_audio,
-)
-from plimsoll.harness.protocols._speech.live_messages import (
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.hearing import (
     OVERLOADED,
+    Endpoint,
+    Event,
+    Transcript,
     after_speech,
     conclude,
     fault_in,
     kind_of,
     member,
     ns_of,
+    put_transcripts,
     read,
     text_at,
     while_open,
 )
-from plimsoll.harness.protocols._speech.pacing import FrameRules, padded
-from plimsoll.harness.protocols._speech.recognition import put_transcripts
+from plimsoll.harness.protocols._speech.sending import (
+    DEFAULT_FRAME_NS,
+    AudioOptions,
+    FrameRules,
+    LiveAudio,
+    at_rate,
+    audio_problems,
+    clip_of,
+    live_audio,
+    padded,
+)
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.harness.wire.tokens import Fault
 from plimsoll.scenarios.samples.clip import NS, Clip
 from plimsoll.scenarios.samples.payload import Payload
@@ -65,15 +68,9 @@ _SENT_IF_GIVEN = (
 )
 
 
-class AssemblyAiOptions(BaseModel):
-    """Options of ``assemblyai``; those in milliseconds and the threshold as AssemblyAI has them, null: the service's default.
+class AssemblyAiOptions(Options):
+    """Options of ``assemblyai``."""
 
-    ``finish``: what ends a session. ``endpoint`` (default) sends silence after the clip until the turn has ended, then
-    Terminate; ``force`` sends ForceEndpoint and Terminate at the clip's end; ``terminate`` Terminate alone. ``auth``: a key
-    goes out bare, as the service wants it; ``bearer`` for imitators. ``query`` has further parameters.
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     encoding: Literal["pcm_s16le", "pcm_mulaw", "opus", "ogg_opus"] = "pcm_s16le"
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
@@ -203,10 +200,9 @@ PROTOCOLS = (
     ProtocolSpec(
         "assemblyai",
         "AssemblyAI live recognition, streaming v3",
-        websocket_built(AssemblyAiDialogue),
-        checked(AssemblyAiOptions, _mistakes),
-        streaming=True,
-        options=AssemblyAiOptions,
+        over_websocket(AssemblyAiDialogue),
+        AssemblyAiOptions,
+        mistakes=_mistakes,
         source="audio",
     ),
 )

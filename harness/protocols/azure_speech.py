@@ -14,21 +14,30 @@ from uuid import NAMESPACE_URL, uuid5
 from xml.sax.saxutils import escape, quoteattr
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked, problems
-from plimsoll.harness.protocols._speech.account import Account, keyed, objects_in, recognised, synthesised
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._speech.codecs import decoder
-from plimsoll.harness.protocols._speech.feeding import text_of
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import Said, after_speech, fault_in, member, ns_of, text_at
+from plimsoll.harness.protocols._speech.hearing import (
+    Account,
+    Said,
+    after_speech,
+    fault_in,
+    keyed,
+    member,
+    ns_of,
+    objects_in,
+    recognised,
+    synthesised,
+    text_at,
+)
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio, text_of
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, messages_of
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.scenarios.samples.payload import Payload
 
 _KEY = "ocp-apim-subscription-key"
@@ -44,13 +53,9 @@ _FORMAT = re.compile(r"raw-(\d+)(khz|hz)-(16bit|8bit)-mono-(pcm|mulaw|alaw)")
 _CONFIG = {"context": {"system": {"name": "plimsoll", "version": "1", "build": "python", "lang": "Python"}}}
 
 
-class RecognitionOptions(BaseModel):
-    """Options of ``azure-stt``. ``auth: key`` sends an API key as the subscription's, ``bearer`` as a token.
+class RecognitionOptions(Options):
+    """Options of ``azure-stt``."""
 
-    ``context`` is the body of the message ``speech.context``; ``query`` has further parameters.
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     mode: Literal["interactive", "conversation", "dictation"] = "conversation"
     language: str = Field(default="en-US", min_length=2)
@@ -62,10 +67,9 @@ class RecognitionOptions(BaseModel):
     path: str | None = Field(default=None, pattern=r"^/")
 
 
-class SpeechOptions(BaseModel):
+class SpeechOptions(Options):
     """Options of ``azure-tts``. ``output_format`` is one of the service's names for raw audio, ``auth`` as in ``azure-stt``."""
 
-    model_config = STRICT
     voice: str = Field(default="en-US-AvaMultilingualNeural", min_length=1)
     language: str = Field(default="en-US", min_length=2)
     output_format: str = Field(default="raw-24khz-16bit-mono-pcm", pattern=f"^{_FORMAT.pattern}$")
@@ -272,18 +276,10 @@ PROTOCOLS = (
     ProtocolSpec(
         "azure-stt",
         "Azure Speech recognition",
-        websocket_built(RecognitionDialogue),
-        checked(RecognitionOptions, _recognition_mistakes),
-        streaming=True,
+        over_websocket(RecognitionDialogue),
+        RecognitionOptions,
+        mistakes=_recognition_mistakes,
         source="audio",
-        options=RecognitionOptions,
     ),
-    ProtocolSpec(
-        "azure-tts",
-        "Azure Speech synthesis",
-        websocket_built(SpeechDialogue),
-        lambda options: problems(SpeechOptions, options),
-        streaming=True,
-        options=SpeechOptions,
-    ),
+    ProtocolSpec("azure-tts", "Azure Speech synthesis", over_websocket(SpeechDialogue), SpeechOptions),
 )

@@ -12,21 +12,29 @@ from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked, problems
-from plimsoll.harness.protocols._speech.account import Account, objects_in, recognised, synthesised, value_of
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._speech.codecs import decoder
-from plimsoll.harness.protocols._speech.events import Transcript
-from plimsoll.harness.protocols._speech.feeding import feed, text_of
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import after_speech, fault_in, kind_of, ns_of, text_at
+from plimsoll.harness.protocols._speech.hearing import (
+    Account,
+    Transcript,
+    after_speech,
+    fault_in,
+    kind_of,
+    ns_of,
+    objects_in,
+    recognised,
+    synthesised,
+    text_at,
+    value_of,
+)
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, feed, live_audio, text_of
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.scenarios.samples.payload import Payload
 
 #: The version of the interface that these messages are of.
@@ -39,14 +47,9 @@ _MOST_CHARACTERS = 4000
 _TURN_SILENCE_NS = 3_000_000_000
 
 
-class RecognitionOptions(BaseModel):
-    """Options of ``cartesia-stt``. The model is ``target.model``, ``ink-2`` if none is given.
+class RecognitionOptions(Options):
+    """Options of ``cartesia-stt``."""
 
-    At the end of the audio the commands of ``finish`` are said: ``close`` drains and ends the session, ``finalize`` before it
-    asks for the last text first.
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     encoding: Encoding = "pcm_s16le"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
@@ -57,14 +60,9 @@ class RecognitionOptions(BaseModel):
     path: str | None = Field(default=None, pattern=r"^/")
 
 
-class TurnOptions(BaseModel):
-    """Options of ``cartesia-turns``. The model is ``target.model``, ``ink-2`` if none is given.
+class TurnOptions(Options):
+    """Options of ``cartesia-turns``."""
 
-    ``turn`` goes out as ``{"type": "config", "turn": ...}`` before the audio. Three seconds of silence follow the clip, or
-    less if the turn ends before.
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     encoding: Encoding = "pcm_s16le"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
@@ -74,13 +72,9 @@ class TurnOptions(BaseModel):
     path: str | None = Field(default=None, pattern=r"^/")
 
 
-class SpeechOptions(BaseModel):
-    """Options of ``cartesia-tts``. The model is ``target.model``, ``sonic-3`` if none is given.
+class SpeechOptions(Options):
+    """Options of ``cartesia-tts``."""
 
-    ``words_per_second``: null feeds the text at once, a number word by word, as a language model would write it.
-    """
-
-    model_config = STRICT
     voice: str = Field(default="694f9389-aac1-45b6-b726-9d9369183238", min_length=1)
     encoding: Encoding = "pcm_s16le"
     sample_rate: int = Field(default=24_000, ge=8000, le=48_000)
@@ -276,27 +270,20 @@ PROTOCOLS = (
     ProtocolSpec(
         "cartesia-stt",
         "Cartesia speech to text, finalized by the client",
-        websocket_built(RecognitionDialogue),
-        checked(RecognitionOptions, _mistakes),
-        streaming=True,
+        over_websocket(RecognitionDialogue),
+        RecognitionOptions,
+        mistakes=_mistakes,
         source="audio",
-        options=RecognitionOptions,
     ),
     ProtocolSpec(
         "cartesia-turns",
         "Cartesia speech to text that detects turns",
-        websocket_built(TurnDialogue),
-        checked(TurnOptions, _mistakes),
-        streaming=True,
+        over_websocket(TurnDialogue),
+        TurnOptions,
+        mistakes=_mistakes,
         source="audio",
-        options=TurnOptions,
     ),
     ProtocolSpec(
-        "cartesia-tts",
-        "Cartesia text to speech, one context a session",
-        websocket_built(SpeechDialogue),
-        lambda options: problems(SpeechOptions, options),
-        streaming=True,
-        options=SpeechOptions,
+        "cartesia-tts", "Cartesia text to speech, one context a session", over_websocket(SpeechDialogue), SpeechOptions
     ),
 )

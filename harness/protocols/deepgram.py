@@ -11,14 +11,15 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.events import Endpoint, Event, Transcript
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import (
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.hearing import (
+    Endpoint,
+    Event,
+    Transcript,
     after_speech,
     conclude,
     fault_in,
@@ -27,15 +28,15 @@ from plimsoll.harness.protocols._speech.live_messages import (
     member,
     ns_of,
     number_of,
+    put_transcripts,
     read,
     text_at,
     while_open,
 )
-from plimsoll.harness.protocols._speech.recognition import put_transcripts
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.harness.wire.tokens import Fault, timing_of
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -64,16 +65,9 @@ def rate_of(sample_rate: int | None, encoding: str) -> int:
     return 8000 if encoding in ("mulaw", "alaw") else 16_000
 
 
-class ListenOptions(BaseModel):
-    """Options of ``deepgram-listen``.
+class ListenOptions(Options):
+    """Options of ``deepgram-listen``."""
 
-    ``finish``: what ends a session. ``endpoint`` (default) sends silence after the clip until the server's own endpoint, then
-    CloseStream: the finalization that users feel. ``finalize`` sends Finalize and CloseStream at the clip's true end: the
-    recogniser's share alone. ``close`` sends CloseStream there. ``auth``: a key goes out as ``Token KEY``; ``bearer`` for
-    Deepgram's temporary tokens. ``query`` has further parameters; a list repeats one (``keyterm``).
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     encoding: Encoding = "linear16"
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
@@ -223,11 +217,10 @@ PROTOCOLS = (
     ProtocolSpec(
         "deepgram-listen",
         "Deepgram live recognition, /v1/listen",
-        websocket_built(ListenDialogue),
-        checked(ListenOptions, _mistakes),
-        streaming=True,
+        over_websocket(ListenDialogue),
+        ListenOptions,
+        mistakes=_mistakes,
         bundled=True,
-        options=ListenOptions,
         bundled_model="recogniser",
         source="audio",
     ),

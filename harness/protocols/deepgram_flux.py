@@ -10,30 +10,31 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.events import Endpoint, Event, Transcript
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import (
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.hearing import (
+    Endpoint,
+    Event,
+    Transcript,
     after_speech,
     conclude,
     fault_in,
     heard_out,
     kind_of,
     ns_of,
+    put_transcripts,
     read,
     text_at,
     while_open,
 )
-from plimsoll.harness.protocols._speech.recognition import put_transcripts
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio
 from plimsoll.harness.protocols.deepgram import CODECS, ERROR_CODE, ERROR_TEXT, Encoding, rate_of, renamed
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.harness.wire.tokens import Fault
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -46,12 +47,9 @@ _CLOSE = Message(b'{"type":"CloseStream"}', True)
 _SENT_IF_GIVEN = ("eot_threshold", "eager_eot_threshold", "eot_timeout_ms")
 
 
-class FluxOptions(BaseModel):
-    """Options of ``deepgram-flux``; ``eot_...`` as Deepgram has them, null: the service's defaults. ``query`` has further
-    parameters; a list repeats one (``keyterm``). Parameters of ``/v1/listen`` are refused by the service.
-    """
+class FluxOptions(Options):
+    """Options of ``deepgram-flux``."""
 
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     encoding: Encoding = "linear16"
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
@@ -156,10 +154,9 @@ PROTOCOLS = (
     ProtocolSpec(
         "deepgram-flux",
         "Deepgram turn-taking recognition, /v2/listen",
-        websocket_built(FluxDialogue),
-        checked(FluxOptions, _mistakes),
-        streaming=True,
-        options=FluxOptions,
+        over_websocket(FluxDialogue),
+        FluxOptions,
+        mistakes=_mistakes,
         source="audio",
     ),
 )

@@ -6,25 +6,22 @@ word, has failed, whatever the close code says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._speech.codecs import BrokenAudio, decoder
-from plimsoll.harness.protocols._speech.events import Sound
-from plimsoll.harness.protocols._speech.feeding import feed, text_of
-from plimsoll.harness.protocols._speech.live_messages import conclude, fault_in, kind_of, read, text_at
-from plimsoll.harness.protocols._speech.synthesis import put_sounds
+from plimsoll.harness.protocols._speech.hearing import Sound, conclude, fault_in, kind_of, put_sounds, read, text_at
+from plimsoll.harness.protocols._speech.sending import feed, text_of
 from plimsoll.harness.protocols.deepgram import ERROR_CODE, ERROR_TEXT
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.harness.wire.tokens import Fault, timing_of
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -33,15 +30,9 @@ _MOST_CHARACTERS = 2000  # of one Speak message
 _FLUSH, _CLOSE = Message(b'{"type":"Flush"}', True), Message(b'{"type":"Close"}', True)
 
 
-class SpeakOptions(BaseModel):
-    """Options of ``deepgram-speak``.
+class SpeakOptions(Options):
+    """Options of ``deepgram-speak``."""
 
-    ``words_per_second``: text is fed word by word as a language model would write it (null: all at once); how it is fed
-    decides when audio can come. ``finish``: ``flush`` (default) ends the session at ``Flushed``; ``close`` sends Close behind
-    the Flush and waits until the server has closed. ``query`` has further parameters.
-    """
-
-    model_config = STRICT
     encoding: Literal["linear16", "mulaw", "alaw"] = "linear16"
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
     words_per_second: float | None = Field(default=None, gt=0, le=1000)
@@ -127,19 +118,13 @@ class SpeakDialogue:
             outcome.fail(exchange, outcome.PROTOCOL, missing)
 
 
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return problems(SpeakOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "deepgram-speak",
         "Deepgram live voice, /v1/speak",
-        websocket_built(SpeakDialogue),
-        _check,
-        streaming=True,
+        over_websocket(SpeakDialogue),
+        SpeakOptions,
         bundled=True,
-        options=SpeakOptions,
         bundled_model="synthesiser",
     ),
 )

@@ -8,37 +8,44 @@ enough of it, so the two are different measurements. Nothing is read from a mess
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import quote
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked, problems
-from plimsoll.harness.protocols._speech.account import (
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.codecs import decoder
+from plimsoll.harness.protocols._speech.hearing import (
     LIVE_PACES,
     Account,
+    Transcript,
+    after_speech,
+    fault_in,
     input_over,
     keyed,
+    ns_of,
     objects_in,
     recognised,
     synthesised,
+    text_at,
     value_of,
 )
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.codecs import decoder
-from plimsoll.harness.protocols._speech.events import Transcript
-from plimsoll.harness.protocols._speech.feeding import feed, text_of
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import after_speech, fault_in, ns_of, text_at
-from plimsoll.harness.protocols._speech.pacing import parse_pace
+from plimsoll.harness.protocols._speech.sending import (
+    AudioOptions,
+    audio_problems,
+    clip_of,
+    feed,
+    live_audio,
+    parse_pace,
+    text_of,
+)
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.scenarios.samples.payload import Payload
 
 _MOST_CHARACTERS = 4000
@@ -54,14 +61,9 @@ _SHED = ("quota", "busy", "concurrent", "too_many")
 _FAILED = tuple(f'"{name}"'.encode() for name in sorted(_FAILURES))
 
 
-class ScribeOptions(BaseModel):
-    """Options of ``elevenlabs-scribe``. The model is ``target.model``, ``scribe_v2_realtime`` if none is given.
+class ScribeOptions(Options):
+    """Options of ``elevenlabs-scribe``."""
 
-    With ``commit_strategy: manual`` the text becomes final by the commit at the end of the audio; with ``vad`` by silence,
-    of which the clip is followed by enough. ``settings`` are further parameters of the query.
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     audio_format: Literal["pcm_8000", "pcm_16000", "pcm_22050", "pcm_24000", "pcm_44100", "pcm_48000", "ulaw_8000"] = (
         "pcm_16000"
@@ -166,14 +168,9 @@ class ScribeDialogue:
             account.ended(t_ns)
 
 
-class SpeechOptions(BaseModel):
-    """Options of ``elevenlabs-tts``. The model is ``target.model``, ``eleven_flash_v2_5`` if none is given.
+class SpeechOptions(Options):
+    """Options of ``elevenlabs-tts``."""
 
-    ``words_per_second``: null feeds the text at once, a number word by word, as a language model would write it.
-    ``chunk_length_schedule``: how many characters the service waits for before each piece of speech; null leaves its own.
-    """
-
-    model_config = STRICT
     voice: str = Field(default="21m00Tcm4TlvDq8ikWAM", min_length=1)
     output_format: str = Field(default="pcm_24000", pattern=r"^(pcm|ulaw|alaw|mp3)_\d+(_\d+)?$")
     words_per_second: float | None = Field(default=None, gt=0, le=1000)
@@ -272,12 +269,9 @@ def _scribe_mistakes(given: ScribeOptions) -> list[str]:
     return found
 
 
-def _check_speech(options: Mapping[str, Any]) -> list[str]:
-    found = problems(SpeechOptions, options)
-    if found:
-        return found
+def _speech_mistakes(given: SpeechOptions) -> list[str]:
     try:
-        decoder(*accept(SpeechOptions, options).codec)
+        decoder(*given.codec)
     except HarnessFault as fault:
         return [f"target.options.output_format: {text}" for text in fault.errors]
     return []
@@ -287,18 +281,16 @@ PROTOCOLS = (
     ProtocolSpec(
         "elevenlabs-scribe",
         "ElevenLabs Scribe realtime: live speech to text",
-        websocket_built(ScribeDialogue),
-        checked(ScribeOptions, _scribe_mistakes),
-        streaming=True,
+        over_websocket(ScribeDialogue),
+        ScribeOptions,
+        mistakes=_scribe_mistakes,
         source="audio",
-        options=ScribeOptions,
     ),
     ProtocolSpec(
         "elevenlabs-tts",
         "ElevenLabs stream-input: text to speech, fed live",
-        websocket_built(SpeechDialogue),
-        _check_speech,
-        streaming=True,
-        options=SpeechOptions,
+        over_websocket(SpeechDialogue),
+        SpeechOptions,
+        mistakes=_speech_mistakes,
     ),
 )

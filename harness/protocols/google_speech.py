@@ -9,17 +9,15 @@ from __future__ import annotations
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from plimsoll.harness.options import STRICT
-from plimsoll.harness.protocols._speech.account import Account
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, Audio, Recognition, duration_ns, told_results
-from plimsoll.harness.protocols._speech.live import audio_problems
-from plimsoll.harness.protocols._speech.pacing import FrameRules
+from plimsoll.harness.protocols._speech.hearing import Account
+from plimsoll.harness.protocols._speech.sending import AudioOptions, FrameRules, audio_problems
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.call import code_name
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_built, grpc_checked
+from plimsoll.harness.transport.rpc.call import GrpcOptions, code_name
 from plimsoll.harness.wire.tokens import Fault
 from plimsoll.scenarios.text.durations import Duration
 
@@ -31,15 +29,9 @@ _END_OF_SINGLE_UTTERANCE, _ACTIVITY_END = 1, 3
 _RESOURCE_EXHAUSTED = 8
 
 
-class GoogleSpeechOptions(BaseModel):
-    """Options of ``google-speech``.
+class GoogleSpeechOptions(GrpcOptions):
+    """Options of ``google-speech``."""
 
-    ``api``: ``v1`` or ``v2``; v2 needs ``recognizer`` (``projects/P/locations/L/recognizers/R``). ``voice_activity`` asks for
-    Google's voice events, without which endpointing has no stamp. ``finish``: ``endpoint`` sends silence after the clip until
-    Google says that speech has ended, ``close`` half-closes at the clip's true end. ``metadata`` goes with every call.
-    """
-
-    model_config = STRICT
     api: Literal["v1", "v2"] = "v1"
     recognizer: str | None = Field(default=None, pattern=r"^projects/[^/\s]+/locations/[^/\s]+/recognizers/[^/\s]+$")
     audio: AudioOptions = AudioOptions()
@@ -53,7 +45,6 @@ class GoogleSpeechOptions(BaseModel):
     speech_end_timeout: Duration | None = Field(default=None, gt=0)
     finish: Literal["endpoint", "close"] = "endpoint"
     metadata: dict[str, str] = {}
-    deadline: Duration | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _together(self) -> GoogleSpeechOptions:
@@ -74,7 +65,7 @@ def recognition(target: Target) -> Recognition:
     """The dialect of ``google-speech``."""
     from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-    options = grpc_accept(GoogleSpeechOptions, target.options)
+    options = accept(GoogleSpeechOptions, target.options)
     method = shipped(f"google_speech_{options.api}").method(
         f"google.cloud.speech.{options.api}.Speech/StreamingRecognize"
     )
@@ -93,7 +84,7 @@ def recognition(target: Target) -> Recognition:
         Audio(options.audio, CODECS[options.encoding], options.sample_rate, silence_ns, RULES),
         _tell_v1 if options.api == "v1" else _tell_v2,
         _ends,
-        deadline_ns=options.deadline,
+        deadline_ns=options.deadline_ns,
         metadata=metadata,
     )
 
@@ -160,11 +151,10 @@ PROTOCOLS = (
     ProtocolSpec(
         "google-speech",
         "Google Cloud Speech-to-Text v1 and v2: live recognition",
-        grpc_built(recognition),
-        grpc_checked(GoogleSpeechOptions, _mistakes),
-        streaming=True,
+        over_grpc(recognition),
+        GoogleSpeechOptions,
+        mistakes=_mistakes,
         source="audio",
-        options=GoogleSpeechOptions,
         grpc=True,
     ),
 )

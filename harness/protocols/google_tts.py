@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from plimsoll.harness.options import STRICT
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._speech.grpc_speech import Synthesis
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_built, grpc_checked
-from plimsoll.scenarios.text.durations import Duration
+from plimsoll.harness.transport.rpc.call import GrpcOptions
 
 METHOD = "google.cloud.texttospeech.v1.TextToSpeech/StreamingSynthesize"
 CODECS = {"PCM": "pcm16", "MULAW": "mulaw", "ALAW": "alaw", "OGG_OPUS": "ogg-opus"}
@@ -18,14 +18,9 @@ CODECS = {"PCM": "pcm16", "MULAW": "mulaw", "ALAW": "alaw", "OGG_OPUS": "ogg-opu
 _MOST_CHARACTERS = 1250
 
 
-class GoogleTtsOptions(BaseModel):
-    """Options of ``google-tts``.
+class GoogleTtsOptions(GrpcOptions):
+    """Options of ``google-tts``."""
 
-    ``voice`` is the voice's name. ``words_per_second``: text is fed word by word as a language model would write it (null: all
-    at once); how it is fed decides when audio can come. ``metadata`` goes with every call.
-    """
-
-    model_config = STRICT
     voice: str = ""
     language: str = "en-US"
     encoding: Literal["PCM", "MULAW", "ALAW", "OGG_OPUS"] = "PCM"
@@ -33,14 +28,13 @@ class GoogleTtsOptions(BaseModel):
     speaking_rate: float | None = Field(default=None, ge=0.25, le=2)
     words_per_second: float | None = Field(default=None, gt=0, le=1000)
     metadata: dict[str, str] = {}
-    deadline: Duration | None = Field(default=None, gt=0)
 
 
 def synthesis(target: Target) -> Synthesis:
     """The dialect of ``google-tts``."""
     from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-    options = grpc_accept(GoogleTtsOptions, target.options)
+    options = accept(GoogleTtsOptions, target.options)
     method = shipped("google_tts").method(METHOD)
     first: Any = method.request()
     config = first.streaming_config
@@ -67,19 +61,13 @@ def synthesis(target: Target) -> Synthesis:
         options.sample_rate,
         words_per_s=options.words_per_second,
         most=_MOST_CHARACTERS,
-        deadline_ns=options.deadline,
+        deadline_ns=options.deadline_ns,
         metadata=options.metadata,
     )
 
 
 PROTOCOLS = (
     ProtocolSpec(
-        "google-tts",
-        "Google Cloud Text-to-Speech as a stream",
-        grpc_built(synthesis),
-        grpc_checked(GoogleTtsOptions),
-        streaming=True,
-        options=GoogleTtsOptions,
-        grpc=True,
+        "google-tts", "Google Cloud Text-to-Speech as a stream", over_grpc(synthesis), GoogleTtsOptions, grpc=True
     ),
 )

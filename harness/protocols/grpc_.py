@@ -7,16 +7,16 @@ before any load; the workers are given what it said.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._grpc.grpc_template import INLINE, Bound, TemplateDialect, TemplateOptions, schema_of
 from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.metadata import metadata_of
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_client, grpc_problems
+from plimsoll.harness.transport.rpc.call import metadata_of
 
 
 def method_of(target: Target, options: TemplateOptions) -> str:
@@ -36,7 +36,7 @@ def method_of(target: Target, options: TemplateOptions) -> str:
 
 async def _prepare(target: Target) -> Target:
     """The target with its schema, asked for if no option names one. Raises HarnessFault with every mistake."""
-    options = grpc_accept(TemplateOptions, target.options)
+    options = accept(TemplateOptions, target.options)
     name = method_of(target, options)
     schema = schema_of(options)
     if schema is None:
@@ -49,27 +49,20 @@ async def _prepare(target: Target) -> Target:
 
 
 def _build(target: Target, clock: Any) -> Client:
-    options = grpc_accept(TemplateOptions, target.options)
+    options = accept(TemplateOptions, target.options)
     schema = schema_of(options)
     if schema is None and clock is not None:
         raise HarnessFault(
             "target.options.descriptor_set: the server was not asked for its schema. Give a descriptor set"
         )
     name = method_of(target, options) if schema is not None else ""
-    return grpc_client(target, clock, TemplateDialect(target, schema, name))
+    return over_grpc(lambda it: TemplateDialect(it, schema, name))(target, clock)
 
 
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = grpc_problems(TemplateOptions, options)
-    if found:
-        return found
-    try:
-        accepted = grpc_accept(TemplateOptions, options)
-        schema = schema_of(accepted)
-        if schema is not None and accepted.method is not None:
-            Bound(accepted, schema, accepted.method)
-    except HarnessFault as fault:
-        return list(fault.errors)
+def _mistakes(given: TemplateOptions) -> list[str]:
+    schema = schema_of(given)
+    if schema is not None and given.method is not None:
+        Bound(given, schema, given.method)
     return []
 
 
@@ -78,10 +71,9 @@ PROTOCOLS = (
         "grpc",
         "any gRPC method by reflection, descriptor set or .proto: JSON template, paths into messages",
         _build,
-        _check,
-        streaming=True,
+        TemplateOptions,
+        mistakes=_mistakes,
         bundled=True,
-        options=TemplateOptions,
         grpc=True,
         prepare=_prepare,
     ),

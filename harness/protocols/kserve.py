@@ -15,14 +15,15 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
 from plimsoll.harness.protocols._kserve.tensors import DTYPES, MAX_DIMENSIONS, Tensor
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import HttpRequest, build_head, join_path
 from plimsoll.harness.wire.tokens import fault_of
 from plimsoll.scenarios.samples.payload import Payload
@@ -30,16 +31,9 @@ from plimsoll.scenarios.samples.payload import Payload
 DATATYPES = frozenset((*DTYPES, "BYTES"))
 
 
-class KserveOptions(BaseModel):
-    """Options of ``kserve-v2``.
+class KserveOptions(Options):
+    """Options of ``kserve-v2``."""
 
-    ``binary`` sends tensors, and asks for them, as raw bytes; FP16 and BF16 can go no other way.
-    ``outputs`` names the tensors to ask for (none: all). ``prompt_input`` and ``prompt_shape`` say how a
-    text prompt becomes a BYTES tensor. ``parameters`` rides along with every request. ``path`` replaces
-    the whole path.
-    """
-
-    model_config = STRICT
     binary: bool = False
     model_version: str | None = Field(default=None, min_length=1)
     outputs: list[str] = []
@@ -196,24 +190,13 @@ def _tensor_problem(tensor: Any) -> str | None:
     return None
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from plimsoll.harness.transport.http.http_pool import HttpClient
-
-    return HttpClient(target, clock, KserveDialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return problems(KserveOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "kserve-v2",
         "KServe Open Inference Protocol V2 over HTTP, JSON or binary tensors",
-        _build,
-        _check,
+        over_http(KserveDialect),
+        KserveOptions,
         streaming=False,
         bundled=True,
-        options=KserveOptions,
     ),
 )

@@ -6,26 +6,40 @@ back when all audio before it has been heard, and only while more audio, silence
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked, problems
-from plimsoll.harness.protocols._speech.account import Account, keyed, recognised, synthesised
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.events import Sound
-from plimsoll.harness.protocols._speech.feeding import feed, text_of
-from plimsoll.harness.protocols._speech.live import LiveAudio, audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import Said, fault_in, member, ns_of, text_at
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.hearing import (
+    Account,
+    Said,
+    Sound,
+    fault_in,
+    keyed,
+    member,
+    ns_of,
+    recognised,
+    synthesised,
+    text_at,
+)
+from plimsoll.harness.protocols._speech.sending import (
+    AudioOptions,
+    LiveAudio,
+    audio_problems,
+    clip_of,
+    feed,
+    live_audio,
+    text_of,
+)
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY, Message, Script, messages_of
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.scenarios.samples.payload import Payload
 
 _RATE = 24_000
@@ -41,14 +55,9 @@ _LONGEST_WORD = 200
 _MARKER, _READY, _ERROR = (b"\xa4type" + bytes([0xA0 + len(name)]) + name for name in (b"Marker", b"Ready", b"Error"))
 
 
-class RecognitionOptions(BaseModel):
-    """Options of ``kyutai-stt``.
+class RecognitionOptions(Options):
+    """Options of ``kyutai-stt``."""
 
-    ``pause_threshold``: above this probability of a pause, by the server's own prediction number ``pause_head``, the speaker is
-    taken to have finished (null: no endpoints are read).
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     pause_threshold: float | None = Field(default=None, gt=0, lt=1)
     pause_head: int = Field(default=2, ge=0)
@@ -56,14 +65,9 @@ class RecognitionOptions(BaseModel):
     path: str | None = Field(default=None, pattern=r"^/")
 
 
-class SpeechOptions(BaseModel):
-    """Options of ``kyutai-tts``.
+class SpeechOptions(Options):
+    """Options of ``kyutai-tts``."""
 
-    The text goes out in single words, as the server takes it. ``words_per_second``: null sends all at once, a number word by word, as a language
-    model would write them. ``voice`` null leaves the server's own.
-    """
-
-    model_config = STRICT
     voice: str | None = None
     words_per_second: float | None = Field(default=None, gt=0, le=1000)
     query: dict[str, str | int | float | bool] = {}
@@ -240,26 +244,20 @@ def _recognition_mistakes(given: RecognitionOptions) -> list[str]:
     return _missing() + audio_problems(given.audio, "float32", _RATE, frame_ns=_FRAME_NS)
 
 
-def _check_speech(options: Mapping[str, Any]) -> list[str]:
-    return problems(SpeechOptions, options) or _missing()
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "kyutai-stt",
         "Kyutai moshi-server: live speech to text",
-        websocket_built(RecognitionDialogue),
-        checked(RecognitionOptions, _recognition_mistakes),
-        streaming=True,
+        over_websocket(RecognitionDialogue),
+        RecognitionOptions,
+        mistakes=_recognition_mistakes,
         source="audio",
-        options=RecognitionOptions,
     ),
     ProtocolSpec(
         "kyutai-tts",
         "Kyutai moshi-server: live text to speech",
-        websocket_built(SpeechDialogue),
-        _check_speech,
-        streaming=True,
-        options=SpeechOptions,
+        over_websocket(SpeechDialogue),
+        SpeechOptions,
+        mistakes=lambda given: _missing(),
     ),
 )

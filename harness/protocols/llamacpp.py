@@ -6,12 +6,12 @@ server caches prompts unless told otherwise, so repeated prompts measure a warm 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
 from plimsoll.harness.protocols._http.json_stream import (
     ANSWER,
     NOTHING,
@@ -20,13 +20,13 @@ from plimsoll.harness.protocols._http.json_stream import (
     JsonDialect,
     Told,
     check_one_choice,
-    checked_extra,
     json_headers,
+    mergeable,
     prompt_of,
     route,
     timing_text,
 )
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import build_head
 from plimsoll.harness.wire import tokens
 from plimsoll.scenarios.samples.payload import Payload
@@ -34,25 +34,16 @@ from plimsoll.scenarios.samples.payload import Payload
 _OWN = frozenset({"stream", "prompt"})
 
 
-class LlamaCppOptions(BaseModel):
-    """Options of ``llamacpp-completion``. ``cache_prompt`` is sent when given (the server's own default is true). ``exact_output`` sends
-    ``ignore_eos``. ``finish_reason: optional`` takes an answer without a ``stop_type`` for whole. ``extra_body`` is merged into the body
-    last; ``path`` replaces the whole path.
-    """
+class LlamaCppOptions(Options):
+    """Options of ``llamacpp-completion``."""
 
-    model_config = STRICT
     stream: bool = True
     temperature: float | None = Field(default=0.0, ge=0)
     cache_prompt: bool | None = None
     exact_output: bool = False
     finish_reason: FinishReason = "required"
-    extra_body: dict[str, Any] = {}
+    extra_body: Annotated[dict[str, Any], mergeable(_OWN)] = {}
     path: str | None = Field(default=None, pattern=r"^/")
-
-    @field_validator("extra_body")
-    @classmethod
-    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_extra(value, _OWN)
 
     @model_validator(mode="after")
     def _one_choice(self) -> LlamaCppOptions:
@@ -111,24 +102,12 @@ def _reason(event: dict[str, Any]) -> Any:
     return next((name for name in ("stopped_eos", "stopped_limit", "stopped_word") if event.get(name)), None)
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from plimsoll.harness.transport.http.http_pool import HttpClient
-
-    return HttpClient(target, clock, llamacpp_dialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return problems(LlamaCppOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "llamacpp-completion",
         "llama.cpp's /completion, streamed over SSE",
-        _build,
-        _check,
-        streaming=True,
-        options=LlamaCppOptions,
+        over_http(llamacpp_dialect),
+        LlamaCppOptions,
         answers=("content",),
     ),
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from plimsoll.harness.clock import Clock
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Status, TokensFrom
 
@@ -51,20 +50,11 @@ class NullClient:
         return {}
 
 
-def _build(target: Target, clock: Any) -> Client:
-    return NullClient(clock)
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return [f"target.options.{name}: the null protocol has no options. Remove it" for name in options]
-
-
 PROTOCOLS = (
     ProtocolSpec(
-        name="null",
-        summary="no network: answers at once; measures Plimsoll's own overhead",
-        build=_build,
-        check=_check,
+        "null",
+        "no network: answers at once; measures Plimsoll's own overhead",
+        lambda target, clock: NullClient(clock),
         streaming=False,
         needs_url=False,
     ),

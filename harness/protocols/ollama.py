@@ -6,13 +6,14 @@ stages. A model that had to be loaded first is called cold there, because its fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
 from plimsoll.harness.protocols._http.json_stream import (
     ANSWER,
     NOTHING,
@@ -21,14 +22,14 @@ from plimsoll.harness.protocols._http.json_stream import (
     JsonApi,
     JsonDialect,
     Told,
-    checked_extra,
     json_headers,
+    mergeable,
     messages_of,
     prompt_of,
     route,
     timing_text,
 )
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import build_head
 from plimsoll.harness.wire import tokens
 from plimsoll.scenarios.samples.payload import Payload
@@ -38,33 +39,17 @@ _OWN = frozenset({"stream", "prompt", "messages", "model"})
 COLD_NS = 1_000_000_000
 
 
-class OllamaOptions(BaseModel):
-    """Options of ``ollama-generate`` and ``ollama-chat``.
+class OllamaOptions(Options):
+    """Options of ``ollama-generate`` and ``ollama-chat``."""
 
-    ``think`` (true, false or an effort) and ``keep_alive`` are sent when given. ``options`` is the request's field of that name, where
-    the planned length and ``temperature`` go too; what stands in it wins. ``finish_reason: optional`` takes an answer without a
-    ``done_reason`` for whole (Ollama before 0.1.38). ``extra_body`` is merged into the body last.
-    """
-
-    model_config = STRICT
     stream: bool = True
     temperature: float | None = Field(default=0.0, ge=0)
     think: bool | Literal["low", "medium", "high"] | None = None
     keep_alive: str | int | None = None
     finish_reason: FinishReason = "required"
-    options: dict[str, Any] = {}
-    extra_body: dict[str, Any] = {}
+    options: Annotated[dict[str, Any], mergeable()] = {}
+    extra_body: Annotated[dict[str, Any], mergeable(_OWN)] = {}
     path: str | None = Field(default=None, pattern=r"^/")
-
-    @field_validator("options")
-    @classmethod
-    def _options(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_extra(value, frozenset())
-
-    @field_validator("extra_body")
-    @classmethod
-    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_extra(value, _OWN)
 
 
 def ollama_dialect(target: Target, chat: bool) -> JsonDialect:
@@ -126,38 +111,21 @@ def _stages(line: dict[str, Any]) -> str:
     return text
 
 
-def _build(chat: bool) -> Callable[[Target, Any], Client]:
-    def build(target: Target, clock: Any) -> Client:
-        from plimsoll.harness.transport.http.http_pool import HttpClient
-
-        return HttpClient(target, clock, ollama_dialect(target, chat))
-
-    return build
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return problems(OllamaOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "ollama-chat",
         "Ollama's /api/chat, streamed as JSON lines",
-        _build(True),
-        _check,
-        streaming=True,
+        over_http(partial(ollama_dialect, chat=True)),
+        OllamaOptions,
         bundled=True,
-        options=OllamaOptions,
         answers=("message.content",),
     ),
     ProtocolSpec(
         "ollama-generate",
         "Ollama's /api/generate, streamed as JSON lines",
-        _build(False),
-        _check,
-        streaming=True,
+        over_http(partial(ollama_dialect, chat=False)),
+        OllamaOptions,
         bundled=True,
-        options=OllamaOptions,
         answers=("response",),
     ),
 )

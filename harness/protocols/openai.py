@@ -9,18 +9,20 @@ connection: it is a dialect of the shared HTTP transport.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, problems
-from plimsoll.harness.protocols._http.json_stream import FinishReason, check_one_choice, checked_extra
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
+from plimsoll.harness.protocols._http.json_stream import FinishReason, check_one_choice, mergeable
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import HttpRequest, build_head, join_path, split_url
 from plimsoll.harness.wire import fold, sse, tokens
 from plimsoll.scenarios.samples.payload import Payload
@@ -30,31 +32,17 @@ _OWN_FIELDS = frozenset({"stream", "messages", "prompt", "input", "model"})
 _ERROR_LINE = re.compile(rb"(?:^|[\r\n])error: ?([^\r\n]+)")
 
 
-def _checked_extra(extra: dict[str, Any]) -> dict[str, Any]:
-    return checked_extra(extra, _OWN_FIELDS)
+class GenerationOptions(Options):
+    """Options of ``openai-chat`` and ``openai-completions``."""
 
-
-class GenerationOptions(BaseModel):
-    """Options of ``openai-chat`` and ``openai-completions``.
-
-    ``max_tokens_field``: OpenAI's newest models take only ``max_completion_tokens``. ``temperature:
-    null`` leaves the field out. ``exact_output`` asks for exactly the planned output length by
-    ``ignore_eos`` and ``min_tokens`` (vLLM, SGLang and others; OpenAI refuses them). ``finish_reason: optional``
-    takes an answer without a finish reason for whole, for a server that never gives one. ``extra_body`` is
-    merged into the body last; a stream of several choices can't be timed, so it may not ask for one.
-    """
-
-    model_config = STRICT
     stream: bool = True
     include_usage: bool = True
     exact_output: bool = False
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     finish_reason: FinishReason = "required"
     temperature: float | None = Field(default=0.0, ge=0, le=2)
-    extra_body: dict[str, Any] = {}
+    extra_body: Annotated[dict[str, Any], mergeable(_OWN_FIELDS)] = {}
     path: str | None = Field(default=None, pattern=r"^/")
-
-    _extra = field_validator("extra_body")(_checked_extra)
 
     @model_validator(mode="after")
     def _one_choice(self) -> GenerationOptions:
@@ -62,16 +50,13 @@ class GenerationOptions(BaseModel):
         return self
 
 
-class EmbeddingOptions(BaseModel):
+class EmbeddingOptions(Options):
     """Options of ``openai-embeddings``. ``dimensions`` and ``encoding_format`` are sent only when given."""
 
-    model_config = STRICT
     dimensions: int | None = Field(default=None, ge=1)
     encoding_format: Literal["float", "base64"] | None = None
-    extra_body: dict[str, Any] = {}
+    extra_body: Annotated[dict[str, Any], mergeable(_OWN_FIELDS)] = {}
     path: str | None = Field(default=None, pattern=r"^/")
-
-    _extra = field_validator("extra_body")(_checked_extra)
 
 
 def _body(fields: dict[str, Any], extra: Mapping[str, Any]) -> bytes:
@@ -271,55 +256,27 @@ class EmbeddingDialect:
             outcome.fail(exchange, outcome.PROTOCOL, text)
 
 
-def _generation(chat: bool) -> Callable[[Target, Any], Client]:
-    def build(target: Target, clock: Any) -> Client:
-        from plimsoll.harness.transport.http.http_pool import HttpClient
-
-        return HttpClient(target, clock, GenerationDialect(target, chat))
-
-    return build
-
-
-def _embeddings(target: Target, clock: Any) -> Client:
-    from plimsoll.harness.transport.http.http_pool import HttpClient
-
-    return HttpClient(target, clock, EmbeddingDialect(target))
-
-
-def _check_generation(options: Mapping[str, Any]) -> list[str]:
-    return problems(GenerationOptions, options)
-
-
-def _check_embeddings(options: Mapping[str, Any]) -> list[str]:
-    return problems(EmbeddingOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "openai-chat",
         "OpenAI chat completions, streamed over SSE",
-        _generation(True),
-        _check_generation,
-        streaming=True,
+        over_http(partial(GenerationDialect, chat=True)),
+        GenerationOptions,
         bundled=True,
-        options=GenerationOptions,
     ),
     ProtocolSpec(
         "openai-completions",
         "OpenAI text completions, streamed over SSE",
-        _generation(False),
-        _check_generation,
-        streaming=True,
+        over_http(partial(GenerationDialect, chat=False)),
+        GenerationOptions,
         bundled=True,
-        options=GenerationOptions,
     ),
     ProtocolSpec(
         "openai-embeddings",
         "OpenAI embeddings",
-        _embeddings,
-        _check_embeddings,
+        over_http(EmbeddingDialect),
+        EmbeddingOptions,
         streaming=False,
         bundled=True,
-        options=EmbeddingOptions,
     ),
 )

@@ -11,34 +11,34 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange, SessionStamps
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
+from plimsoll.harness.protocols._http.body_template import form_part
 from plimsoll.harness.protocols._http.json_stream import (
     ANSWER,
     NOTHING,
     FinishReason,
     Told,
-    checked_extra,
+    mergeable,
     prompt_of,
     scan,
     settle_scan,
 )
-from plimsoll.harness.protocols._http.multipart_form import form_part
 from plimsoll.harness.protocols._speech.codecs import BrokenAudio, Decoder, decoder, encode_file
-from plimsoll.harness.protocols._speech.events import Sound
-from plimsoll.harness.protocols._speech.live import at_rate, clip_of
-from plimsoll.harness.protocols._speech.synthesis import put_sounds
+from plimsoll.harness.protocols._speech.hearing import Sound, put_sounds
+from plimsoll.harness.protocols._speech.sending import at_rate, clip_of
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
-from plimsoll.harness.transport.http.dialect import Dialect, HttpRequest, build_head, join_path
+from plimsoll.harness.transport.client import ProtocolSpec, Target
+from plimsoll.harness.transport.http.dialect import HttpRequest, build_head, join_path
 from plimsoll.harness.wire import framing, tokens
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
@@ -50,15 +50,9 @@ _MEDIA = {"wav": "audio/wav", "flac": "audio/flac", "mp3": "audio/mpeg", "ogg-op
 _BOUNDARY = b"plimsoll-" + hashlib.sha256(b"plimsoll audio upload").hexdigest()[:32].encode()
 
 
-class TranscriptionOptions(BaseModel):
-    """Options of ``openai-transcriptions``.
+class TranscriptionOptions(Options):
+    """Options of ``openai-transcriptions``."""
 
-    ``format`` is what the recording is uploaded as, ``rate`` its samples a second (null: the recording's own). ``stream`` asks
-    for events; ``fields`` adds form fields (vLLM's ``stream_include_usage``, say). ``normaliser`` is how both texts are made
-    comparable before word errors are counted. ``finish_reason: optional`` takes a stream that ends with ``[DONE]`` alone for whole.
-    """
-
-    model_config = STRICT
     stream: bool = False
     format: Literal["wav", "flac", "mp3", "ogg-opus"] = "wav"
     rate: int | None = Field(default=None, ge=1000, le=192_000)
@@ -88,28 +82,19 @@ class TranscriptionOptions(BaseModel):
         return value
 
 
-class SpeechOptions(BaseModel):
-    """Options of ``openai-speech``.
+class SpeechOptions(Options):
+    """Options of ``openai-speech``."""
 
-    ``response_format: pcm`` (16 bits, 24 kHz, mono, no header) is the default because its playing time needs no decoder;
-    ``rate`` is for servers whose pcm has another. ``stream_format: sse`` asks for events instead of bytes. ``extra_body`` is
-    merged into the body last.
-    """
-
-    model_config = STRICT
     voice: str = Field(default="alloy", min_length=1)
     response_format: Literal["pcm", "wav", "mp3", "aac", "opus", "flac"] = "pcm"
     rate: int = Field(default=24_000, ge=1000, le=192_000)
     speed: float | None = Field(default=None, ge=0.25, le=4)
     instructions: str | None = None
     stream_format: Literal["audio", "sse"] = "audio"
-    extra_body: dict[str, Any] = {}
+    extra_body: Annotated[
+        dict[str, Any], mergeable(frozenset({"input", "model", "voice", "response_format", "stream_format"}))
+    ] = {}
     path: str | None = Field(default=None, pattern=r"^/")
-
-    @field_validator("extra_body")
-    @classmethod
-    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_extra(value, frozenset({"input", "model", "voice", "response_format", "stream_format"}))
 
 
 class TranscriptionDialect:
@@ -365,49 +350,31 @@ def _from_reads(exchange: Exchange, play: Decoder, sounds: list[Sound]) -> None:
         sounds.append(Sound(exchange.mark_ns[-1], rest, play.rate))
 
 
-def _client(make: Callable[[Target], Dialect]) -> Callable[[Target, Any], Client]:
-    def build(target: Target, clock: Any) -> Client:
-        from plimsoll.harness.transport.http.http_pool import HttpClient
-
-        return HttpClient(target, clock, make(target))
-
-    return build
-
-
-def _check_transcriptions(options: Mapping[str, Any]) -> list[str]:
-    found = problems(TranscriptionOptions, options)
-    if not found:
-        try:
-            normaliser(accept(TranscriptionOptions, options).normaliser)
-        except NormaliserError as error:
-            return [f"target.options.normaliser: {error}"]
-    return found
-
-
-def _check_speech(options: Mapping[str, Any]) -> list[str]:
-    return problems(SpeechOptions, options)
+def _mistakes(given: TranscriptionOptions) -> list[str]:
+    try:
+        normaliser(given.normaliser)
+    except NormaliserError as error:
+        return [f"target.options.normaliser: {error}"]
+    return []
 
 
 PROTOCOLS = (
     ProtocolSpec(
         "openai-transcriptions",
         "OpenAI audio transcriptions: uploads, streamed or whole answers",
-        _client(TranscriptionDialect),
-        _check_transcriptions,
-        streaming=True,
+        over_http(TranscriptionDialect),
+        TranscriptionOptions,
+        mistakes=_mistakes,
         bundled=True,
-        options=TranscriptionOptions,
         bundled_model="recogniser",
         source="audio",
     ),
     ProtocolSpec(
         "openai-speech",
         "OpenAI speech: text in, audio out as bytes or events",
-        _client(SpeechDialect),
-        _check_speech,
-        streaming=True,
+        over_http(SpeechDialect),
+        SpeechOptions,
         bundled=True,
-        options=SpeechOptions,
         bundled_model="synthesiser",
     ),
 )

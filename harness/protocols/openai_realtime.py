@@ -7,31 +7,336 @@ than it plays, so what is stamped is arrival; when it could be heard is worked o
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from array import array
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import orjson
+from pydantic import Field, field_validator, model_validator
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import accept, checked
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._http.model_name import first_model
-from plimsoll.harness.protocols._speech.feeding import text_of
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import after_speech, conclude, heard_out, kind_of, read
-from plimsoll.harness.protocols._speech.realtime_options import FORMATS, RealtimeOptions, session_object
-from plimsoll.harness.protocols._speech.realtime_reading import Reading, read_events
-from plimsoll.harness.protocols._speech.realtime_vllm import RATE, VllmDialogue, append_of
-from plimsoll.harness.protocols._speech.recognition import put_transcripts
-from plimsoll.harness.protocols._speech.synthesis import put_sounds
+from plimsoll.harness.protocols._speech.codecs import BrokenAudio, decoder
+from plimsoll.harness.protocols._speech.hearing import (
+    Endpoint,
+    Event,
+    Said,
+    Sound,
+    Transcript,
+    after_speech,
+    conclude,
+    fault_in,
+    heard_out,
+    kind_of,
+    member,
+    ns_of,
+    put_sounds,
+    put_transcripts,
+    read,
+    text_at,
+)
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio, text_of
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Message, Script
 from plimsoll.harness.transport.live.handshake import Value, handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
-from plimsoll.harness.wire.tokens import Fault
+from plimsoll.harness.wire.tokens import Fault, timing_of, usage_of
 from plimsoll.scenarios.samples.payload import Payload
+
+Wire = Literal["pcm", "pcmu", "pcma"]
+#: (our codec, samples a second) of each format of the API.
+FORMATS: Mapping[str, tuple[str, int]] = {"pcm": ("pcm16", 24_000), "pcmu": ("mulaw", 8000), "pcma": ("alaw", 8000)}
+_VAD_MS, _MORE_NS = 500, 1_500_000_000
+#: Longest silences that semantic_vad waits for, by eagerness, in ns.
+_PATIENCE_NS = {"low": 8_000_000_000, "medium": 4_000_000_000, "high": 2_000_000_000, "auto": 4_000_000_000}
+_SERVER_VAD = ("threshold", "prefix_padding_ms", "silence_duration_ms")
+
+
+class RealtimeOptions(Options):
+    """Options of ``openai-realtime``."""
+
+    mode: Literal["transcription", "conversation"] = "transcription"
+    dialect: Literal["openai", "vllm"] = "openai"
+    audio: AudioOptions = AudioOptions()
+    encoding: Wire = "pcm"
+    turn_detection: Literal["server_vad", "semantic_vad", "none"] = "server_vad"
+    silence_duration_ms: int | None = Field(default=None, ge=10, le=60_000)
+    threshold: float | None = Field(default=None, ge=0, le=1)
+    prefix_padding_ms: int | None = Field(default=None, ge=0, le=60_000)
+    eagerness: Literal["low", "medium", "high", "auto"] | None = None
+    noise_reduction: Literal["near_field", "far_field"] | None = None
+    transcription_model: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+    delay: str | None = None
+    output: Literal["audio", "text"] = "audio"
+    output_encoding: Wire = "pcm"
+    voice: str | None = None
+    speed: float | None = Field(default=None, ge=0.25, le=1.5)
+    instructions: str | None = None
+    session: dict[str, Any] = {}
+    query: dict[str, str | int | float | bool | list[str]] = {}
+    path: str | None = Field(default=None, pattern=r"^/")
+
+    @field_validator("session")
+    @classmethod
+    def _sendable(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            orjson.dumps(value)
+        except TypeError as error:
+            raise ValueError(f"it can't be written as JSON ({error}). Use strings, numbers, lists, mappings") from None
+        return value
+
+    @model_validator(mode="after")
+    def _together(self) -> RealtimeOptions:
+        given = [name for name in _SERVER_VAD if getattr(self, name) is not None]
+        if given and self.turn_detection != "server_vad":
+            raise ValueError(
+                f"{', '.join(given)}: only server_vad has that. Remove it, or set turn_detection: server_vad"
+            )
+        if self.eagerness is not None and self.turn_detection != "semantic_vad":
+            raise ValueError("eagerness: only semantic_vad has that. Remove it, or set turn_detection: semantic_vad")
+        if self.dialect == "vllm":
+            if self.mode == "conversation":
+                raise ValueError("dialect: vllm has no conversation. Set mode: transcription, or dialect: openai")
+            others = sorted(self.model_fields_set - _OF_VLLM)
+            if others:
+                raise ValueError(f"{', '.join(others)}: vLLM's dialect has no such setting. Remove it")
+        return self
+
+    @property
+    def silence_ns(self) -> int:
+        """Silence after the clip by which turn detection has answered."""
+        if self.dialect == "vllm" or self.turn_detection == "none":
+            return 0
+        if self.turn_detection == "semantic_vad":
+            return _PATIENCE_NS[self.eagerness or "auto"] + _MORE_NS
+        return (self.silence_duration_ms or _VAD_MS) * 1_000_000 + _MORE_NS
+
+
+_OF_VLLM = frozenset({"mode", "dialect", "audio", "query", "path"})
+
+
+def session_object(options: RealtimeOptions, model: str, max_output_tokens: int, heard: bool) -> dict[str, Any]:
+    """The ``session`` of session.update. ``heard``: the input is audio."""
+    audio: dict[str, Any] = {"input": _input_settings(options, model)} if heard else {}
+    session: dict[str, Any] = {"type": "transcription", "audio": audio}
+    if options.mode == "conversation":
+        session = {"type": "realtime", "output_modalities": [options.output], "audio": audio}
+        session |= {"instructions": options.instructions} if options.instructions is not None else {}
+        session |= {"max_output_tokens": max_output_tokens} if max_output_tokens > 0 else {}
+        if options.output == "audio":
+            spoken = {"voice": options.voice, "speed": options.speed}
+            audio["output"] = {"format": _format(options.output_encoding), **_given(spoken)}
+    return _merged(session, options.session)
+
+
+def _input_settings(options: RealtimeOptions, model: str) -> dict[str, Any]:
+    turns: dict[str, Any] | None = None
+    if options.turn_detection != "none":
+        names = (*_SERVER_VAD, "eagerness")
+        turns = {"type": options.turn_detection, **_given({name: getattr(options, name) for name in names})}
+    wanted: dict[str, Any] = {"format": _format(options.encoding), "turn_detection": turns}
+    transcriber = options.transcription_model or (model if options.mode == "transcription" else "")
+    if transcriber or options.mode == "transcription":
+        settings = {"language": options.language, "prompt": options.prompt, "delay": options.delay}
+        wanted["transcription"] = {**({"model": transcriber} if transcriber else {}), **_given(settings)}
+    if options.noise_reduction is not None:
+        wanted["noise_reduction"] = {"type": options.noise_reduction}
+    return wanted
+
+
+def _format(wire: str) -> dict[str, Any]:
+    return {"type": "audio/pcm", "rate": FORMATS[wire][1]} if wire == "pcm" else {"type": f"audio/{wire}"}
+
+
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """``one`` with what ``other`` has, mappings merged all the way down."""
+    merged = dict(one)
+    for name, value in other.items():
+        inner = merged.get(name)
+        merged[name] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged
+
+
+RATE = 16_000
+_CODES = {b"session.created": READY, b"transcription.done": DONE, b"error": DONE}
+
+
+class VllmDialogue:
+    """What the options say, ready to use."""
+
+    __slots__ = ("_headers", "_model", "_options", "_path")
+
+    def __init__(self, target: Target, options: RealtimeOptions) -> None:
+        self._options = options
+        self._model = target.model
+        self._headers = handshake_headers(target.headers, "bearer")
+        self._path = request_target(target.url, "/v1/realtime", options.path, options.query)
+
+    def encode(self, payload: Payload) -> Script:
+        clip = clip_of(payload, "openai-realtime")
+        live = live_audio(clip, self._options.audio, "pcm16", RATE)
+        return Script(
+            path=self._path,
+            headers=self._headers,
+            opening=(_event("session.update", model=self._model), _event("input_audio_buffer.commit", final=False)),
+            waits=True,
+            closing=(_event("input_audio_buffer.commit", final=True),),
+            ends_on_close=False,
+            n_in=payload.n_in,
+            **live.script([append_of(frame) for frame in live.frames]),
+        )
+
+    def hear(self, exchange: Exchange, message: bytes, text: bool) -> int:
+        return _CODES.get(kind_of(message), NOTHING) if text else NOTHING
+
+    def settle(self, exchange: Exchange) -> None:
+        said, script = read(exchange), exchange.request.script
+        events: list[Event] = []
+        fault: Fault | None = None
+        text, n_in, n_out = "", -1, -1
+        for t_ns, message in said.messages:
+            kind = text_at(message, "type")
+            if isinstance(message, bytes):
+                continue
+            if kind == "transcription.delta":
+                text += text_at(message, "delta")
+                events.append(Transcript(t_ns, 0, text, False))
+            elif kind == "transcription.done":
+                text = text_at(message, "text") or text
+                events.append(Transcript(t_ns, 0, text, True))
+                n_in, n_out = usage_of(message.get("usage"))
+            elif kind == "error":
+                fault = fault or error_of(message)
+        if exchange.session is not None and exchange.session.open_ns >= 0:
+            put_transcripts(exchange, script.clip, events, self._options.audio.normaliser)
+        outcome.count_usage(exchange, n_in, n_out)
+        conclude(exchange, said, fault)
+
+
+def append_of(frame: bytes) -> Message:
+    """One frame of audio as an event."""
+    return Message(b'{"type":"input_audio_buffer.append","audio":"' + base64.b64encode(frame) + b'"}', True)
+
+
+def error_of(message: dict[str, object]) -> Fault:
+    """The error that an event reports: a mapping as OpenAI has it, or a text beside its code."""
+    error = message.get("error")
+    if isinstance(error, dict):
+        return fault_in(error, ("message",), ("type", "code"))
+    return fault_in(message, ("error", "message"), ("code",))
+
+
+def _event(name: str, **fields: object) -> Message:
+    return Message(orjson.dumps({"type": name, **fields}), True)
+
+
+#: Beta names of events whose content is that of the GA name.
+_BETA = {
+    "response.audio.delta": "response.output_audio.delta",
+    "response.audio_transcript.delta": "response.output_audio_transcript.delta",
+    "response.text.delta": "response.output_text.delta",
+}
+_HEARD = "conversation.item.input_audio_transcription."
+
+
+@dataclass(slots=True)
+class Reading:
+    """The session so far. ``text``, ``text_ns`` and ``sounds`` belong to the latest answer: one that was cut short by speech is void.
+
+    ``segments``: item id -> (place among the items, transcript so far). ``status`` is that of the latest response.done.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    sounds: list[Sound] = field(default_factory=list)
+    text_ns: list[int] = field(default_factory=list)
+    text: str = ""
+    segments: dict[str, tuple[int, str]] = field(default_factory=dict)
+    status: str = ""
+    n_in: int = -1
+    n_out: int = -1
+    timing: str = ""
+    fault: Fault | None = None
+    broken: str = ""
+
+
+def read_events(said: Said, output_encoding: str) -> Reading:
+    """All that the messages said."""
+    reading = Reading()
+    codec, rate = FORMATS[output_encoding]
+    play = decoder(codec, rate)
+    for t_ns, event in said.messages:
+        if isinstance(event, bytes):
+            continue
+        kind = text_at(event, "type")
+        kind = _BETA.get(kind, kind)
+        if kind == "response.output_audio.delta":
+            try:
+                samples = play.feed(base64.b64decode(text_at(event, "delta"), validate=True))
+                reading.sounds.append(Sound(t_ns, samples, rate))
+            except (binascii.Error, BrokenAudio, ValueError) as error:
+                reading.broken = reading.broken or f"the answer's audio can't be decoded: {error}"
+        elif kind == "response.output_audio_transcript.delta":
+            reading.text += text_at(event, "delta")
+        elif kind == "response.output_text.delta":
+            if text_at(event, "delta"):
+                reading.text_ns.append(t_ns)
+                reading.text += text_at(event, "delta")
+        elif kind.startswith("response."):
+            _answer(reading, kind, event)
+            if kind == "response.created":
+                play = decoder(codec, rate)
+        elif kind == "error":
+            reading.fault = reading.fault or error_of(event)
+        else:
+            _input(reading, t_ns, kind, event)
+    return reading
+
+
+def _answer(reading: Reading, kind: str, event: dict[str, Any]) -> None:
+    if kind == "response.created":
+        reading.sounds, reading.text_ns, reading.text, reading.status = [], [], "", ""
+    elif kind == "response.done":
+        reading.status = text_at(event, "response", "status")
+        reading.n_in, reading.n_out = usage_of(member(event, "response", "usage"))
+        reading.timing = timing_of(event.get("server_timing"))
+        if reading.status == "failed":
+            details = member(event, "response", "status_details")
+            told = error_of(details) if isinstance(details, dict) else Fault("")
+            reading.fault = reading.fault or Fault(told.message or "the response failed", told.overloaded)
+
+
+def _input(reading: Reading, t_ns: int, kind: str, event: dict[str, Any]) -> None:
+    item = text_at(event, "item_id")
+    if kind == "input_audio_buffer.speech_stopped":
+        reading.events.append(Endpoint(t_ns, ns_of(event.get("audio_end_ms"), 1_000_000)))
+    elif kind.startswith(_HEARD):
+        place, text = reading.segments.get(item, (len(reading.segments), ""))
+        final = kind == f"{_HEARD}completed"
+        if final:
+            text = text_at(event, "transcript")
+        elif kind == f"{_HEARD}delta":
+            text += text_at(event, "delta")
+        else:
+            if kind == f"{_HEARD}failed":
+                reading.fault = reading.fault or error_of(event)
+            return
+        reading.segments[item] = place, text
+        reading.events.append(Transcript(t_ns, place, text, final))
+    if item and kind in ("input_audio_buffer.speech_started", "input_audio_buffer.committed"):
+        reading.segments.setdefault(item, (len(reading.segments), ""))
+
 
 _COMMIT, _ANSWER = (
     Message(orjson.dumps({"type": name}), True) for name in ("input_audio_buffer.commit", "response.create")
@@ -190,11 +495,10 @@ PROTOCOLS = (
     ProtocolSpec(
         "openai-realtime",
         "OpenAI realtime, /v1/realtime: live transcription (also vLLM's), voice to voice, text to voice",
-        websocket_built(_dialogue),
-        checked(RealtimeOptions, _mistakes),
-        streaming=True,
+        over_websocket(_dialogue),
+        RealtimeOptions,
+        mistakes=_mistakes,
         bundled=True,
-        options=RealtimeOptions,
         bundled_model="recogniser",
         source="audio",
         prepare=_prepare,

@@ -6,12 +6,12 @@ gap: a gap means that an event was lost on the way. Nothing is kept from one res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field
 
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
 from plimsoll.harness.protocols._http.json_stream import (
     ANSWER,
     NOTHING,
@@ -19,12 +19,12 @@ from plimsoll.harness.protocols._http.json_stream import (
     JsonApi,
     JsonDialect,
     Told,
-    checked_extra,
     json_headers,
+    mergeable,
     messages_of,
 )
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import build_head, join_path
 from plimsoll.harness.wire import tokens
 from plimsoll.scenarios.samples.payload import Payload
@@ -33,28 +33,17 @@ _OWN = frozenset({"stream", "input", "model"})
 _ENDED = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 
 
-class ResponsesOptions(BaseModel):
-    """Options of ``openai-responses``.
+class ResponsesOptions(Options):
+    """Options of ``openai-responses``."""
 
-    ``instructions`` goes before the input. ``exact_output`` asks for exactly the planned length by ``ignore_eos`` and ``min_tokens``
-    (OpenAI refuses them). ``obfuscation: false`` asks for events without padding. ``check_sequence: false`` accepts a server that does
-    not number its events in order. ``extra_body`` is merged into the body last.
-    """
-
-    model_config = STRICT
     stream: bool = True
     instructions: str | None = None
     temperature: float | None = Field(default=0.0, ge=0, le=2)
     exact_output: bool = False
     obfuscation: bool | None = None
     check_sequence: bool = True
-    extra_body: dict[str, Any] = {}
+    extra_body: Annotated[dict[str, Any], mergeable(_OWN)] = {}
     path: str | None = Field(default=None, pattern=r"^/")
-
-    @field_validator("extra_body")
-    @classmethod
-    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_extra(value, _OWN)
 
 
 def responses_dialect(target: Target) -> JsonDialect:
@@ -173,25 +162,13 @@ def _end(told: Told, response: dict[str, Any]) -> int:
     return NOTHING
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from plimsoll.harness.transport.http.http_pool import HttpClient
-
-    return HttpClient(target, clock, responses_dialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return problems(ResponsesOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "openai-responses",
         "OpenAI responses, streamed over SSE",
-        _build,
-        _check,
-        streaming=True,
+        over_http(responses_dialect),
+        ResponsesOptions,
         bundled=True,
-        options=ResponsesOptions,
         answers=("delta if type == response.output_text.delta", "output[-1].content[0].text"),
     ),
 )

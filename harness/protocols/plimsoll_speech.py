@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from plimsoll.harness.options import STRICT
-from plimsoll.harness.protocols._speech.account import Account
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, Audio, Recognition, Synthesis
-from plimsoll.harness.protocols._speech.live import audio_problems
-from plimsoll.harness.protocols._speech.live_messages import ns_of
+from plimsoll.harness.protocols._speech.hearing import Account, ns_of
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_built, grpc_checked
+from plimsoll.harness.transport.rpc.call import GrpcOptions
 from plimsoll.harness.wire.tokens import timing_of
-from plimsoll.scenarios.text.durations import Duration
 
 SERVICE = "plimsoll.speech.v1.Speech"
 CODECS = {"LINEAR16": "pcm16", "FLOAT32": "float32", "MULAW": "mulaw", "ALAW": "alaw"}
@@ -28,15 +26,9 @@ _ENDPOINTING_MS = 300
 Encoding = Literal["LINEAR16", "FLOAT32", "MULAW", "ALAW"]
 
 
-class RecogniseOptions(BaseModel):
-    """Options of ``plimsoll-speech``.
+class RecogniseOptions(GrpcOptions):
+    """Options of ``plimsoll-speech``."""
 
-    ``endpointing_ms`` of silence end an utterance; with ``single_utterance`` only the end of the audio does. ``finish``:
-    ``endpoint`` sends silence after the clip until the server says that speech has ended, ``close`` half-closes at the clip's
-    true end.
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     encoding: Encoding = "LINEAR16"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
@@ -44,24 +36,21 @@ class RecogniseOptions(BaseModel):
     single_utterance: bool = False
     endpointing_ms: int = Field(default=_ENDPOINTING_MS, ge=1, le=60_000)
     finish: Literal["endpoint", "close"] = "endpoint"
-    deadline: Duration | None = Field(default=None, gt=0)
 
 
-class SynthesiseOptions(BaseModel):
+class SynthesiseOptions(GrpcOptions):
     """Options of ``plimsoll-speech-tts``: how audio is to come, and ``speed`` of speech."""
 
-    model_config = STRICT
     encoding: Encoding = "LINEAR16"
     sample_rate: int = Field(default=24_000, ge=8000, le=48_000)
     speed: float = Field(default=1.0, gt=0, le=10)
-    deadline: Duration | None = Field(default=None, gt=0)
 
 
 def recognition(target: Target) -> Recognition:
     """The dialect of ``plimsoll-speech``."""
     from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-    options = grpc_accept(RecogniseOptions, target.options)
+    options = accept(RecogniseOptions, target.options)
     schema = shipped("plimsoll_speech")
     method = schema.method(f"{SERVICE}/Recognise")
     config = schema.message("plimsoll.speech.v1.RecogniseConfig")(
@@ -77,7 +66,7 @@ def recognition(target: Target) -> Recognition:
     silence_ns = options.endpointing_ms * 1_000_000 + PATIENCE_NS if waits else 0
     audio = Audio(options.audio, CODECS[options.encoding], options.sample_rate, silence_ns)
     first = method.request(config=config).SerializeToString(deterministic=True)
-    return Recognition(target, method, first, "audio", audio, _tell, _ends, deadline_ns=options.deadline)
+    return Recognition(target, method, first, "audio", audio, _tell, _ends, deadline_ns=options.deadline_ns)
 
 
 def _tell(account: Account, t_ns: int, message: Any) -> None:
@@ -94,7 +83,7 @@ def synthesis(target: Target) -> Synthesis:
     """The dialect of ``plimsoll-speech-tts``."""
     from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-    options = grpc_accept(SynthesiseOptions, target.options)
+    options = accept(SynthesiseOptions, target.options)
     method = shipped("plimsoll_speech").method(f"{SERVICE}/Synthesise")
 
     def write(text: str) -> bytes:
@@ -114,7 +103,7 @@ def synthesis(target: Target) -> Synthesis:
         lambda message: bytes(message.audio),
         CODECS[options.encoding],
         options.sample_rate,
-        deadline_ns=options.deadline,
+        deadline_ns=options.deadline_ns,
         timing_of=lambda message: timing_of(message.server_timing),
     )
 
@@ -127,23 +116,20 @@ PROTOCOLS = (
     ProtocolSpec(
         "plimsoll-speech",
         "the bundled server's live recognition over gRPC",
-        grpc_built(recognition),
-        grpc_checked(RecogniseOptions, _recognition_mistakes),
-        streaming=True,
+        over_grpc(recognition),
+        RecogniseOptions,
+        mistakes=_recognition_mistakes,
         bundled=True,
         source="audio",
-        options=RecogniseOptions,
         bundled_model="recogniser",
         grpc=True,
     ),
     ProtocolSpec(
         "plimsoll-speech-tts",
         "the bundled server's voice over gRPC",
-        grpc_built(synthesis),
-        grpc_checked(SynthesiseOptions),
-        streaming=True,
+        over_grpc(synthesis),
+        SynthesiseOptions,
         bundled=True,
-        options=SynthesiseOptions,
         bundled_model="synthesiser",
         grpc=True,
     ),

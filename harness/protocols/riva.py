@@ -8,27 +8,24 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from plimsoll.harness.options import STRICT
-from plimsoll.harness.protocols._speech.account import Account
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, Audio, Recognition, Synthesis, told_results
-from plimsoll.harness.protocols._speech.live import audio_problems
-from plimsoll.harness.protocols._speech.live_messages import ns_of
+from plimsoll.harness.protocols._speech.hearing import Account, ns_of
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_built, grpc_checked
-from plimsoll.scenarios.text.durations import Duration
+from plimsoll.harness.transport.rpc.call import GrpcOptions
 
 ASR = "nvidia.riva.asr.RivaSpeechRecognition/StreamingRecognize"
 TTS = "nvidia.riva.tts.RivaSpeechSynthesis/SynthesizeOnline"
 CODECS = {"LINEAR_PCM": "pcm16", "MULAW": "mulaw", "ALAW": "alaw", "OGGOPUS": "ogg-opus"}
 
 
-class Endpointing(BaseModel):
+class Endpointing(Options):
     """``endpointing``: windows in ms and thresholds from 0 to 1, as Riva's EndpointingConfig has them."""
 
-    model_config = STRICT
     start_history: int | None = Field(default=None, ge=0, lt=1 << 31)
     start_threshold: float | None = Field(default=None, ge=0, le=1)
     stop_history: int | None = Field(default=None, ge=0, lt=1 << 31)
@@ -37,14 +34,9 @@ class Endpointing(BaseModel):
     stop_threshold_eou: float | None = Field(default=None, ge=0, le=1)
 
 
-class RivaAsrOptions(BaseModel):
-    """Options of ``riva-asr``.
+class RivaAsrOptions(GrpcOptions):
+    """Options of ``riva-asr``."""
 
-    ``finish``: ``endpoint`` sends silence after the clip until Riva ends the utterance, ``close`` half-closes at the clip's
-    true end. ``custom`` is Riva's custom_configuration, ``metadata`` goes with every call (``function-id`` of a hosted one).
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     encoding: Literal["LINEAR_PCM", "MULAW", "ALAW", "OGGOPUS"] = "LINEAR_PCM"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
@@ -56,26 +48,23 @@ class RivaAsrOptions(BaseModel):
     custom: dict[str, str] = {}
     finish: Literal["endpoint", "close"] = "endpoint"
     metadata: dict[str, str] = {}
-    deadline: Duration | None = Field(default=None, gt=0)
 
 
-class RivaTtsOptions(BaseModel):
+class RivaTtsOptions(GrpcOptions):
     """Options of ``riva-tts``: what to say it with, and how the audio is to come."""
 
-    model_config = STRICT
     voice: str = ""
     language: str = "en-US"
     encoding: Literal["LINEAR_PCM", "MULAW", "ALAW", "OGGOPUS"] = "LINEAR_PCM"
     sample_rate: int = Field(default=22_050, ge=8000, le=48_000)
     metadata: dict[str, str] = {}
-    deadline: Duration | None = Field(default=None, gt=0)
 
 
 def recognition(target: Target) -> Recognition:
     """The dialect of ``riva-asr``."""
     from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-    options = grpc_accept(RivaAsrOptions, target.options)
+    options = accept(RivaAsrOptions, target.options)
     method = shipped("riva_asr").method(ASR)
     first: Any = method.request()
     config = first.streaming_config.config
@@ -98,7 +87,7 @@ def recognition(target: Target) -> Recognition:
         _tell,
         _ends,
         until_closed=True,
-        deadline_ns=options.deadline,
+        deadline_ns=options.deadline_ns,
         metadata=options.metadata,
     )
 
@@ -115,7 +104,7 @@ def synthesis(target: Target) -> Synthesis:
     """The dialect of ``riva-tts``. One request a call: older servers take no more."""
     from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-    options = grpc_accept(RivaTtsOptions, target.options)
+    options = accept(RivaTtsOptions, target.options)
     method = shipped("riva_tts").method(TTS)
 
     def write(text: str) -> bytes:
@@ -135,7 +124,7 @@ def synthesis(target: Target) -> Synthesis:
         lambda message: bytes(message.audio),
         CODECS[options.encoding],
         options.sample_rate,
-        deadline_ns=options.deadline,
+        deadline_ns=options.deadline_ns,
         metadata=options.metadata,
     )
 
@@ -148,20 +137,11 @@ PROTOCOLS = (
     ProtocolSpec(
         "riva-asr",
         "NVIDIA Riva: live recognition",
-        grpc_built(recognition),
-        grpc_checked(RivaAsrOptions, _recognition_mistakes),
-        streaming=True,
+        over_grpc(recognition),
+        RivaAsrOptions,
+        mistakes=_recognition_mistakes,
         source="audio",
-        options=RivaAsrOptions,
         grpc=True,
     ),
-    ProtocolSpec(
-        "riva-tts",
-        "NVIDIA Riva: speech as a stream",
-        grpc_built(synthesis),
-        grpc_checked(RivaTtsOptions),
-        streaming=True,
-        options=RivaTtsOptions,
-        grpc=True,
-    ),
+    ProtocolSpec("riva-tts", "NVIDIA Riva: speech as a stream", over_grpc(synthesis), RivaTtsOptions, grpc=True),
 )

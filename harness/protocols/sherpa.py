@@ -9,30 +9,37 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked
-from plimsoll.harness.protocols._speech.account import Account, path_below, recognised, value_of
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.events import Transcript
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import Said, after_speech, fault_in, member, ns_of, text_at
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.hearing import (
+    Account,
+    Said,
+    Transcript,
+    after_speech,
+    fault_in,
+    member,
+    ns_of,
+    path_below,
+    recognised,
+    text_at,
+    value_of,
+)
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, Message, Script, messages_of
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.scenarios.samples.payload import Payload
 
 _DONE = b"Done!"
-#: A message of more is refused by the servers' WebSocket libraries.
 
 
-class SherpaOptions(BaseModel):
+class SherpaOptions(Options):
     """Options of ``sherpa-onnx``. ``server`` says whose end of session to expect: ``cpp`` (``Done!``) or ``python`` (a close)."""
 
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     server: Literal["cpp", "python"] = "cpp"
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
@@ -122,10 +129,9 @@ PROTOCOLS = (
     ProtocolSpec(
         "sherpa-onnx",
         "sherpa-onnx streaming server, C++ or Python",
-        websocket_built(SherpaDialogue),
-        checked(SherpaOptions, _mistakes),
-        streaming=True,
+        over_websocket(SherpaDialogue),
+        SherpaOptions,
+        mistakes=_mistakes,
         source="audio",
-        options=SherpaOptions,
     ),
 )

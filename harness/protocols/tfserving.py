@@ -14,14 +14,15 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 import orjson
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
 from plimsoll.harness.protocols._http.json_stream import json_headers
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import HttpRequest, build_head, join_path
 from plimsoll.harness.wire.tokens import fault_of
 from plimsoll.scenarios.samples.payload import Payload
@@ -31,14 +32,9 @@ _ANSWERS = {"predict": ("predictions", "outputs"), "classify": ("results", "resu
 _BODIES = ("instances", "inputs", "examples")
 
 
-class TfServingOptions(BaseModel):
-    """Options of ``tfserving``.
+class TfServingOptions(Options):
+    """Options of ``tfserving``."""
 
-    ``layout``: ``row`` sends ``instances``, a list along the first dimension; ``column`` sends ``inputs``, whole tensors by name.
-    ``model_version`` or ``version_label`` picks a version. ``signature`` names the signature. ``path`` replaces the whole path.
-    """
-
-    model_config = STRICT
     call: Literal["predict", "classify", "regress"] = "predict"
     layout: Literal["row", "column"] = "row"
     signature: str | None = Field(default=None, min_length=1)
@@ -159,24 +155,13 @@ def _rows(named: Mapping[str, Any]) -> list[Any]:
     return [dict(zip(named, row, strict=True)) for row in zip(*named.values(), strict=True)]
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from plimsoll.harness.transport.http.http_pool import HttpClient
-
-    return HttpClient(target, clock, TfServingDialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return problems(TfServingOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "tfserving",
         "TensorFlow Serving's REST predict, classify and regress",
-        _build,
-        _check,
+        over_http(TfServingDialect),
+        TfServingOptions,
         streaming=False,
-        options=TfServingOptions,
         source="tensors",
         answers=("predictions", "outputs"),
     ),

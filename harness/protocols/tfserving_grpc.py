@@ -5,24 +5,21 @@ The metric is latency; every tensor of the answer is checked against its shape. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._kserve.tensors import DTYPES, MAX_DIMENSIONS, Tensor, tensors
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.call import GrpcRequest, messages_of
-from plimsoll.harness.transport.rpc.metadata import metadata_of
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_client, grpc_problems
+from plimsoll.harness.transport.client import ProtocolSpec, Target
+from plimsoll.harness.transport.rpc.call import GrpcOptions, GrpcRequest, messages_of, metadata_of
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.text.durations import Duration
 from plimsoll.slo.verdict.accuracy import Answer
 
 METHOD = "tensorflow.serving.PredictionService/Predict"
@@ -36,15 +33,9 @@ KINDS = {
 _BY_NUMBER = {number: (datatype, field) for datatype, (number, field) in KINDS.items()}
 
 
-class TfServingGrpcOptions(BaseModel):
-    """Options of ``tfserving-grpc``.
+class TfServingGrpcOptions(GrpcOptions):
+    """Options of ``tfserving-grpc``."""
 
-    ``signature`` names the model's signature, ``model_version`` or ``version_label`` its version, ``outputs`` the tensors to
-    return (none: all). A text prompt becomes a string tensor ``prompt_input`` of ``prompt_shape``. ``contents``: ``raw`` (one
-    block of bytes a tensor; strings never are) or ``typed``. ``deadline`` goes to the server.
-    """
-
-    model_config = STRICT
     signature: str | None = Field(default=None, min_length=1)
     model_version: int | None = Field(default=None, ge=0, lt=2**63)
     version_label: str | None = Field(default=None, min_length=1)
@@ -52,7 +43,6 @@ class TfServingGrpcOptions(BaseModel):
     prompt_input: str = Field(default="inputs", min_length=1)
     prompt_shape: list[int] = Field(default=[1], min_length=1)
     contents: Literal["raw", "typed"] = "raw"
-    deadline: Duration | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _together(self) -> TfServingGrpcOptions:
@@ -71,7 +61,7 @@ class TfServingGrpcDialect:
     def __init__(self, target: Target) -> None:
         from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-        options = self._options = grpc_accept(TfServingGrpcOptions, target.options)
+        options = self._options = accept(TfServingGrpcOptions, target.options)
         if not target.model:
             raise HarnessFault("target.model: tfserving-grpc needs the model's name. Give it")
         self._metadata = metadata_of(target)
@@ -95,7 +85,7 @@ class TfServingGrpcDialect:
             f"/{METHOD}",
             (message.SerializeToString(deterministic=True),),
             metadata=self._metadata,
-            deadline_ns=-1 if self._options.deadline is None else self._options.deadline,
+            deadline_ns=self._options.deadline_ns,
             n_in=payload.n_in,
             media_ns=payload.media_ns,
         )
@@ -194,22 +184,13 @@ def tensor_problem(proto: Any) -> str | None:
     return None if found <= n else f"{found} elements, not the {n} of its shape"
 
 
-def _build(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, TfServingGrpcDialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return grpc_problems(TfServingGrpcOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "tfserving-grpc",
         "TensorFlow Serving's Predict over gRPC",
-        _build,
-        _check,
+        over_grpc(TfServingGrpcDialect),
+        TfServingGrpcOptions,
         streaming=False,
-        options=TfServingGrpcOptions,
         grpc=True,
         source="tensors",
     ),

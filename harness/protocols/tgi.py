@@ -6,13 +6,13 @@ the server and are no text. Where an answer comes in one piece, its headers say 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
 from plimsoll.harness.protocols._http.json_stream import (
     ANSWER,
     NOTHING,
@@ -21,14 +21,14 @@ from plimsoll.harness.protocols._http.json_stream import (
     JsonDialect,
     Told,
     check_one_choice,
-    checked_extra,
     json_headers,
+    mergeable,
     prompt_of,
     route,
     timing_text,
 )
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import build_head
 from plimsoll.harness.wire import tokens
 from plimsoll.scenarios.samples.payload import Payload
@@ -37,22 +37,13 @@ from plimsoll.scenarios.samples.payload import Payload
 _STAGES = {"validation": b"x-validation-time", "queue": b"x-queue-time", "inference": b"x-inference-time"}
 
 
-class TgiOptions(BaseModel):
-    """Options of ``tgi-generate``. ``parameters`` is merged into the request's parameters last; ``do_sample`` is false unless it is
-    set there. ``finish_reason: optional`` takes an answer without one for whole; so does ``details: false``, which asks for
-    none. ``path`` replaces the whole path.
-    """
+class TgiOptions(Options):
+    """Options of ``tgi-generate``."""
 
-    model_config = STRICT
     stream: bool = True
-    parameters: dict[str, Any] = {}
+    parameters: Annotated[dict[str, Any], mergeable()] = {}
     finish_reason: FinishReason = "required"
     path: str | None = Field(default=None, pattern=r"^/")
-
-    @field_validator("parameters")
-    @classmethod
-    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_extra(value, frozenset())
 
     @model_validator(mode="after")
     def _one_choice(self) -> TgiOptions:
@@ -112,24 +103,12 @@ def read_event(told: Told, event: dict[str, Any]) -> int:
     return NOTHING
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from plimsoll.harness.transport.http.http_pool import HttpClient
-
-    return HttpClient(target, clock, tgi_dialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return problems(TgiOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "tgi-generate",
         "Text Generation Inference, /generate_stream or /generate",
-        _build,
-        _check,
-        streaming=True,
-        options=TgiOptions,
+        over_http(tgi_dialect),
+        TgiOptions,
         answers=("token.text if not token.special", "generated_text if not token"),
     ),
 )

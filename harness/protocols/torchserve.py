@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept, problems
+from plimsoll.harness.protocols._clients import over_http
 from plimsoll.harness.protocols._http.json_stream import route
 from plimsoll.harness.protocols.http import HttpDialect, HttpOptions
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import HttpRequest
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -27,15 +28,9 @@ from plimsoll.scenarios.samples.payload import Payload
 _HANDLER = b"InternalServerException"
 
 
-class TorchServeOptions(BaseModel):
-    """Options of ``torchserve``.
+class TorchServeOptions(Options):
+    """Options of ``torchserve``."""
 
-    ``stream``: the handler streams its answer. ``model_version`` goes into the path. ``body`` (a template, with its ``content_type``),
-    ``body_text``, ``body_file``, ``form`` and ``form_files`` are as in ``http``; none given: the prompt as text, or the data as JSON.
-    ``error_path``: a truthy value there means failure, where the answer is JSON. ``path`` replaces the whole path.
-    """
-
-    model_config = STRICT
     stream: bool = False
     model_version: str | None = Field(default=None, min_length=1)
     content_type: str | None = None
@@ -103,28 +98,19 @@ def _plain(target: Target, options: Mapping[str, Any]) -> HttpDialect:
     return HttpDialect(Target(target.url, "http", target.model, target.headers, options))
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from plimsoll.harness.transport.http.http_pool import HttpClient
-
-    return HttpClient(target, clock, TorchServeDialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    errors = problems(TorchServeOptions, options)
-    if errors:
-        return errors
-    given = {name: options[name] for name in options.keys() - {"stream", "model_version", "content_type"}}
-    kind = options.get("content_type")
-    return problems(HttpOptions, given if kind is None else {**given, "content_type": kind})
+def _mistakes(given: TorchServeOptions) -> list[str]:
+    """Those of the requests that are written by the ``http`` protocol's rules."""
+    said = given.model_dump(exclude={"stream", "model_version"}, exclude_unset=True)
+    return problems(HttpOptions, {name: value for name, value in said.items() if name != "content_type" or value})
 
 
 PROTOCOLS = (
     ProtocolSpec(
         "torchserve",
         "TorchServe's /predictions/M, streamed or not",
-        _build,
-        _check,
+        over_http(TorchServeDialect),
+        TorchServeOptions,
+        mistakes=_mistakes,
         streaming=False,
-        options=TorchServeOptions,
     ),
 )

@@ -6,42 +6,33 @@ it is there; each streamed piece that isn't empty counts as output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._http.body_template import BodyTemplate
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.call import GrpcRequest, messages_of
-from plimsoll.harness.transport.rpc.metadata import metadata_of
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_client, grpc_problems
+from plimsoll.harness.transport.client import ProtocolSpec, Target
+from plimsoll.harness.transport.rpc.call import GrpcOptions, GrpcRequest, messages_of, metadata_of
 from plimsoll.harness.transport.rpc.rpc_outcome import fail_code
 from plimsoll.scenarios.samples.payload import Payload
-from plimsoll.scenarios.text.durations import Duration
 from plimsoll.slo.verdict.accuracy import Answer
 
 SERVICE = "org.pytorch.serve.grpc.inference.InferenceAPIsService"
 
 
-class TorchServeGrpcOptions(BaseModel):
-    """Options of ``torchserve-grpc``.
+class TorchServeGrpcOptions(GrpcOptions):
+    """Options of ``torchserve-grpc``."""
 
-    ``stream``: the handler streams its answer. ``input_name`` is the input's name; its value is the rendered ``body`` (a
-    template), or else the prompt, or else the payload's data as JSON. ``deadline`` goes to the server.
-    """
-
-    model_config = STRICT
     stream: bool = False
     model_version: str | None = Field(default=None, min_length=1)
     input_name: str = Field(default="data", min_length=1)
     body: str | None = None
-    deadline: Duration | None = Field(default=None, gt=0)
 
     @field_validator("body")
     @classmethod
@@ -59,7 +50,7 @@ class TorchServeGrpcDialect:
     def __init__(self, target: Target) -> None:
         from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-        options = self._options = grpc_accept(TorchServeGrpcOptions, target.options)
+        options = self._options = accept(TorchServeGrpcOptions, target.options)
         if not target.model:
             raise HarnessFault("target.model: torchserve-grpc needs the model's name. Give it")
         self._model = target.model
@@ -86,7 +77,7 @@ class TorchServeGrpcDialect:
             (message.SerializeToString(deterministic=True),),
             server_streaming=options.stream,
             metadata=self._metadata,
-            deadline_ns=-1 if options.deadline is None else options.deadline,
+            deadline_ns=options.deadline_ns,
             n_in=payload.n_in,
             media_ns=payload.media_ns,
         )
@@ -126,22 +117,12 @@ class TorchServeGrpcDialect:
         return Answer(b"".join(pieces).decode("utf-8", "replace")) if pieces else None
 
 
-def _build(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, TorchServeGrpcDialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return grpc_problems(TorchServeGrpcOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "torchserve-grpc",
         "TorchServe's Predictions and StreamPredictions over gRPC",
-        _build,
-        _check,
-        streaming=True,
-        options=TorchServeGrpcOptions,
+        over_grpc(TorchServeGrpcDialect),
+        TorchServeGrpcOptions,
         grpc=True,
     ),
 )

@@ -6,14 +6,14 @@ here, so the number of frames with text stands in for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.options import STRICT, accept, problems
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_http
 from plimsoll.harness.protocols._http.json_stream import (
     ANSWER,
     NOTHING,
@@ -21,38 +21,27 @@ from plimsoll.harness.protocols._http.json_stream import (
     JsonDialect,
     Told,
     check_one_choice,
-    checked_extra,
     json_headers,
+    mergeable,
     prompt_of,
 )
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
+from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import build_head, join_path
 from plimsoll.scenarios.samples.payload import Payload
 
 
-class TritonOptions(BaseModel):
-    """Options of ``triton-generate``.
+class TritonOptions(Options):
+    """Options of ``triton-generate``."""
 
-    ``input`` and ``output`` name the tensors of text. The planned length goes into ``max_tokens_field``, in ``parameters`` (the vLLM
-    backend) or beside it (``max_tokens_in: body``, TensorRT-LLM). ``parameters`` is merged into the request's, ``extra_body`` into the
-    body, last. ``path`` replaces the whole path.
-    """
-
-    model_config = STRICT
     stream: bool = True
     model_version: str | None = Field(default=None, min_length=1)
     input: str = Field(default="text_input", min_length=1)
     output: str = Field(default="text_output", min_length=1)
     max_tokens_field: str = Field(default="max_tokens", min_length=1)
     max_tokens_in: Literal["parameters", "body"] = "parameters"
-    parameters: dict[str, Any] = {}
-    extra_body: dict[str, Any] = {}
+    parameters: Annotated[dict[str, Any], mergeable()] = {}
+    extra_body: Annotated[dict[str, Any], mergeable()] = {}
     path: str | None = Field(default=None, pattern=r"^/")
-
-    @field_validator("parameters", "extra_body")
-    @classmethod
-    def _extra(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_extra(value, frozenset())
 
     @model_validator(mode="after")
     def _one_choice(self) -> TritonOptions:
@@ -99,25 +88,13 @@ def triton_dialect(target: Target) -> JsonDialect:
     )
 
 
-def _build(target: Target, clock: Any) -> Client:
-    from plimsoll.harness.transport.http.http_pool import HttpClient
-
-    return HttpClient(target, clock, triton_dialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return problems(TritonOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "triton-generate",
         "Triton's generate_stream or generate",
-        _build,
-        _check,
-        streaming=True,
+        over_http(triton_dialect),
+        TritonOptions,
         bundled=True,
-        options=TritonOptions,
         answers=("text_output",),
     ),
 )

@@ -7,19 +7,19 @@ Triton wraps each answer, MLServer doesn't: which of the two it is shows in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.protocols._kserve.kserve_call import SERVICE, KserveCallOptions, RequestWriter
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._kserve.tensors import answer_of, response_problem, says_something
+from plimsoll.harness.protocols.kserve_grpc import SERVICE, KserveCallOptions, RequestWriter
 from plimsoll.harness.transport import outcome
-from plimsoll.harness.transport.client import Client, ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.call import CODES, GrpcRequest, messages_of
-from plimsoll.harness.transport.rpc.metadata import metadata_of
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_client, grpc_problems
+from plimsoll.harness.transport.client import ProtocolSpec, Target
+from plimsoll.harness.transport.rpc.call import CODES, GrpcRequest, messages_of, metadata_of
 from plimsoll.harness.transport.rpc.rpc_outcome import GRPC, fail_code
 from plimsoll.harness.wire.tokens import sheds_load
 from plimsoll.scenarios.samples.payload import Payload
@@ -36,7 +36,7 @@ class TritonStreamDialect:
     def __init__(self, target: Target) -> None:
         from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-        options = self._options = grpc_accept(KserveCallOptions, target.options)
+        options = self._options = accept(KserveCallOptions, target.options)
         self._metadata = metadata_of(target)
         schema = shipped("kserve")
         method = schema.method(f"{SERVICE}/ModelStreamInfer")
@@ -51,7 +51,7 @@ class TritonStreamDialect:
             client_streaming=True,
             server_streaming=True,
             metadata=self._metadata,
-            deadline_ns=-1 if self._options.deadline is None else self._options.deadline,
+            deadline_ns=self._options.deadline_ns,
             n_in=payload.n_in,
             media_ns=payload.media_ns,
         )
@@ -173,23 +173,13 @@ class _Scan:
             self.code = CODES.index(parameters["status"].string_param)
 
 
-def _build(target: Target, clock: Any) -> Client:
-    return grpc_client(target, clock, TritonStreamDialect(target))
-
-
-def _check(options: Mapping[str, Any]) -> list[str]:
-    return grpc_problems(KserveCallOptions, options)
-
-
 PROTOCOLS = (
     ProtocolSpec(
         "triton-stream",
         "Triton's ModelStreamInfer over gRPC: decoupled models, one stream a request",
-        _build,
-        _check,
-        streaming=True,
+        over_grpc(TritonStreamDialect),
+        KserveCallOptions,
         bundled=True,
-        options=KserveCallOptions,
         grpc=True,
     ),
 )

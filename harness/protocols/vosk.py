@@ -10,28 +10,36 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked
-from plimsoll.harness.protocols._speech.account import Account, objects_in, path_below, recognised, value_of
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import after_speech, member, ns_of, read, text_at
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.hearing import (
+    Account,
+    after_speech,
+    member,
+    ns_of,
+    objects_in,
+    path_below,
+    read,
+    recognised,
+    text_at,
+    value_of,
+)
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import ENDPOINT, NOTHING, Message, Script
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.scenarios.samples.payload import Payload
 
 _EOF = Message(b'{"eof" : 1}', True)
 
 
-class VoskOptions(BaseModel):
+class VoskOptions(Options):
     """Options of ``vosk``; they go into the first message. ``config`` has further members of it."""
 
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
     words: bool = True
@@ -115,10 +123,9 @@ PROTOCOLS = (
     ProtocolSpec(
         "vosk",
         "vosk-server: live speech to text, PCM16 over WebSocket",
-        websocket_built(VoskDialogue),
-        checked(VoskOptions, _mistakes),
-        streaming=True,
+        over_websocket(VoskDialogue),
+        VoskOptions,
+        mistakes=_mistakes,
         source="audio",
-        options=VoskOptions,
     ),
 )

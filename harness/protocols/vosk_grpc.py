@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
-
-from plimsoll.harness.options import STRICT
-from plimsoll.harness.protocols._speech.account import Account
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._clients import over_grpc
 from plimsoll.harness.protocols._speech.grpc_speech import PATIENCE_NS, Audio, Recognition, duration_ns
-from plimsoll.harness.protocols._speech.live import audio_problems
+from plimsoll.harness.protocols._speech.hearing import Account
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems
 from plimsoll.harness.transport.client import ProtocolSpec, Target
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_built, grpc_checked
-from plimsoll.scenarios.text.durations import Duration
+from plimsoll.harness.transport.rpc.call import GrpcOptions
 
 METHOD = "vosk.stt.v1.SttService/StreamingRecognize"
 
 
-class VoskGrpcOptions(BaseModel):
-    """Options of ``vosk-grpc``.
+class VoskGrpcOptions(GrpcOptions):
+    """Options of ``vosk-grpc``."""
 
-    ``finish``: ``endpoint`` sends silence after the clip until the recogniser ends the utterance, ``close`` half-closes at
-    the clip's true end. ``metadata`` goes with every call.
-    """
-
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     sample_rate: Literal[8000, 16_000, 48_000] = 16_000
     language: str = "en-US"
@@ -33,14 +25,13 @@ class VoskGrpcOptions(BaseModel):
     single_utterance: bool = False
     finish: Literal["endpoint", "close"] = "endpoint"
     metadata: dict[str, str] = {}
-    deadline: Duration | None = Field(default=None, gt=0)
 
 
 def recognition(target: Target) -> Recognition:
     """The dialect of ``vosk-grpc``."""
     from plimsoll.harness.protocols._grpc.descriptors import shipped
 
-    options = grpc_accept(VoskGrpcOptions, target.options)
+    options = accept(VoskGrpcOptions, target.options)
     method = shipped("vosk").method(METHOD)
     first: Any = method.request()
     spec = first.config.specification
@@ -57,7 +48,7 @@ def recognition(target: Target) -> Recognition:
         _tell,
         _ends,
         until_closed=True,
-        deadline_ns=options.deadline,
+        deadline_ns=options.deadline_ns,
         metadata=options.metadata,
     )
 
@@ -83,11 +74,10 @@ PROTOCOLS = (
     ProtocolSpec(
         "vosk-grpc",
         "Vosk's gRPC server: live recognition",
-        grpc_built(recognition),
-        grpc_checked(VoskGrpcOptions, _mistakes),
-        streaming=True,
+        over_grpc(recognition),
+        VoskGrpcOptions,
+        mistakes=_mistakes,
         source="audio",
-        options=VoskGrpcOptions,
         grpc=True,
     ),
 )

@@ -14,24 +14,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
 from plimsoll.harness.protocols._http.body_template import BodyTemplate
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
 from plimsoll.harness.protocols._speech.codecs import Decoder, decodable, decoder, encodable
-from plimsoll.harness.protocols._speech.events import Endpoint, Event, Sound, Transcript
-from plimsoll.harness.protocols._speech.live import LiveAudio, audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.recognition import put_transcripts
-from plimsoll.harness.protocols._speech.synthesis import put_sounds
+from plimsoll.harness.protocols._speech.hearing import Endpoint, Event, Sound, Transcript, put_sounds, put_transcripts
+from plimsoll.harness.protocols._speech.sending import AudioOptions, LiveAudio, audio_problems, clip_of, live_audio
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.http.dialect import split_url
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script, messages_of
 from plimsoll.harness.transport.live.handshake import http_url
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.harness.wire import pointer, tokens
 from plimsoll.harness.wire.headers import checked_headers
 from plimsoll.scenarios.samples.payload import Payload
@@ -48,24 +45,9 @@ _UNKNOWN_PATHS = (
 )
 
 
-class WebSocketOptions(BaseModel):
-    """Options of ``websocket``.
+class WebSocketOptions(Options):
+    """Options of ``websocket``."""
 
-    ``opening``, ``messages`` and ``closing`` are templates of text messages (see the option ``body`` of ``http``): the first
-    are said when the session stands, the second ``interval`` apart once it is ready, the last at the end. With an audio
-    source, frames of ``codec`` at ``rate`` are sent as binary messages, or as text by ``audio_message``, in which
-    ``data.audio`` is the frame in base64.
-
-    ``ready``, ``endpoint`` and ``done`` are texts that the message in question contains, byte for byte: the session is ready
-    (none: at once), the speaker has finished, the session is over (none: when the server closes it).
-
-    ``text_path``: output. ``final_path``: truthy where that text is final; ``segment_path``: a number that changes when a
-    new segment begins (none: a final text ends its segment); ``cursor_path``: seconds of audio that the text covers.
-    ``audio_path``: output as base64 text; ``binary: audio``: binary messages are output. ``output_codec`` and
-    ``output_rate`` say how to play it. ``error_path``: truthy means failure.
-    """
-
-    model_config = STRICT
     path: str | None = Field(default=None, pattern=r"^/")
     headers: dict[str, str] = {}
     subprotocols: list[str] = []
@@ -320,10 +302,9 @@ PROTOCOLS = (
     ProtocolSpec(
         "websocket",
         "any WebSocket endpoint: message templates, JSON paths, live audio",
-        websocket_built(WebSocketDialogue),
-        checked(WebSocketOptions, _mistakes),
-        streaming=True,
+        over_websocket(WebSocketDialogue),
+        WebSocketOptions,
+        mistakes=_mistakes,
         bundled=True,
-        options=WebSocketOptions,
     ),
 )

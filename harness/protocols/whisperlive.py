@@ -12,19 +12,27 @@ from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, checked
-from plimsoll.harness.protocols._speech.account import LIVE_PACES, Account, objects_in, path_below, recognised, value_of
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import fault_in, heard_out, ns_of, text_at
-from plimsoll.harness.protocols._speech.pacing import parse_pace
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.hearing import (
+    LIVE_PACES,
+    Account,
+    fault_in,
+    heard_out,
+    ns_of,
+    objects_in,
+    path_below,
+    recognised,
+    text_at,
+    value_of,
+)
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio, parse_pace
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.harness.wire.tokens import Fault
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -35,12 +43,9 @@ _SILENCE_NS = 15_000_000_000
 _END = re.compile(rb'"?(\d{1,7}(?:\.\d{1,9})?)')
 
 
-class WhisperLiveOptions(BaseModel):
-    """Options of ``whisperlive``. The model is ``target.model``, ``small`` if none is given; ``options`` has further members of the
-    first message.
-    """
+class WhisperLiveOptions(Options):
+    """Options of ``whisperlive``."""
 
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     language: str | None = "en"
     task: Literal["transcribe", "translate"] = "transcribe"
@@ -179,10 +184,9 @@ PROTOCOLS = (
     ProtocolSpec(
         "whisperlive",
         "WhisperLive: live speech to text, rolling segments",
-        websocket_built(WhisperLiveDialogue),
-        checked(WhisperLiveOptions, _mistakes),
-        streaming=True,
+        over_websocket(WhisperLiveDialogue),
+        WhisperLiveOptions,
+        mistakes=_mistakes,
         source="audio",
-        options=WhisperLiveOptions,
     ),
 )

@@ -8,22 +8,28 @@ coarse for a position, so none is taken from them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT, accept, problems
-from plimsoll.harness.protocols._speech.account import Account, objects_in, path_below, recognised, value_of
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.events import Transcript
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import fault_in, kind_of, text_at
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.protocols._clients import over_websocket
+from plimsoll.harness.protocols._speech.hearing import (
+    Account,
+    Transcript,
+    fault_in,
+    kind_of,
+    objects_in,
+    path_below,
+    recognised,
+    text_at,
+    value_of,
+)
+from plimsoll.harness.protocols._speech.sending import AudioOptions, audio_problems, clip_of, live_audio
 from plimsoll.harness.transport.client import ProtocolSpec, Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING, READY, Message, Script
 from plimsoll.harness.transport.live.handshake import handshake_headers, request_target
-from plimsoll.harness.transport.live.live_client import websocket_built
 from plimsoll.harness.wire.tokens import Fault, count
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -31,10 +37,9 @@ _RATE = 16_000
 _SILENCE = -2
 
 
-class WhisperLiveKitOptions(BaseModel):
+class WhisperLiveKitOptions(Options):
     """Options of ``whisperlivekit``. ``mode: diff`` asks for changes instead of the whole state."""
 
-    model_config = STRICT
     audio: AudioOptions = AudioOptions()
     language: str | None = None
     mode: Literal["full", "diff"] = "full"
@@ -137,19 +142,17 @@ def _joined(texts: list[str]) -> str:
     return " ".join(text.strip() for text in texts if text.strip())
 
 
-def _check(options: Mapping[str, Any]) -> list[str]:
-    found = problems(WhisperLiveKitOptions, options)
-    return found or audio_problems(accept(WhisperLiveKitOptions, options).audio, "pcm16", _RATE)
+def _mistakes(given: WhisperLiveKitOptions) -> list[str]:
+    return audio_problems(given.audio, "pcm16", _RATE)
 
 
 PROTOCOLS = (
     ProtocolSpec(
         "whisperlivekit",
         "WhisperLiveKit /asr: live speech to text",
-        websocket_built(WhisperLiveKitDialogue),
-        _check,
-        streaming=True,
+        over_websocket(WhisperLiveKitDialogue),
+        WhisperLiveKitOptions,
+        mistakes=_mistakes,
         source="audio",
-        options=WhisperLiveKitOptions,
     ),
 )

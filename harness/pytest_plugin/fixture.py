@@ -1,7 +1,7 @@
 """What a test holds: ``Plimsoll`` sends load, ``Run`` is what came of it and can be asserted on.
 
-A verdict becomes pytest's own outcome, with the objectives as its message and no traceback. The same code as the command
-line measures and judges.
+A verdict becomes pytest's own outcome, with the objectives as its message and no traceback. The same code as the
+command line measures and judges.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Run:
         confidence: str | float | None = None,
         production_rate: float | None = None,
     ) -> Report:
-        """The report against these objectives (expressions, files, presets), or against those that the run was made with.
+        """The report against these objectives (expressions, files, presets), or against those that the run was made
+        with.
 
         Fails the test for objectives that can't be read, every mistake at once.
         """
@@ -121,9 +122,9 @@ class Plimsoll:
         """Send the load of a scenario (a file, a ready-made one's name, or None with flags) and seal it.
 
         ``flags`` are those of `plimsoll run` with underscores: ``url``, ``rate``, ``duration``, ``output_tokens``,
-        ``headers`` (a mapping), ``options`` (a mapping) and so on. One run at a time, also under xdist: load tests beside
-        each other measure each other. Fails the test with every mistake in the input, or when the endpoint can't be
-        reached.
+        ``headers`` (a mapping), ``options`` (a mapping) and so on. One run at a time, also under xdist: load tests
+        beside each other measure each other. Fails the test with every mistake in the input, or when the endpoint can't
+        be reached.
         """
         self._runs += 1
         folder = Path(out) if out is not None else self.folder / f"run-{self._runs}"

@@ -1,7 +1,9 @@
-"""What workers say that they sent and recorded, held against the rows that came: at sealing, and whenever a run is opened again.
+"""What workers say that they sent and recorded, held against the rows that came: at sealing, and whenever a run is
+opened again.
 
-A worker's ``account`` comes with its last message: ``sent`` requests, ``rows`` recorded, the ``digest`` of them (``slo/validity/accounts.py``) and,
-of rows in files, ``segments`` written and the numbers of those that no disk took. What is missing or too much is said by its cause.
+A worker's ``account`` comes with its last message: ``sent`` requests, ``rows`` recorded, the ``digest`` of them
+(``slo/validity/accounts.py``) and, of rows in files, ``segments`` written and the numbers of those that no disk took.
+What is missing or too much is said by its cause.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ def settled(
     missing: Records,
     names: Collection[str] = (),
 ) -> GeneratorFacts:
-    """The facts with everybody's counts. ``measured``: the rows that came; ``missing``: those made in place of others; ``names``: the
-    segment files that were there.
+    """The facts with everybody's counts. ``measured``: the rows that came; ``missing``: those made in place of others;
+    ``names``: the segment files that were there.
     """
     if not members:
         return facts
@@ -101,9 +103,11 @@ def gone(member: Member, measured: Records) -> int:
 
 
 def faults_of(records: Records, names: Collection[str], generator: Mapping[str, Any], run_id: object) -> list[str]:
-    """What in the rows of a sealed run is not as it was sealed. ``names``: the columns that its files have; ``run_id``: its manifest's.
+    """What in the rows of a sealed run is not as it was sealed. ``names``: the columns that its files have; ``run_id``:
+    its manifest's.
 
-    Raises ValueError where ``columns`` of its generator.json is no mapping of sums. Earlier versions, which didn't count, wrote none.
+    Raises ValueError where ``columns`` of its generator.json is no mapping of sums. Earlier versions, which didn't
+    count, wrote none.
     """
     found = []
     if generator.get("run_id", run_id) != run_id:
@@ -112,7 +116,8 @@ def faults_of(records: Records, names: Collection[str], generator: Mapping[str, 
     if held is None:
         if "sent" in generator["facts"]:
             found.append(
-                "generator.json has lost columns, the sums of the rows: nothing shows that they are those that were sealed"
+                "generator.json has lost columns, the sums of the rows: nothing shows that they are those that were "
+                "sealed"
             )
         return found
     if not (isinstance(held, dict) and all(isinstance(value, str) for value in held.values())):
@@ -121,7 +126,8 @@ def faults_of(records: Records, names: Collection[str], generator: Mapping[str, 
     if altered:
         more = f" and {len(altered) - _SHOWN} more columns" if len(altered) > _SHOWN else ""
         found.append(
-            f"the rows are not those that were sealed: {', '.join(altered[:_SHOWN])}{more} of requests.parquet or chunks.parquet were changed"
+            f"the rows are not those that were sealed: {', '.join(altered[:_SHOWN])}{more} of requests.parquet or "
+            "chunks.parquet were changed"
         )
     return found
 
@@ -144,7 +150,8 @@ def _differences(
         found.append(f"{missing} ({why})" if why else missing)
     elif here.rows > rows:
         found.append(
-            f"worker {index} recorded {rows:,} rows, and {here.rows:,} came: {here.rows - rows:,} are there twice or not its own"
+            f"worker {index} recorded {rows:,} rows, and {here.rows:,} came: {here.rows - rows:,} are there twice or "
+            "not its own"
         )
     elif here.digest != told["digest"]:
         found.append(f"the rows of worker {index} are not those that it recorded: something changed its segments")
@@ -159,7 +166,7 @@ def _absent(index: int, told: Mapping[str, Any], names: Collection[str]) -> list
 
 
 def _gaps(plan: Plan, member: Member, shards: int, measured: Records) -> tuple[int, int]:
-    """Of a closed loop, in which ids rise one by one: how many of a worker's have no row though a later one has, and the first of them."""
+    """How many ids of a worker in a closed loop have no row though a later one has, and the first of them."""
     if not plan.cyclic or shards > (plan.max_in_flight or 1) or "segments" not in (account_of(member) or {}):
         return 0, -1
     mine = plan.shard(member.index, shards)

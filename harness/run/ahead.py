@@ -1,8 +1,8 @@
 """begun.json: what a run has on disk before its first query, so that whoever comes after a kill can seal and judge it.
 
-Beside it lie ``plan.npz``, ``scenario.yaml`` and ``promises.json``, and it is gone when the run is sealed. It holds no secret: what it
-says is what ``manifest.json`` and ``generator.json`` would say. ``seen`` in it is the last sign of life of who wrote it: the file's own time
-would be that of the last copy.
+Beside it lie ``plan.npz``, ``scenario.yaml`` and ``promises.json``, and it is gone when the run is sealed. It holds no
+secret: what it says is what ``manifest.json`` and ``generator.json`` would say. ``seen`` in it is the last sign of life
+of who wrote it: the file's own time would be that of the last copy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NEEDED = {"run_id": str, "t0_wall_ns": int, "t0_monotonic_ns": int, "workers": 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Who wrote it: ``who`` in words, its ``pid`` on ``host``, and what tells it from a later process of that number."""
+    """Who wrote it: ``who`` in words, ``pid`` on ``host``, and what tells it from a later process of that number."""
 
     who: str
     pid: int
@@ -69,9 +69,9 @@ def _started(pid: int) -> str:
 class Begun:
     """As begun.json holds it.
 
-    ``manifest``: as far as it is known; ``facts``: what was planned; ``announced``: its t0 is known, so something may have been sent;
-    ``agent``: the name of the agent whose part this is, and ``mine`` its shards (none: a whole run); ``seen_ns``: wall clock of the last
-    sign of life.
+    ``manifest``: as far as it is known; ``facts``: what was planned; ``announced``: its t0 is known, so something may
+    have been sent; ``agent``: the name of the agent whose part this is, and ``mine`` its shards (none: a whole run);
+    ``seen_ns``: wall clock of the last sign of life.
     """
 
     manifest: Mapping[str, Any]
@@ -86,7 +86,7 @@ class Begun:
 
 @dataclass(slots=True)
 class Ahead:
-    """Writes begun.json of one run, and holds its segments. A disk that takes nothing costs a warning: the run goes on."""
+    """Writes begun.json of one run, and holds its segments. A disk that takes nothing costs only a warning."""
 
     directory: RunDirectory
     who: str
@@ -167,7 +167,8 @@ class Ahead:
 
     def _warn(self, error: OSError) -> None:
         self.notice(
-            f"warning: {self.directory.path} takes no files before the run ({error.strerror}): were it killed, it could not be sealed "
+            f"warning: {self.directory.path} takes no files before the run ({error.strerror}): were it killed, it "
+            "could not be sealed "
             "afterwards. Make room there"
         )
 

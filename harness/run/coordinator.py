@@ -31,7 +31,7 @@ from plimsoll.harness.host import manifest as manifest_file
 from plimsoll.harness.process import writing
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.protocols._http.model_name import first_model
-from plimsoll.harness.protocols._speech.audio_options import stated_normaliser
+from plimsoll.harness.protocols._speech.sending import stated_normaliser
 from plimsoll.harness.run import bundled as bundled_server
 from plimsoll.harness.run import timer
 from plimsoll.harness.run.accounts import check_account
@@ -42,14 +42,14 @@ from plimsoll.harness.run.watcher import Beginning, Watcher
 from plimsoll.harness.run.workforce import Member, Workforce, deaths
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.origin import CLEARTEXT, locate
+from plimsoll.harness.transport.endpoint import CLEARTEXT, locate
 from plimsoll.scenarios.plan import cancellation
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.samples.reference import Expected, references
 from plimsoll.scenarios.spec import Scenario
 from plimsoll.slo.peers.loadgen import QUANTILES
 from plimsoll.slo.records.records import Status
-from plimsoll.slo.validity.validity import GeneratorFacts
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 #: Each seals what was measured: Ctrl-C, a polite kill, a closed terminal.
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -67,13 +67,13 @@ class Job:
     directory: RunDirectory
     command: Sequence[str]
     bundled: Sequence[str] | None = None
-    foreseen: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: see harness/run/foresight.py
+    foreseen: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: see harness/run/host_check.py
     run_id: str = field(default_factory=lambda: secrets.token_hex(5))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run left behind: the sealed directory, whether the user interrupted it, and why a watcher did (None: none did)."""
+    """The sealed directory, whether the user interrupted the run, and why a watcher did (None: none did)."""
 
     sealed: Sealed
     interrupted: bool
@@ -85,8 +85,7 @@ async def preflight(target: Target) -> None:
     endpoint = await locate(target)
     try:
         _, writer = await asyncio.wait_for(
-            asyncio.open_connection(endpoint.host, endpoint.port, ssl=endpoint.tls),
-            target.connect_timeout_ns / 1e9,
+            asyncio.open_connection(endpoint.host, endpoint.port, ssl=endpoint.tls), target.connect_timeout_ns / 1e9
         )
     except (OSError, TimeoutError) as error:
         reason = str(error) or f"no answer within {target.connect_timeout_ns / 1e9:g} s"
@@ -95,7 +94,8 @@ async def preflight(target: Target) -> None:
                 f"it does not speak TLS; without it the URL begins with {CLEARTEXT[urlsplit(target.url).scheme]}://"
             )
         raise HarnessFault(
-            f"target.url: cannot connect to {manifest_file.public_url(target.url)} ({reason}). Nothing was sent. Is the server "
+            f"target.url: cannot connect to {manifest_file.public_url(target.url)} ({reason}). Nothing was sent. Is "
+            "the server "
             "running, and is the address right?",
             ExitCode.UNREACHABLE,
         ) from None
@@ -189,7 +189,7 @@ class Coordinator:
             manifest |= known
             workforce.go(self._t0_ns)
             for watcher in self._watchers:
-                watcher.begin(Beginning(run_id, scenario, plan, self._t0_ns))
+                watcher.begin(Beginning(run_id, scenario, plan, self._t0_ns, shards, workforce.dealing))
             await workforce.finished()
         self._over = True
         for watcher in self._watchers:
@@ -211,9 +211,6 @@ class Coordinator:
         """Without t0, which is not known yet."""
         return manifest_file.build(
             run_id=run_id,
-            started_at="",
-            t0_wall_ns=0,
-            t0_monotonic_ns=0,
             command=self._job.command,
             scenario=self._job.public,
             target_url=target.url,
@@ -229,7 +226,8 @@ class Coordinator:
         if far and self._job.bundled is not None:
             await self._workforce.kill()
             raise HarnessFault(
-                f"the bundled server listens on 127.0.0.1 of this host only, and there are agents elsewhere: {', '.join(far)}. Nothing was "
+                "the bundled server listens on 127.0.0.1 of this host only, and there are agents elsewhere: "
+                f"{', '.join(far)}. Nothing was "
                 "sent. Start `plimsoll serve --host` with an address that they reach, and name it with --url"
             )
         if far and loopback(target.url):
@@ -318,7 +316,7 @@ def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
     done = [member.done for member in members if member.done is not None]
     return replace(
         known,
-        **_vitals(done),
+        **vitals_of(done),
         aborted=next((report["aborted"] for report in done if report["aborted"]), None),
         worker_faults=tuple(text for report in done for text in report["faults"]),
         max_duration_hit=any(report["max_duration_hit"] for report in done),
@@ -327,7 +325,8 @@ def ended(known: GeneratorFacts, members: Sequence[Member]) -> GeneratorFacts:
 
 
 def last_words(said: object) -> dict[str, Any] | None:
-    """A worker's last message that comes from elsewhere, a file or another host, if all that is read of it can be; None: it can't.
+    """A worker's last message that comes from elsewhere, a file or another host, if all that is read of it can be;
+    None: it can't.
 
     The folders that it names are left out: whoever seals a run reads and removes those.
     """
@@ -358,7 +357,7 @@ def start(t0_ns: int) -> dict[str, Any]:
 def worker_spec(
     scenario: Scenario, target: Target, run_id: str, segments: Path, index: int, shards: int, dealing: Dealing
 ) -> dict[str, Any]:
-    """What one worker is told (``harness/generator/worker.py``): shard ``index`` of ``shards``, and where its segments go. May hold secrets."""
+    """What one worker is told (``harness/generator/worker.py``), shard ``index`` of ``shards``. May hold secrets."""
     return {
         "type": "spec",
         "scenario": scenario.to_mapping(),
@@ -375,7 +374,7 @@ def worker_spec(
 
 
 def _exhausted(members: Sequence[Member], facts: Mapping[str, Any], seconds: float) -> list[str]:
-    """What the hosts ran out of. Of agents' hosts without the arithmetic: their limits are not ours, and each has some of the workers."""
+    """What the hosts ran out of; of agents' hosts without the arithmetic, because their limits are not ours."""
     parts = [(f" (agent {agent['name']})", agent["shards"]) for agent in facts.get("agents", ())]
     found = []
     for whose, shards in parts or [("", range(len(members)))]:
@@ -423,7 +422,7 @@ def _clocks(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"agents": len(took_part), "clock_error_ns": max(errors, default=0)}
 
 
-def _vitals(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def vitals_of(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Facts from the ``done`` messages: of a count the sum over workers, of a time the worst worker's."""
 
     def worst(part: str, key: str) -> int:

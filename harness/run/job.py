@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,9 +17,9 @@ from plimsoll.harness.generator.native import why_not
 from plimsoll.harness.host.manifest import public_url
 from plimsoll.harness.process import writing
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.run import accuracy, bundled, rundir
+from plimsoll.harness.run import bundled, rundir
 from plimsoll.harness.run.coordinator import Job
-from plimsoll.harness.run.promises import Asked, Promises, read_promises
+from plimsoll.harness.run.promises import Asked, Promises, of_scenario, read_promises
 from plimsoll.harness.secrecy.redaction import Redactor, learn
 from plimsoll.harness.secrecy.secrets import (
     Headers,
@@ -32,12 +32,12 @@ from plimsoll.harness.secrecy.secrets import (
     url_secrets,
 )
 from plimsoll.harness.transport.client import ENGINES, MAX_OUTSTANDING, MAX_SPIN_NS, STAMPS, ProtocolSpec, Target
-from plimsoll.harness.transport.origin import origin_of
+from plimsoll.harness.transport.endpoint import origin_of
 from plimsoll.reports.format import Format, formats
 from plimsoll.scenarios.flags import COMMAND_LINE, Flags
+from plimsoll.scenarios.samples.reference import references
 from plimsoll.scenarios.spec import Scenario, ScenarioError, document, load, with_flags
 from plimsoll.scenarios.text.durations import parse_duration
-from plimsoll.slo.objectives import objective
 from plimsoll.slo.objectives.objective import Objective
 
 #: Options of every target, whatever its protocol.
@@ -104,27 +104,8 @@ class Prepared:
     outputs: tuple[FormatTarget, ...]
 
 
-def read_objectives(texts: Sequence[str]) -> tuple[list[str], tuple[Objective, ...], list[str]]:
-    """Objectives from expressions and files: (their texts, parsed, errors)."""
-    found: list[Objective] = []
-    errors: list[str] = []
-    for text in texts:
-        path = Path(text)
-        try:
-            if path.suffix in (".yaml", ".yml") or (path.is_file() and "(" not in text):
-                found += objective.load_file(path)
-            else:
-                found.append(objective.parse(text))
-        except objective.ObjectiveError as error:
-            errors += [f"--slo {line}" for line in error.errors]
-        except OSError as error:
-            errors.append(f"--slo {text}: cannot be read ({error.strerror}). Give an objective or a file of them")
-    errors += objective.check(found) if not errors else []
-    return [str(item) for item in found], tuple(found), errors
-
-
 def read_formats(texts: Sequence[str]) -> tuple[tuple[FormatTarget, ...], list[str]]:
-    """``F=PATH`` pairs, PATH ``-`` for standard output. Each file is opened now, so that a bad path fails before the run and not after it."""
+    """``F=PATH`` pairs, PATH ``-`` for standard output. A bad path fails before the run."""
     known = formats()
     targets: list[FormatTarget] = []
     errors: list[str] = []
@@ -198,14 +179,14 @@ def prepare(
     target, headers = None, None
     if scenario is not None:
         if not asked.any_objective:
-            promises, problems = read_promises(replace(asked, slo=scenario.objectives))
-            errors += [text.replace("--slo", f"{scenario.name}:objectives:", 1) for text in problems]
-        errors += accuracy.check(scenario, promises.objectives)
+            promises, problems = of_scenario(scenario.name, scenario.objectives, asked)
+            errors += problems
+        errors += check_accuracy(scenario, promises.objectives)
         target, headers, problems = _target(scenario)
         errors += _lined(problems, scenario, scenario_name, flags)
     if errors or scenario is None or target is None or headers is None:
         raise HarnessFault(errors)
-    directory = rundir.create(out or _default_out(scenario.name))
+    directory = rundir.create(out or default_out(scenario.name))
     section = scenario.target
     literal = [*section.headers.items(), *option_headers(section.options)]
     shown = public_command(command or sys.argv, literal, [section.url or ""], (section.model, section.protocol))
@@ -240,8 +221,7 @@ def _errors_beyond(scenario_name: str, slo_given: bool) -> list[str]:
     errors: list[str] = []
     listed = raw.get("objectives")
     if isinstance(listed, list) and not slo_given:
-        _, _, problems = read_objectives([text for text in listed if isinstance(text, str)])
-        errors += [text.replace("--slo", f"{scenario_name}:objectives:", 1) for text in problems]
+        errors += of_scenario(scenario_name, [text for text in listed if isinstance(text, str)])[1]
     section = raw.get("target")
     if isinstance(section, dict):
         options, url, ca_file = (section.get(name) for name in ("options", "url", "ca_file"))
@@ -260,7 +240,7 @@ def _hidden(scenario: Scenario, headers: Headers) -> frozenset[str]:
 
 
 def _public(scenario: Scenario, hidden: Redactor) -> dict[str, Any]:
-    """The scenario as it may be written down: credentials in it are masked, and of headers every value that is not known to be harmless."""
+    """The scenario as it may be written down: without credentials and headers that may hold some."""
     plain = scenario.to_mapping()
     mapping: dict[str, Any] = hidden.masked(plain)
     mapping |= {
@@ -321,7 +301,8 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_file(name: str, *, encode: bool = True) -> Scenario:
-    """A scenario file or library scenario with everything in it checked, with ``encode`` its payloads too. Sends nothing.
+    """A scenario file or library scenario with everything in it checked, with ``encode`` its payloads too. Sends
+    nothing.
 
     Environment variables that hold secrets may be missing here. Raises HarnessFault with every error found.
     """
@@ -330,8 +311,7 @@ def check_file(name: str, *, encode: bool = True) -> Scenario:
     except ScenarioError as error:
         raise HarnessFault(error.errors + _errors_beyond(name, slo_given=False)) from None
     section = scenario.target
-    _, _, problems = read_objectives(scenario.objectives)
-    errors = [text.replace("--slo", f"{name}:objectives:", 1) for text in problems]
+    errors = of_scenario(name, scenario.objectives)[1]
     _, problems = _options(name, section.protocol, section.options)
     errors += problems + _place(name, section.url, section.ca_file)
     if not errors and encode:
@@ -414,7 +394,7 @@ def _target(scenario: Scenario) -> tuple[Target | None, Headers | None, list[str
 
 
 def _unspoken(scenario: Scenario) -> list[str]:
-    """Why the bundled server can't stand in for the URL that is not given: it has no such protocol, or no route is named."""
+    """Why the bundled server can't stand in for a missing URL: it lacks the protocol, or no route is named."""
     section, known = scenario.target, protocols()
     spec = known.get(section.protocol)
     if section.url is not None or spec is None or not spec.needs_url:
@@ -424,7 +404,8 @@ def _unspoken(scenario: Scenario) -> list[str]:
         like = ", ".join(sorted(name for name, other in known.items() if other.bundled and other.source == spec.source))
         instead = f", or try one that it does: {like}" if like else ""
         return [
-            f"{where}.url: the bundled server does not speak {spec.name}. Give the URL of a server that does (--url){instead}"
+            f"{where}.url: the bundled server does not speak {spec.name}. Give the URL of a server that does "
+            f"(--url){instead}"
         ]
     if spec.name in _ANY_ROUTE and "path" not in section.options:
         return [
@@ -440,7 +421,8 @@ def _bundled(scenario: Scenario, protocol: ProtocolSpec) -> tuple[str, ...] | No
     return ("--model", model, *(("--grpc-port", "0") if protocol.grpc else ()))
 
 
-def _default_out(name: str) -> Path:
+def default_out(name: str) -> Path:
+    """A folder of its own below ``runs``."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name) or "run"
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     path = Path("runs") / f"{safe}-{stamp}"
@@ -449,3 +431,38 @@ def _default_out(name: str) -> Path:
         path = Path("runs") / f"{safe}-{stamp}-{number}"
         number += 1
     return path
+
+
+def check_accuracy(scenario: Scenario, objectives: Sequence[Objective]) -> list[str]:
+    """Every error of the mode, its references and the objectives on them, before anything is sent."""
+    asked = [str(one) for one in objectives if one.statistic == "accuracy"]
+    if scenario.mode != "accuracy":
+        if any(one.indicator == "wer" for one in objectives) and _speaks(scenario):
+            asked = [str(one) for one in objectives if one.statistic == "accuracy" and one.indicator != "wer"]
+        errors = [f"{text}: the run keeps no answers. Add --mode accuracy, or drop the objective" for text in asked]
+        if scenario.reference is not None:
+            errors.append("reference: only an accuracy run compares answers. Add --mode accuracy, or leave it out")
+        return errors
+    spec = protocols().get(scenario.target.protocol)
+    if spec is not None and not spec.needs_url:
+        return ["mode: the null protocol answers nothing. Use another protocol, or --mode performance"]
+    try:
+        expected = references(scenario.source_object(), scenario.reference)
+    except ScenarioError as error:
+        return error.errors
+    if expected is None and asked:
+        return [
+            f"{text}: there is nothing to compare with. Give --reference FILE, or reference in each row of the source"
+            for text in asked
+        ]
+    return []
+
+
+def _speaks(scenario: Scenario) -> bool:
+    """Whether the source has audio with a transcript: then every session counts its word errors, in any mode."""
+    try:
+        source = scenario.source_object()
+        first = source.payload(0) if len(source) else None
+    except ScenarioError:
+        return False  # said by whoever opens the source for the run
+    return first is not None and first.media_ns >= 0 and isinstance(first.reference, str)

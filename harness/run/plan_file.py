@@ -1,7 +1,8 @@
 """plan.npz: the plan of a run as its directory keeps it, and whether the run beside it is the one that was planned.
 
-Everything that ``plan_fingerprint`` in manifest.json covers is in this file, so the fingerprint can be made again from it. Texts about
-what disagrees are for the reader of a verdict: a run that is not its plan's is INVALID, whoever changed which of the two.
+Everything that ``plan_fingerprint`` in manifest.json covers is in this file, so the fingerprint can be made again from
+it. Texts about what disagrees are for the reader of a verdict: a run that is not its plan's is INVALID, whoever changed
+which of the two.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def save(folder: Path, plan: Plan) -> None:
 
 
 def load(folder: Path, fingerprint: object) -> Plan:
-    """The plan that ``save`` wrote. Raises ValueError for a file that can't be read, and for another plan than that fingerprint's."""
+    """The plan that ``save`` wrote. Raises ValueError for a damaged file, and for another plan."""
     arrays, scalars = _read(folder / NAME)
     try:
         plan = Plan(**{**arrays, **(scalars or {}), "stop": Stop(**(scalars or {}).get("stop", {}))})
@@ -54,10 +55,11 @@ def load(folder: Path, fingerprint: object) -> Plan:
 
 
 def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[str, Any]) -> GeneratorFacts:
-    """The facts with what the plan's own file says: its samples, counted where they are, and what in the run is not as planned.
+    """The facts with what the plan's own file says: its samples, counted where they are, and what in the run is not as
+    planned.
 
-    ``run`` has ``plan_fingerprint`` (of the manifest), ``cancel`` and ``seed`` (of the scenario). Raises ValueError for a file that
-    can't be read.
+    ``run`` has ``plan_fingerprint`` (of the manifest), ``cancel`` and ``seed`` (of the scenario). Raises ValueError for
+    a file that can't be read.
     """
     arrays, scalars = _read(folder / NAME)
     # A plan of an earlier version has no scalars: its arrays can be held against the rows, and it has no fingerprint.
@@ -83,8 +85,8 @@ def checked(facts: GeneratorFacts, records: Records, folder: Path, run: Mapping[
 def differences(records: Records, plan: Plan) -> list[str]:
     """What in the rows of the planned load is not of this plan: one text for each kind, with the first row.
 
-    Of an open loop everything planned must be there, once and as planned. A closed loop decides when a query is due, and how many there
-    are: what a query carries was planned.
+    Of an open loop everything planned must be there, once and as planned. A closed loop decides when a query is due,
+    and how many there are: what a query carries was planned.
     """
     rows = _planned_rows(records)
     query, sample = rows["query_id"], rows["sample_ix"]

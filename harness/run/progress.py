@@ -1,4 +1,5 @@
-"""Live progress: the workers' status lines added up, and drawn on stderr while the run goes on (a ``plimsoll.harness.run.watcher.Watcher``).
+"""Live progress: the workers' status lines added up, and drawn on stderr while the run goes on (a
+``plimsoll.harness.run.watcher.Watcher``).
 
 Percentiles here come from coarse histograms (2.2 % wide) and are for the eye only; reports never use them.
 """
@@ -18,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from plimsoll.harness.generator.recorder import FRESH, spread_quantile
-from plimsoll.harness.run.watcher import Beginning
+from plimsoll.harness.run.watcher import Beginning, Watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Snapshot:
     over: bool = False
 
 
-class Progress:
+class Progress(Watcher):
     """Adds up status lines and calls ``show`` with a snapshot."""
 
     def __init__(self, show: Callable[[Snapshot], None]) -> None:
@@ -48,9 +49,6 @@ class Progress:
         self._t0_ns = 0
         self._span_s = 0.0
         self._planned = 0
-
-    async def open(self) -> None:
-        """Nothing to prepare."""
 
     def begin(self, beginning: Beginning) -> None:
         """What the whole run is, to tell how much of it is done."""
@@ -69,17 +67,10 @@ class Progress:
                 histogram[key] = histogram.get(key, 0) + count
         self._tell(self.snapshot())
 
-    def enough(self) -> str | None:
-        """Progress never stops a run."""
-        return None
-
     def end(self) -> None:
         """A last picture."""
         if self._latest:
             self._tell(self.snapshot(over=True))
-
-    async def close(self) -> None:
-        """Nothing to put away."""
 
     def _tell(self, snapshot: Snapshot) -> None:
         try:

@@ -18,33 +18,27 @@ from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.process.writing import write_json
 from plimsoll.harness.run.rundir import RunDirectory, Sealed
+from plimsoll.slo import promises
 from plimsoll.slo.objectives import objective, openslo
 from plimsoll.slo.objectives.objective import Objective, ObjectiveError
 from plimsoll.slo.objectives.openslo import Slo
 from plimsoll.slo.objectives.presets import Preset, UnknownPresetError, preset
+from plimsoll.slo.promises import DEFAULT_CONFIDENCE
 from plimsoll.slo.statistics.distribution import exact
 
 SCHEMA = "plimsoll.promises/1"
 FILE = "promises.json"
-DEFAULT_CONFIDENCE = "0.95"
 
 
 @dataclass(frozen=True, slots=True)
-class Promises:
-    """All promises of one run.
+class Promises(promises.Promises):
+    """All promises of one run: what it is judged against, and where that came from.
 
-    ``objectives``: of the short grammar, both scopes. ``slos``: of OpenSLO documents, whose text is ``documents``.
-    ``confidence`` of each bound, as text. ``production_per_s``: requests per second in production, for budgets by events.
-    ``presets``: where some of the objectives came from. ``notes``: what the user should know.
+    ``documents``: the text of the OpenSLO documents. ``presets``: where some of the objectives came from.
     """
 
-    objectives: tuple[Objective, ...] = ()
-    slos: tuple[Slo, ...] = ()
     documents: tuple[str, ...] = ()
-    confidence: str = DEFAULT_CONFIDENCE
-    production_per_s: float | None = None
     presets: tuple[Preset, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def texts(self) -> list[str]:
@@ -65,13 +59,17 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The flags as given: ``--slo``, ``--goodput``, ``--preset``, ``--confidence``, ``--production-rate``."""
+    """The flags as given: ``--slo``, ``--goodput``, ``--preset``, ``--confidence``, ``--production-rate``.
+
+    ``where``: what errors name as the place of ``slo``, the flag or a section of a file.
+    """
 
     slo: Sequence[str] = ()
     goodput: str | None = None
     preset: Sequence[str] = ()
     confidence: str | None = None
     production_per_s: float | None = None
+    where: str = "--slo"
 
     @property
     def any_objective(self) -> bool:
@@ -92,16 +90,18 @@ def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
                 loaded = openslo.load(Path(text))
                 if loaded.text in documents:
                     continue  # the same promises again
-                errors += _twice(loaded, slos)
+                errors += _twice(asked.where, loaded, slos)
                 slos += loaded.to_judge()
                 documents.append(loaded.text)
                 notes += loaded.warnings
             else:
                 found += objective.load_file(Path(text)) if _is_file(text) else [objective.parse(text)]
         except ObjectiveError as error:
-            errors += [f"--slo {line}" for line in error.errors]
+            errors += [f"{asked.where} {line}" for line in error.errors]
         except OSError as error:
-            errors.append(f"--slo {text}: cannot be read ({error.strerror}). Give an objective or a file of them")
+            errors.append(
+                f"{asked.where} {text}: cannot be read ({error.strerror}). Give an objective or a file of them"
+            )
     presets = _presets(asked.preset, found, errors)
     if presets and not found and not slos and not errors:
         names = ", ".join(one.name for one in presets)
@@ -115,15 +115,20 @@ def read_promises(asked: Asked) -> tuple[Promises, list[str]]:
         except ObjectiveError as error:
             errors += [f"--goodput {line}" for line in error.errors]
     made = Promises(
-        tuple(dict.fromkeys(found)),
-        tuple(slos),
-        tuple(documents),
-        confidence,
-        asked.production_per_s,
-        tuple(presets),
-        tuple(notes),
+        objectives=tuple(dict.fromkeys(found)),
+        slos=tuple(slos),
+        documents=tuple(documents),
+        confidence=confidence,
+        production_per_s=asked.production_per_s,
+        presets=tuple(presets),
+        notes=tuple(notes),
     )
     return made, errors
+
+
+def of_scenario(name: str, objectives: Sequence[str], asked: Asked | None = None) -> tuple[Promises, list[str]]:
+    """The promises that a scenario makes, judged as ``asked`` says, and every error in them."""
+    return read_promises(replace(asked or Asked(), slo=objectives, where=f"{name}:objectives:"))
 
 
 def _is_file(text: str) -> bool:
@@ -131,11 +136,11 @@ def _is_file(text: str) -> bool:
     return path.suffix in (".yaml", ".yml") or ("(" not in text and path.is_file())
 
 
-def _twice(loaded: openslo.Loaded, before: Sequence[Slo]) -> list[str]:
+def _twice(where: str, loaded: openslo.Loaded, before: Sequence[Slo]) -> list[str]:
     """Two promises of one name could not be told apart in the report."""
     names = {one.name for one in before}
     return [
-        f"--slo {one.source}: there is an SLO of this name in another file already. Rename one of them"
+        f"{where} {one.source}: there is an SLO of this name in another file already. Rename one of them"
         for one in loaded.slos
         if one.name in names
     ]
@@ -223,10 +228,10 @@ def _from_json(text: str) -> Promises:
     if errors:
         raise ValueError("; ".join(errors))
     return Promises(
-        tuple(objective.parse(one) for one in stored.objectives),
-        tuple(slo for document in stored.openslo for slo in openslo.parse(document, FILE).to_judge()),
-        tuple(stored.openslo),
-        stored.confidence,
-        stored.production_per_s,
-        tuple(preset(name) for name in stored.presets),
+        objectives=tuple(objective.parse(one) for one in stored.objectives),
+        slos=tuple(slo for document in stored.openslo for slo in openslo.parse(document, FILE).to_judge()),
+        documents=tuple(stored.openslo),
+        confidence=stored.confidence,
+        production_per_s=stored.production_per_s,
+        presets=tuple(preset(name) for name in stored.presets),
     )

@@ -1,9 +1,9 @@
 """Waiting for an endpoint to be ready: a connection, and then the endpoint's own word where it has a health route.
 
-An open port is not yet readiness: servers listen while they load weights. So ``/health`` (vLLM, SGLang, TGI, llama.cpp, the
-bundled server), ``/v2/health/ready`` (Triton, KServe) and ``/ping`` (TorchServe, SageMaker's containers) are asked, of a gRPC server ``grpc.health.v1``; a server that has none
-of them is ready once it accepts connections.
-It refuses to send anything that a model would compute.
+An open port is not yet readiness: servers listen while they load weights. So ``/health`` (vLLM, SGLang, TGI, llama.cpp,
+the bundled server), ``/v2/health/ready`` (Triton, KServe) and ``/ping`` (TorchServe, SageMaker's containers) are asked,
+of a gRPC server ``grpc.health.v1``; a server that has none of them is ready once it accepts connections. It refuses to
+send anything that a model would compute.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Ready:
     """How long it took, and which route said so ("": none, a connection was all there was to ask for).
 
     ``port_ns``, ``ready_ns``: when the first connection was accepted and when it was ready, on the monotonic clock;
-    ``port_late_ns``, ``ready_late_ns``: by how much either may be late, the time since the last question that got no such
-    answer was begun (0: the first one got it).
+    ``port_late_ns``, ``ready_late_ns``: by how much either may be late, the time since the last question that got no
+    such answer was begun (0: the first one got it).
     """
 
     seconds: float
@@ -58,8 +58,9 @@ async def wait_ready(
 ) -> Ready:
     """Return when the endpoint is ready. ``route`` is the one route to ask, in place of ``ROUTES``.
 
-    ``pause``: seconds between two questions by the seconds waited so far; ``check`` is called after each question that got no
-    yes, and may raise to end the wait. Raises HarnessFault (exit 5) when it isn't ready in time, with what it said last.
+    ``pause``: seconds between two questions by the seconds waited so far; ``check`` is called after each question that
+    got no yes, and may raise to end the wait. Raises HarnessFault (exit 5) when it isn't ready in time, with what it
+    said last.
     """
     begun = time.monotonic()
     port_ns = port_late_ns = refused_ns = unready_ns = 0
@@ -93,15 +94,15 @@ async def wait_ready(
 
 async def _ask_grpc(target: Target) -> str:
     """The health method if it said yes, "" if there is none. Raises HarnessFault (exit 5) when it says not yet."""
-    from plimsoll.harness.transport.rpc.health import ROUTE, ask_health
+    from plimsoll.harness.transport.rpc.rpc_question import HEALTH, ask_health
 
     ready, said = await ask_health(target, _ANSWER_S)
     if not ready:
         raise HarnessFault(
-            f"{target.url}: not ready, {ROUTE} says {said}. Wait longer (--timeout), or look at the server's log",
+            f"{target.url}: not ready, {HEALTH} says {said}. Wait longer (--timeout), or look at the server's log",
             ExitCode.UNREACHABLE,
         )
-    return ROUTE if said else ""
+    return HEALTH if said else ""
 
 
 async def _ask(target: Target, routes: tuple[str, ...], must_exist: bool) -> str:
@@ -121,7 +122,7 @@ async def _ask(target: Target, routes: tuple[str, ...], must_exist: bool) -> str
 
 
 async def _get(target: Target, route: str) -> tuple[int, str]:
-    """The status of a GET, or -1 and why there is none in time: a server that sends a byte now and then has not answered."""
+    """The status of a GET, or -1 and why there is none in time. A server that drips bytes has not answered."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_ANSWER_S):

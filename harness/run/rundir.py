@@ -1,9 +1,9 @@
 """The run directory: where a run's files are, how it is sealed, how it is opened again.
 
-Sealing turns the workers' segments into ``requests.parquet`` and ``chunks.parquet``, adds a row for every planned sample
-that no worker accounts for, and writes what makes the run repeatable. Each file appears whole or not at all, ``manifest.json`` last, and
-only then do the segments go: killed between any two of them, the directory can be sealed again (``harness/run/salvage.py``). Verdicts and
-reports can be recomputed from a sealed directory for ever.
+Sealing turns the workers' segments into ``requests.parquet`` and ``chunks.parquet``, adds a row for every planned
+sample that no worker accounts for, and writes what makes the run repeatable. Each file appears whole or not at all,
+``manifest.json`` last, and only then do the segments go: killed between any two of them, the directory can be sealed
+again (``harness/run/salvage.py``). Verdicts and reports can be recomputed from a sealed directory for ever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.segments import read_segments, segment_files, spilled
 from plimsoll.harness.host.manifest import checked
 from plimsoll.harness.process.writing import whole, write_json
-from plimsoll.harness.run import accounts, earlier, plan_file
+from plimsoll.harness.run import accounts, plan_file
 from plimsoll.harness.run.workforce import Member
 from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.slo.records import cancelled, tables
@@ -37,7 +37,7 @@ from plimsoll.slo.records import records as rec
 from plimsoll.slo.records.queries import with_deadline
 from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records, Status
 from plimsoll.slo.validity.accounts import DIED, GONE, LOST, sums
-from plimsoll.slo.validity.validity import GeneratorFacts
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 GENERATOR_SCHEMA = "plimsoll.generator/1"
 #: What a run has on disk before its first query, for whoever has to seal it (``harness/run/ahead.py``).
@@ -71,7 +71,7 @@ class RunDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed run, as it is on disk. ``notes`` are for the user: what had to be done differently; ``whole``: it is on a disk."""
+    """A sealed run as it is on disk. ``notes`` tell the user what was done differently; ``whole``: on a disk."""
 
     directory: RunDirectory
     manifest: Mapping[str, Any]
@@ -116,8 +116,8 @@ def seal(
 ) -> Sealed:
     """Gather every segment and write the run directory; if that disk is full, write it elsewhere and say where.
 
-    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got theirs; ``answers``
-    writes what else belongs into the directory: it goes where the run goes.
+    ``chosen(query_ids)`` tells which queries the scenario cancelled on purpose; ``dealing``: how the members got
+    theirs; ``answers`` writes what else belongs into the directory: it goes where the run goes.
     """
     folders = [directory.segments]
     for member in members:
@@ -160,7 +160,7 @@ def _forget(directory: RunDirectory) -> None:
 
 
 def _sealed_elsewhere(sealed: Sealed, write: Callable[[Sealed], None], error: OSError) -> Sealed:
-    """The run in the first other folder that takes it; where none does it is judged from memory, and INVALID for that."""
+    """The run in the first other folder that takes it; where none does, it is judged from memory and INVALID."""
     path = sealed.directory.path
     tried = []
     for place in _other_places(path):
@@ -177,7 +177,8 @@ def _sealed_elsewhere(sealed: Sealed, write: Callable[[Sealed], None], error: OS
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
     fault = (
-        f"the run could not be sealed in {path} ({error.strerror}), nor in {', '.join(tried)}: it was judged from memory, and what the "
+        f"the run could not be sealed in {path} ({error.strerror}), nor in {', '.join(tried)}: it was judged from "
+        "memory, and what the "
         f"workers wrote is left in {sealed.directory.segments}"
     )
     facts = replace(sealed.facts, disk_faults=(*sealed.facts.disk_faults, fault))
@@ -220,8 +221,8 @@ def _lost_in_closed_loop(plan: Plan, members: Sequence[Member], measured: Record
 def _missing(plan: Plan, members: Sequence[Member], measured: Records, t0_ns: int, dealing: Dealing) -> Records:
     """Rows for planned samples that no worker recorded.
 
-    UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says that it
-    recorded more than came; UNSENT otherwise.
+    UNFINISHED where a worker that died had come to their due time, so that it may have sent them, and where one says
+    that it recorded more than came; UNSENT otherwise.
     """
     if plan.cyclic:
         return rec.empty()
@@ -265,7 +266,7 @@ def made_up(records: Records) -> BoolArray:
 
 
 def _came(measured: Records, missing: Records) -> tuple[Records, Records]:
-    """Rows that somebody recorded, and those that stand for others: of a run that is sealed once more some are among ``measured``."""
+    """Rows that somebody recorded, and those that stand for others (a run sealed again has both in ``measured``)."""
     earlier = made_up(measured)
     return (
         (measured.select(~earlier), rec.concat([missing, measured.select(earlier)]))
@@ -288,10 +289,7 @@ def request_ids(run_id: str, records: Records) -> list[str]:
 
 
 def _write(
-    sealed: Sealed,
-    plan: Plan,
-    client_stats: Sequence[Mapping[str, Any]],
-    answers: Callable[[Path], None] | None = None,
+    sealed: Sealed, plan: Plan, client_stats: Sequence[Mapping[str, Any]], answers: Callable[[Path], None] | None = None
 ) -> None:
     import pyarrow.parquet as pq
 
@@ -326,7 +324,7 @@ def open_sealed(path: Path) -> Sealed:
     """Open a sealed run directory. Raises HarnessFault naming what is missing or unreadable."""
     directory = RunDirectory(path)
     if not directory.file("manifest.json").is_file():
-        if other := earlier.instead(path):
+        if other := whole_attempt(path):
             raise HarnessFault(f"{path}: not a whole run directory (no manifest.json): {other}")
         raise HarnessFault(
             f"{path}: not a run directory (no manifest.json). Give the folder that `plimsoll run` printed"
@@ -338,7 +336,7 @@ def open_sealed(path: Path) -> Sealed:
         scenario = plain(text)
         for name, held in (("manifest.json", manifest), ("generator.json", generator), ("scenario.yaml", scenario)):
             checked(name, held)
-        manifest = earlier.noted(manifest, path)
+        manifest = with_attempts(manifest, path)
         facts = GeneratorFacts.from_json(generator.get("facts"))
         records = tables.load(path)
         asked = {"cancel": scenario.get("cancel"), "seed": scenario.get("seed")}
@@ -353,3 +351,52 @@ def open_sealed(path: Path) -> Sealed:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise HarnessFault(f"{path}: this run directory is damaged or from another version ({error})") from None
     return Sealed(directory, manifest, scenario, records, facts)
+
+
+#: The folder of earlier attempts, in the run directory of the last one.
+ATTEMPTS = "attempts"
+_OUTCOMES = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
+
+
+def with_attempts(manifest: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The manifest, in which each earlier attempt says whether it is still ``kept`` below the run directory.
+
+    Raises ValueError where the manifest notes something else than attempts.
+    """
+    attempts = manifest.get(ATTEMPTS)
+    if attempts is None:
+        return dict(manifest)
+    if not isinstance(attempts, list):
+        raise ValueError("attempts of manifest.json is no list")
+    found = []
+    for place, one in enumerate(attempts, 1):
+        if not (isinstance(one, dict) and _is_attempt(one)):
+            raise ValueError(f"attempt {place} in manifest.json is no attempt: number, outcome and reasons")
+        found.append({**one, "kept": _has_manifest(folder / ATTEMPTS / str(one["number"]))})
+    return {**manifest, ATTEMPTS: found}
+
+
+def whole_attempt(folder: Path) -> str:
+    """What to open instead of a run directory whose last attempt was cut off; "" for nothing."""
+    there = [one for one in (folder / ATTEMPTS).glob("*") if one.name.isdecimal() and _has_manifest(one)]
+    if not there:
+        return ""
+    last = max(there, key=lambda one: int(one.name))
+    said = f"its last attempt did not come to its end, and attempt {last.name} is whole"
+    return f"{said}. Give {last} to read that one, or run it again"
+
+
+def _has_manifest(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file()
+
+
+def _is_attempt(one: Mapping[str, Any]) -> bool:
+    number, reasons = one.get("number"), one.get("reasons", [])
+    return (
+        isinstance(number, int)
+        and not isinstance(number, bool)
+        and number >= 1
+        and one.get("outcome", "INVALID") in _OUTCOMES
+        and isinstance(reasons, list)
+        and all(isinstance(text, str) for text in reasons)
+    )

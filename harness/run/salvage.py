@@ -1,7 +1,9 @@
-"""Seal what a killed run left: its directory, what its agents hold, or both. ``open_run`` opens any run directory, sealed or not.
+"""Seal what a killed run left: its directory, what its agents hold, or both. ``open_run`` opens any run directory,
+sealed or not.
 
-Who was killed can't say when, so the last sign of life counts: begun.json's, or the last segment's. The run is INVALID, by the fact
-``cut_off``; everything else is as if its own coordinator had sealed it. A run that is still going on is left alone.
+Who was killed can't say when, so the last sign of life counts: begun.json's, or the last segment's. The run is INVALID,
+by the fact ``cut_off``; everything else is as if its own coordinator had sealed it. A run that is still going on is
+left alone.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ from plimsoll.slo.records.records import BoolArray, IntArray, Phase, Records
 
 #: Workers whose coordinator was killed have so long to write what they have.
 PATIENCE_S = 15.0
-#: Between two signs of life of a coordinator, and between two segments of a worker that outlived it, at most about so long.
+#: Between two signs of life of a coordinator, and between two segments of a worker that outlived it, at most about so
+#: long.
 _SIGN_NS, _SEGMENT_NS = 500_000_000, 1_000_000_000
 #: Where a worker writes whose run directory is full.
 _SPILL = "plimsoll-spill-"
@@ -67,10 +70,12 @@ def open_run(path: Path) -> Sealed:
         if (path / "segments").is_dir() and not (path / "attempts").is_dir():
             if segment_files(path / "segments"):
                 raise HarnessFault(
-                    f"{path}: rows of a run are in segments, and {BEGUN}, which says of what run, is gone. Restore it, or run it again"
+                    f"{path}: rows of a run are in segments, and {BEGUN}, which says of what run, is gone. Restore it, "
+                    "or run it again"
                 )
             raise HarnessFault(
-                f"{path}: nothing of this run's plan is here. It was cut off before that, and nothing was sent, or it has only just begun, "
+                f"{path}: nothing of this run's plan is here. It was cut off before that, and nothing was sent, or it "
+                "has only just begun, "
                 "or the disk took no file (a warning said so). Run it again"
             )
     return open_sealed(path)
@@ -100,7 +105,7 @@ def _sealed(directory: RunDirectory, begun: Begun) -> Sealed:
 
 
 def _claimed(folder: Path, begun: Begun) -> int:
-    """The folder for us alone, once whoever survived its coordinator has ended. Raises HarnessFault where the run goes on."""
+    """The folder for us alone, once whoever outlived its coordinator has ended. Raises HarnessFault."""
     until = time.monotonic() + PATIENCE_S
     process = begun.process
     who = f"{process.who}, pid {process.pid} on {process.host}"
@@ -111,13 +116,15 @@ def _claimed(folder: Path, begun: Begun) -> int:
         except (BlockingIOError, FileNotFoundError):
             if time.monotonic() > until:
                 raise HarnessFault(
-                    f"{folder.parent}: the run is still going on ({who}: its workers outlived it), or somebody else is sealing it. Wait "
+                    f"{folder.parent}: the run is still going on ({who}: its workers outlived it), or somebody else is "
+                    "sealing it. Wait "
                     "until that is over"
                 ) from None
             time.sleep(0.05)
         except OSError as error:
             raise HarnessFault(
-                f"{folder}: this folder of a run that was cut off can't be opened ({error.strerror}). Put back what belongs there, or "
+                f"{folder}: this folder of a run that was cut off can't be opened ({error.strerror}). Put back what "
+                "belongs there, or "
                 "remove it: rows that came are lost then"
             ) from None
     raise HarnessFault(f"{folder.parent}: the run is still going on ({who}). Wait until it is over")
@@ -179,7 +186,8 @@ def _members(directory: RunDirectory, begun: Begun) -> list[Member]:
 
 
 def _life_ns(directory: RunDirectory, begun: Begun) -> int:
-    """Wall clock by which everybody was dead: what was due before may have been sent. Signs of life are not given all the time.
+    """Wall clock by which everybody was dead: what was due before may have been sent. Signs of life are not given all
+    the time.
 
     Segments that came much later than the coordinator's last sign were copied since.
     """

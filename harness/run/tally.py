@@ -1,7 +1,9 @@
-"""Objectives while the run goes on: how many measured requests are certainly over a limit, from the workers' status lines.
+"""Objectives while the run goes on: how many measured requests are certainly over a limit, from the workers' status
+lines.
 
-The lines carry histograms whose bins are 2.2 % wide, so a value in the bin of the limit itself is not counted: ``bad`` is a lower
-bound, never an estimate. Enough to know a hopeless run and to show how fast a budget burns; no verdict is made of it.
+The lines carry histograms whose bins are 2.2 % wide, so a value in the bin of the limit itself is not counted: ``bad``
+is a lower bound, never an estimate. Enough to know a hopeless run and to show how fast a budget burns; no verdict is
+made of it.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.slo.objectives.objective import Objective
 
 _BINS_AN_OCTAVE = 32
-#: Of these every value is a success: failures come on top. Of the others a failed request may have one, and is not counted twice.
+#: Of these every value is a success: failures come on top. Of the others a failed request may have one, and is not
+#: counted twice.
 _SUCCESSES_ONLY = ("latency",)
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Of ``n`` requests settled so far at least ``bad`` break the limit; ``limit``: the share that may (``Objective.allowed``)."""
+    """Of ``n`` requests at least ``bad`` break the limit; ``limit`` is the share that may."""
 
     objective: Objective
     limit: Fraction
@@ -67,7 +70,7 @@ class Tally:
         return tuple(found)
 
     def answered_over(self, objective: Objective) -> int:
-        """How many answered requests are certainly over a limit on a time that was given; 0 where status lines don't tell."""
+        """How many answered requests are certainly over a limit on a time; 0 where status lines don't tell."""
         beyond = self._over.get((objective.indicator, objective.threshold), 0)
         failed = 0 if objective.indicator in _SUCCESSES_ONLY else sum(bad for _, bad in self._latest.values())
         return max(0, beyond - failed)
@@ -82,7 +85,7 @@ class Tally:
 
 
 def over(histogram: Mapping[str, int], limit: float) -> int:
-    """How many values of a live histogram (``plimsoll.harness.generator.recorder.spread``) are certainly greater than ``limit`` ns."""
+    """How many values of a live histogram (``recorder.spread``) are certainly greater than ``limit`` ns."""
     edge = math.log2(max(limit, 1.0)) * _BINS_AN_OCTAVE + 1e-6
     return sum(count for key, count in histogram.items() if int(key) > edge)
 

@@ -1,13 +1,15 @@
 """How late this host wakes a sleeper just now, and how long the engine therefore stays awake before each due time.
 
-Asked before the load, by sleeping to absolute deadlines on the clock that the workers use, for a fifth of a second and never
-more than ``LIMIT_NS``. Only where it changes something: an open loop that the compiled engine of this host sends, with no
-``target.options.spin`` given. Nothing is judged here: whether the run was on time is told by what happened in it.
+Asked before the load, by sleeping to absolute deadlines on the clock that the workers use, for a fifth of a second and
+never more than ``LIMIT_NS``. Only where it changes something: an open loop that the compiled engine of this host sends,
+with no ``target.options.spin`` given. Nothing is judged here: whether the run was on time is told by what happened in
+it.
 
-Awake for s before each due time costs a worker s times its rate of a core. So: s is the p90 of the lateness that was found (then nine
-of ten wake-ups are hidden), at least what is stayed awake for without a probe (``native.SPIN_NS``), at most ``MOST_NS``, and never
-more than a quarter of a core at the planned rate (``native.spin_of``). What is later than ``MOST_NS`` is not the timer but somebody else
-on the cores, and against that no waiting awake helps: a thread that burns its core for long is put off for longer.
+Awake for s before each due time costs a worker s times its rate of a core. So: s is the p90 of the lateness that was
+found (then nine of ten wake-ups are hidden), at least what is stayed awake for without a probe (``native.SPIN_NS``), at
+most ``MOST_NS``, and never more than a quarter of a core at the planned rate (``native.spin_of``). What is later than
+``MOST_NS`` is not the timer but somebody else on the cores, and against that no waiting awake helps: a thread that
+burns its core for long is put off for longer.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 
 from plimsoll.harness.clock import LoopClock
 from plimsoll.harness.generator import native
-from plimsoll.harness.host.capability import engine_of
+from plimsoll.harness.host.calibration_table import engine_of
 from plimsoll.harness.protocols._discovery import protocols
 from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.plan.plan import Plan
@@ -30,13 +32,14 @@ from plimsoll.slo.statistics.distribution import quantile
 SLEEP_NS = 1_000_000
 SLEEPS = 200
 LIMIT_NS = 400_000_000
-#: Measured with 30 % of both cores stolen: 200 us awake cost nothing against 50, 1 ms made one request in five late (ARCHITECTURE.md).
+#: Measured with 30 % of both cores stolen: 200 us awake cost nothing against 50, 1 ms made one request in five late
+#: (docs/decisions/generator.md).
 MOST_NS = 200_000
 _QUANTILES = (("p50", "0.5"), ("p90", "0.9"), ("p99", "0.99"), ("max", "1"))
 
 
 async def lateness(sleeps: int = SLEEPS, limit_ns: int | None = None) -> IntArray:
-    """By how much each of so many sleeps of 1 ms was late on this loop, ascending; fewer where ``limit_ns`` is over before."""
+    """How late each of so many sleeps of 1 ms was, ascending; fewer where ``limit_ns`` is over before."""
     clock = LoopClock(asyncio.get_running_loop())
     over = asyncio.Event()
     late: list[int] = []
@@ -81,7 +84,7 @@ def chosen(late: IntArray, plan: Plan, workers: int) -> dict[str, Any]:
 
 
 async def tuned(target: Target, plan: Plan, workers: int) -> tuple[Target, dict[str, Any]]:
-    """The target with its spin chosen, and what the manifest keeps of that; both as they were where it does not matter."""
+    """The target with its spin chosen, and what the manifest keeps of that; both unchanged where it does not matter."""
     if not matters(target, plan):
         return target, {}
     found = chosen(await lateness(limit_ns=LIMIT_NS), plan, workers)

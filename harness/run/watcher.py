@@ -1,7 +1,8 @@
-"""Who looks on while a run goes on: progress on the terminal, the live page, a search that knows a hopeless probe when it sees one.
+"""Who looks on while a run goes on: progress on the terminal, the live page, a search that knows a hopeless probe when
+it sees one.
 
-Watchers are told what the workers' status lines say, in the coordinator's process; no worker knows of them and nothing that is
-timed waits for one.
+Watchers are told what the workers' status lines say, in the coordinator's process; no worker knows of them and nothing
+that is timed waits for one.
 """
 
 from __future__ import annotations
@@ -10,46 +11,54 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.spec import Scenario
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What is known when t0 is announced. ``t0_ns``: on this process's monotonic clock; warm-up comes before it."""
+    """What is known when t0 is announced. ``t0_ns``: on this process's monotonic clock; warm-up comes before it.
+
+    ``shards``, ``dealing``: how many workers there are, and how the plan's queries are dealt to them.
+    """
 
     run_id: str
     scenario: Scenario
     plan: Plan
     t0_ns: int
+    shards: int = 1
+    dealing: Dealing = "turns"
 
 
 class Watcher(Protocol):
-    """Told of one run from before its first query to its end, always from the event loop's thread."""
+    """Told of one run from before its first query to its end, always from the event loop's thread.
+
+    Who is a subclass leaves out what does not concern it.
+    """
 
     async def open(self) -> None:
         """Before anything is sent or started. Raises HarnessFault for what can't work (a port that is taken)."""
-        ...
+        return
 
     def begin(self, beginning: Beginning) -> None:
         """t0 is announced."""
-        ...
+        return
 
     def heard(self, worker: int, message: Mapping[str, Any]) -> None:
         """One worker's ``status`` line: cumulative ``sent``, ``done``, ``failed``, of the measured part ``measured``
-        and ``bad`` (failed), ``in_flight`` now, and, for each name in
-        ``plimsoll.harness.generator.recorder.FRESH``, a coarse histogram ``{bin: count}`` of what was measured since its line before.
+        and ``bad`` (failed), ``in_flight`` now, and, for each name in ``plimsoll.harness.generator.recorder.FRESH``, a
+        coarse histogram ``{bin: count}`` of what was measured since its line before.
         """
-        ...
+        return
 
     def enough(self) -> str | None:
-        """Why the run need not go on; None while it should. Asked after each status line; queries in flight are waited for."""
-        ...
+        """Why the run need not go on, if so. Asked after each status line; queries in flight are waited for."""
+        return None
 
     def end(self) -> None:
         """The last worker is done or dead."""
-        ...
+        return
 
     async def close(self) -> None:
         """After the run is sealed, or has failed. Never raises."""
-        ...
+        return

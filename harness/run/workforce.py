@@ -1,7 +1,7 @@
 """Who sends the load of a run, as the coordinator sees it: members, each with one shard of the plan, wherever they run.
 
-``harness/run/crew.py`` starts them as processes on this host, ``harness/distributed/fleet.py`` has agents on other hosts start them.
-The coordinator does not know which. Nothing is started and nothing is judged here.
+``harness/run/crew.py`` starts them as processes on this host, ``harness/distributed/fleet.py`` has agents on other
+hosts start them. The coordinator does not know which. Nothing is started and nothing is judged here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from plimsoll.slo.records.records import Records
 class Member:
     """One worker and what it has said so far.
 
-    ``done``: its last message, None while it has not ended by itself; ``death``: in words, why it never will; ``died_ns``: when
-    that was noticed, on the coordinator's monotonic clock; ``segments``: rows that no disk would take.
+    ``done``: its last message, None while it has not ended by itself; ``death``: in words, why it never will;
+    ``died_ns``: when that was noticed, on the coordinator's monotonic clock; ``segments``: rows that no disk would
+    take.
     """
 
     index: int
@@ -43,60 +44,48 @@ class Workforce(Protocol):
     @property
     def members(self) -> Sequence[Member]:
         """In the order of their shards."""
-        ...
 
     @property
     def dealing(self) -> Dealing:
         """How the plan's queries are dealt to the members."""
-        ...
 
     @property
     def lead_ns(self) -> int:
         """From the last "ready" to t0 (or to the first warm-up query): time for the message to reach every worker."""
-        ...
 
     async def gather(self, plan: Plan, wanted: int, notice: Callable[[str], None]) -> int:
         """Be there: how many shards there will be. Called once, before ``start``. Raises HarnessFault."""
-        ...
 
     async def start(self, specs: Sequence[Mapping[str, Any]], stderr: Any, heard: OnStatus) -> None:
         """One worker per spec; returns when each has prepared its shard and all have the same plan.
 
         Raises HarnessFault with everything that went wrong; no worker is left then.
         """
-        ...
 
     def go(self, t0_ns: int) -> None:
         """t0, on the coordinator's monotonic clock."""
-        ...
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """The same message (``stop``, ``drop``) to everybody."""
-        ...
 
     async def finished(self) -> None:
         """Wait until every worker is done or dead."""
-        ...
 
     def kill_unfinished(self) -> None:
         """End every worker that has not handed its records over: the user won't wait any longer."""
-        ...
 
     async def kill(self) -> None:
         """End every worker now."""
-        ...
 
     def faults(self) -> Sequence[str]:
         """What makes the run INVALID besides what the members said, in words with the number and the limit."""
-        ...
 
     def facts(self) -> Mapping[str, Any]:
         """What the manifest keeps of it: empty for workers of this host."""
-        ...
 
 
 def unready(members: Sequence[Member]) -> tuple[list[str], int]:
-    """Why the members of a workforce can't begin together ([]: they can), and the exit code of the first that said one (0: none)."""
+    """Why members can't begin together ([]: they can), and the exit code of the first that has one (0: none)."""
     faults = [text for member in members for text in member.faults]
     codes = [member.fault_code for member in members if member.fault_code]
     faults += [f"nothing was sent: {text}" for text in deaths([member for member in members if not member.faults])]

@@ -38,12 +38,12 @@ _BASE64 = frozenset("abcdefghijklmnopqrstuvwxyz0123456789+/-_")
 _NAMES = {
     name[:-1].lower(): char for name, char in html5.items() if name[-1] == ";" and char.isascii() and len(char) == 1
 }
-#: One character in an escaped form, in lower case. Nobody sees the characters of the last line: they belong to the next one.
+#: One character in an escaped form, in lower case. Nobody sees the characters of the last line: they belong to the one before.
 _ESCAPE = re.compile(
     r"%(?:25)*(?P<percent>[0-9a-f]{2})|=(?P<quoted>3d)"
     r"|\\+(?:u(?:0000)?(?P<u>[0-9a-f]{4})|u\{(?P<braced>[0-9a-f]{1,6})\}|x(?P<x>[0-9a-f]{2})|(?P<octal>[0-3][0-7]{2})|(?P<any>.))"
     rf"|&(?:\#x0*(?P<hex>[0-9a-f]{{1,6}});?|\#0*(?P<decimal>[0-9]{{1,7}});?|(?P<name>{'|'.join(_NAMES)});)"
-    r"|[\0\u00ad\u200b-\u200f\u2060\ufeff]+(?P<next>[^\0\u00ad\u200b-\u200f\u2060\ufeff])",
+    r"|(?P<unseen>[\0\u00ad\u200b-\u200f\u2060\ufeff]+)",
     re.DOTALL,
 )
 #: An escaped form that a cut went through.
@@ -242,8 +242,8 @@ def _char(found: re.Match[str]) -> str:
     kind, text = str(found.lastgroup), found[str(found.lastgroup)]
     if kind == "any":
         return " " if text in "nrt" else text
-    if kind in ("name", "next"):
-        return _NAMES.get(text, text) if kind == "name" else text
+    if kind in ("name", "unseen"):
+        return _NAMES.get(text, text) if kind == "name" else ""
     number = int(text, {"octal": 8, "decimal": 10}.get(kind, 16))
     return _lower(chr(number)) if number < 0x110000 else "?"
 
@@ -263,8 +263,8 @@ def _places(low: str) -> array[int]:
     for _ in range(_LAYERS):
         parts, kept, at = [], array("q"), 0
         for found in _ESCAPE.finditer(low):
-            parts += [low[at : found.start()], _char(found)]
-            kept += places[at : found.start() + 1]
+            parts += [low[at : found.start()], char := _char(found)]
+            kept += places[at : found.start() + len(char)]
             at = found.end()
         if not parts:
             break
@@ -287,7 +287,7 @@ def _needles(value: str) -> Iterator[_Needle]:
         give = min(_telling(text), len(text))
         # What follows a text is not its own: a backslash at its end escapes that.
         for form in {_lower(text), _plain(_lower(text) + "\1")[:-1]}:
-            if len(form) < SHORTEST:
+            if len(form) < (SHORTEST if len(text) < SHORTEST else _LEAST):
                 continue
             head, tail = form if whole else form[:give], "" if whole else form[:_TAIL]
             yield _Needle(form, head, tail)

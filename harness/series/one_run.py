@@ -1,54 +1,173 @@
-"""One session of the user's: run the job with live progress, judge it, publish the reports, choose the exit code."""
+"""One run, alone or as one of several: send the load with live progress, judge it, publish the reports, choose the exit
+code.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import secrets
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import OF_OUTCOME, ExitCode
+from plimsoll.harness.generator.outputs import scores_of
 from plimsoll.harness.generator.segments import segment_files
-from plimsoll.harness.live.series import Series
-from plimsoll.harness.process import outlet, writing
-from plimsoll.harness.run.accuracy import scores_of
-from plimsoll.harness.run.attempts import as_noted, could_not_begin, spoiled
-from plimsoll.harness.run.coordinator import Coordinator, Outcome
-from plimsoll.harness.run.foresight import Foreseen, foresee
+from plimsoll.harness.live.place import Place
+from plimsoll.harness.process import writing
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run.attempts import (
+    as_noted,
+    attempt_folder,
+    could_not_begin,
+    keep_attempt,
+    last_is_back,
+    made_before,
+    spoiled,
+)
+from plimsoll.harness.run.coordinator import Coordinator, Job, Outcome, preflight
+from plimsoll.harness.run.host_check import HostCheck, check_host
 from plimsoll.harness.run.job import FormatTarget, Prepared
 from plimsoll.harness.run.progress import LiveDisplay, Progress
 from plimsoll.harness.run.promises import FILE as PROMISES
-from plimsoll.harness.run.promises import Promises, keep
-from plimsoll.harness.run.remains import attempt_folder, keep_attempt, last_is_back
+from plimsoll.harness.run.promises import Promises, keep, kept
 from plimsoll.harness.run.rundir import BEGUN, RunDirectory, Sealed, open_sealed
 from plimsoll.harness.run.watcher import Watcher
 from plimsoll.harness.run.workforce import Workforce
+from plimsoll.harness.series.publish import say, show, tell
 from plimsoll.reports import report as reporting
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report
 from plimsoll.reports.sentences.summary import verdict_line
+from plimsoll.slo.judge import judge as slo_judge
+
+if TYPE_CHECKING:
+    from plimsoll.harness.live.live_view import LiveView
 
 
-def run_job(
-    prepared: Prepared,
-    *,
-    as_json: bool,
+class LivePage:
+    """The one page, at one address, of all runs of a session. ``place``: None for no page.
+
+    A free port is chosen by the first run and kept for the others.
+    """
+
+    def __init__(self, place: Place | None) -> None:
+        self._place = place
+        self._view: LiveView | None = None
+
+    def begin(self, prepared: Prepared) -> tuple[Watcher, ...]:
+        """The watchers of one run. Without ``end`` the page goes on until its verdict was shown."""
+        if self._place is None:
+            return ()
+        from plimsoll.harness.live.live_view import watcher  # loads a server
+
+        self._view = watcher(self._place, prepared)
+        return (self._view,)
+
+    def end(self) -> None:
+        """The page of the run that was begun is over, and its address is kept for the next one's.
+
+        A run without one is none.
+        """
+        view, self._view = self._view, None
+        if view is None or self._place is None:
+            return
+        view.stop()
+        if view.url:
+            self._place = replace(self._place, port=urlsplit(view.url).port or self._place.port)
+
+
+@dataclass(frozen=True, slots=True)
+class Staff:
+    """Who sends the runs of a session, and who looks on.
+
+    ``gather`` makes the workforce of a run (None: processes of this host).
+    """
+
+    gather: Callable[[], Workforce] | None = None
+    watchers: Sequence[Watcher] = ()
+    page: LivePage = field(default_factory=lambda: LivePage(None))
+
+    def send(self, prepared: Prepared, label: str = "", watchers: Sequence[Watcher] = ()) -> Outcome:
+        """Carry one run out: see ``carry_out``. The live page goes on until ``page.end``."""
+        onlookers = (*self.watchers, *watchers, *self.page.begin(prepared))
+        return carry_out(prepared, label, onlookers, None if self.gather is None else self.gather())
+
+
+#: Processes of this host, and nobody looks on.
+ALONE = Staff()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One of several runs, its report written.
+
+    ``prepared``: None where an earlier session made it and was stopped before it noted that.
+    """
+
+    sealed: Sealed
+    report: Report
+    prepared: Prepared | None
+
+
+def make(
+    out: Path,
+    run: str,
+    prepare: Callable[[], Prepared],
+    label: str,
+    staff: Staff,
     watchers: Sequence[Watcher] = (),
-    workforce: Workforce | None = None,
-    live: Series | None = None,
-) -> int:
+    promises: Promises | None = None,
+) -> Made | None:
+    """The run that is to lie in the folder ``run`` of ``out``; None: the user stopped it.
+
+    What lies there whole is taken, judged by ``promises`` (None: those it was made with); anything less is put aside.
+    Raises HarnessFault for what went wrong before the first query, and for records that are elsewhere because that
+    folder's disk is full.
+    """
+    if (sealed := made_before(out, run)) is not None:
+        report = judge(sealed, promises or kept(sealed))
+        write_report(report, sealed.directory)
+        return Made(sealed, report, None)
+    prepared = prepare()
+    try:
+        done, report = carry_through(prepared, f"{label}: ", staff, watchers)
+        if done.interrupted:
+            return None
+        write_report(report, done.sealed.directory)
+        if done.sealed.directory != prepared.job.directory or not done.sealed.whole:
+            raise HarnessFault(
+                f"{label}: its records are not in {out / run}, where those of the others are. Make room there: "
+                "--resume makes it again"
+            )
+        return Made(done.sealed, report, prepared)
+    except HarnessFault as fault:
+        if fault.code == ExitCode.INTERRUPTED:
+            return None
+        raise
+    finally:
+        staff.page.end()
+
+
+def reach(job: Job) -> None:
+    """One connection to an endpoint that is not ours to start. Raises HarnessFault (exit 5) if there is none."""
+    if job.bundled is None and protocols()[job.target.protocol].needs_url:
+        asyncio.run(preflight(job.target))
+
+
+def run_job(prepared: Prepared, *, as_json: bool, staff: Staff = ALONE) -> int:
     """Run, judge, publish. Returns the exit code.
 
     Raises HarnessFault for what went wrong before the first query.
     """
-    outcome, result = carry_through(prepared, watchers=watchers, workforce=workforce, live=live)
+    outcome, result = carry_through(prepared, staff=staff)
     directory = outcome.sealed.directory
     if outcome.interrupted:
         result = _exiting(result, ExitCode.INTERRUPTED)
@@ -58,31 +177,22 @@ def run_job(
         written = publish(result, kept, prepared.outputs, as_json=as_json, unwritten=code)
     if outcome.interrupted and kept is not None:
         said = f"interrupted: what was measured is in {kept.path}; `plimsoll report {kept.path}` shows it again"
-        _notice(Console(stderr=True), said)
+        tell(said)
     elif kept is not None and (as_json or not written):
-        _notice(Console(stderr=True), f"run directory: {kept.path}")
+        tell(f"run directory: {kept.path}")
     return int(code if not written else result.exit_code or 0)
 
 
 def carry_through(
-    prepared: Prepared,
-    label: str = "",
-    watchers: Sequence[Watcher] = (),
-    workforce: Workforce | None = None,
-    live: Series | None = None,
+    prepared: Prepared, label: str = "", staff: Staff = ALONE, watchers: Sequence[Watcher] = ()
 ) -> tuple[Outcome, Report]:
-    """Carry out and judge, and again while the machine spoils it and the scenario's ``retries`` allow it: the last attempt.
+    """Carry out and judge, and again while the machine spoils it and the scenario's ``retries`` allow it: the last
+    attempt.
 
-    Earlier ones lie in its folder ``attempts``, complete. ``live``: the page beside each of them. Where a later one can't
-    begin, the last that came to anything is the run again. Raises HarnessFault as ``carry_out`` does, of the first attempt.
+    Earlier ones lie in its folder ``attempts``, complete. Where a later one can't begin, the last that came to anything
+    is the run again. Raises HarnessFault as ``carry_out`` does, of the first attempt.
     """
     directory, retries = prepared.job.directory, prepared.job.scenario.retries
-    page = live or Series(None)
-    if retries and workforce is not None:
-        _tidy(directory)
-        raise HarnessFault(
-            f"--retries {retries}: agents gather for one run. Leave it (or the scenario's retries) out, or --locust-master"
-        )
     earlier: list[Report] = []
     while True:
         again = f"attempt {len(earlier) + 1} of {1 + retries}: " if earlier else ""
@@ -93,8 +203,8 @@ def carry_through(
         try:
             if earlier:
                 _say_again(earlier[-1], directory, len(earlier), retries)
-                page.end()
-            outcome = carry_out(attempt, f"{label}{again}", (*watchers, *page.begin(attempt)), workforce)
+                staff.page.end()
+            outcome = staff.send(attempt, f"{label}{again}", watchers)
         except (HarnessFault, KeyboardInterrupt) as fault:
             if not earlier:
                 raise
@@ -118,23 +228,30 @@ def carry_through(
 
 @contextlib.contextmanager
 def _records_are_safe(directory: RunDirectory) -> Iterator[None]:
-    """Ctrl-C while a sealed run is judged or its report written costs the report alone. Raises HarnessFault, which says so."""
+    """Ctrl-C while a sealed run is judged or its report written costs the report alone.
+
+    Raises HarnessFault, which says so.
+    """
     try:
         yield
     except KeyboardInterrupt:
         raise HarnessFault(
-            f"interrupted while the report was made. The records are whole in {directory.path}: `plimsoll report {directory.path}` makes it",
+            f"interrupted while the report was made. The records are whole in {directory.path}: `plimsoll report "
+            f"{directory.path}` makes it",
             ExitCode.INTERRUPTED,
         ) from None
 
 
 def _set_apart(directory: RunDirectory, number: int, retries: int) -> bool:
-    """Keep a spoiled attempt as a whole run directory. False, and a warning, where its disk has no room for another one."""
+    """Keep a spoiled attempt as a whole run directory.
+
+    False, and a warning, where its disk has no room for another one.
+    """
     try:
         keep_attempt(directory, number)
     except OSError as error:
         said = f"attempt {number} of {1 + retries} is not repeated: {directory.path} has no room ({error.strerror})"
-        _notice(Console(stderr=True), f"warning: {said}")
+        tell(f"warning: {said}")
         return False
     return True
 
@@ -144,7 +261,7 @@ def _say_again(spoilt: Report, directory: RunDirectory, number: int, retries: in
     kept, why = attempt_folder(directory, number), next(iter(spoilt.verdict.reasons), "no reason given")
     write_report(spoilt.model_copy(update={"run": spoilt.run.model_copy(update={"directory": str(kept.path)})}), kept)
     said = f"attempt {number} of {1 + retries}: INVALID by the generator alone ({why}); it is kept in {kept.path}."
-    _notice(Console(stderr=True), f"{said} Sending the same schedule again")
+    tell(f"{said} Sending the same schedule again")
 
 
 def _put_back(
@@ -157,7 +274,7 @@ def _put_back(
         f"attempt {number + 1} of {1 + retries} could not begin ({could_not_begin(fault)}). "
         f"Attempt {number}, which was INVALID, is the run again, in {directory.path}"
     )
-    _notice(Console(stderr=True), said)
+    tell(said)
     stopped = isinstance(fault, KeyboardInterrupt) or fault.code == ExitCode.INTERRUPTED
     return Outcome(open_sealed(directory.path), interrupted=stopped), earlier[-1]
 
@@ -167,8 +284,8 @@ def carry_out(
 ) -> Outcome:
     """Send the load and seal the run directory, with progress on stderr. Judges and prints no result.
 
-    ``label`` stands before the scenario's name in the progress display; ``watchers`` look on besides it; ``workforce`` sends
-    (None: processes of this host). Raises HarnessFault for what went wrong before the first query.
+    ``label`` stands before the scenario's name in the progress display; ``watchers`` look on besides it; ``workforce``
+    sends (None: processes of this host). Raises HarnessFault for what went wrong before the first query.
     """
     scenario = prepared.job.scenario
     console = Console(stderr=True)
@@ -177,15 +294,16 @@ def carry_out(
     _keep(prepared.promises, prepared.job.directory, notice)
     try:
         # What this host can hold says nothing of the hosts of a fleet.
-        foreseen = foresee(prepared.job) if workforce is None else Foreseen((), {})
-        for text in foreseen.warnings:
+        checked = check_host(prepared.job) if workforce is None else HostCheck((), {})
+        for text in checked.warnings:
             notice(f"warning: {text}")
-        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **foreseen.manifest})
-        if foreseen.workers not in (None, scenario.workers):
+        job = replace(prepared.job, foreseen={**prepared.job.foreseen, **checked.manifest})
+        if checked.workers not in (None, scenario.workers):
             notice(
-                f"{foreseen.workers} workers, because the calibration of this machine asks for them (--workers says otherwise)"
+                f"{checked.workers} workers, because the calibration of this machine asks for them (--workers says "
+                "otherwise)"
             )
-            chosen = {"workers": foreseen.workers}
+            chosen = {"workers": checked.workers}
             job = replace(job, scenario=scenario.model_copy(update=chosen), public={**job.public, **chosen})
         outcome = asyncio.run(Coordinator(job, notice, (Progress(display), *watchers), workforce).run())
     except BaseException:
@@ -209,7 +327,8 @@ def _keep(promises: Promises, directory: RunDirectory, notice: Callable[[str], N
         keep(promises, directory)
     except OSError as error:
         notice(
-            f"warning: the objectives could not be written to {directory.path} ({error.strerror}); give them to gate again"
+            f"warning: the objectives could not be written to {directory.path} ({error.strerror}); give them to gate "
+            "again"
         )
 
 
@@ -220,18 +339,9 @@ def _notice(console: Console, text: str) -> None:
 def judge(sealed: Sealed, promises: Promises) -> Report:
     """The report of a sealed run against these promises."""
     manifest = {**sealed.manifest, "directory": str(sealed.directory.path)}
-    report = reporting.build(
-        manifest,
-        sealed.scenario,
-        sealed.records,
-        sealed.facts,
-        promises.objectives,
-        promises.confidence,
-        slos=promises.slos,
-        production_per_s=promises.production_per_s,
-        notes=_notes(sealed, promises),
-        accuracy=scores_of(sealed.directory),
-    )
+    told = replace(promises, notes=_notes(sealed, promises))
+    judged = slo_judge(sealed.records, sealed.facts, told, scores_of(sealed.directory.path))
+    report = reporting.build(manifest, sealed.scenario, sealed.records, judged)
     return _exiting(report, OF_OUTCOME[report.verdict.outcome])
 
 
@@ -260,7 +370,8 @@ def publish(
     quiet: bool = False,
     unwritten: int = ExitCode.USAGE,
 ) -> bool:
-    """Write report.json and report.html into the directory, every asked-for format, and the result (``quiet``: one line) to stdout.
+    """Write report.json and report.html into the directory, every asked-for format, and the result (``quiet``: one
+    line) to stdout.
 
     False if a file could not be written; a warning names it, and ``unwritten`` is then the exit code that is printed.
     """
@@ -268,9 +379,17 @@ def publish(
     whole = [_write(path, form.render(result)) for path, form in wanted]
     if directory is not None:
         whole.append(write_report(result, directory))
-    files = _files(directory if all(whole) else None)
-    sys.stdout.write(_drawn(result if all(whole) else _exiting(result, unwritten), files, as_json, quiet))
-    sys.stdout.flush()
+    if not all(whole):
+        result = _exiting(result, unwritten)
+    if as_json:
+        say(formats()["json"].render(result).decode())
+    elif quiet:
+        say(f"{verdict_line(result)}\n")
+    else:
+        from plimsoll.reports.formats.text import render_terminal
+
+        files = _files(directory if all(whole) else None)
+        show(lambda width: render_terminal(result, files, width), (), None)
     return all(whole)
 
 
@@ -279,20 +398,6 @@ def write_report(result: Report, directory: RunDirectory) -> bool:
     known = formats()
     written = [_write(directory.file(f"report.{name}"), known[name].render(result), False) for name in ("json", "html")]
     return all(written)
-
-
-def _drawn(result: Report, files: Mapping[str, str], as_json: bool, quiet: bool) -> str:
-    """What goes to stdout."""
-    if as_json:
-        return formats()["json"].render(result).decode()
-    if quiet:
-        return f"{verdict_line(result)}\n"
-    from plimsoll.reports.formats.text import render_terminal
-
-    console = outlet.console()
-    with console.capture() as printed:
-        console.print(render_terminal(result, files, console.width))
-    return printed.get()
 
 
 def _files(directory: RunDirectory | None) -> dict[str, str]:

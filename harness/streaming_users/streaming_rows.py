@@ -1,11 +1,13 @@
-"""The rows of streaming requests under Locust: kept where they were measured, gathered at the master, sealed as a run and judged.
+"""The rows of streaming requests under Locust: kept where they were measured, gathered at the master, sealed as a run
+and judged.
 
-A Locust worker cuts its rows into pieces (``Kept``); the master writes each piece to disk as it comes (``Gathered``), so neither holds
-a whole run in memory. The sealed run is an ordinary run directory of a closed loop: ``plimsoll report`` and ``plimsoll gate`` open it.
-Messages are plain mappings; who carries them is not known here, and Locust is not imported.
+A Locust worker cuts its rows into pieces (``Kept``); the master writes each piece to disk as it comes (``Gathered``),
+so neither holds a whole run in memory. The sealed run is an ordinary run directory of a closed loop: ``plimsoll
+report`` and ``plimsoll gate`` open it. Messages are plain mappings; who carries them is not known here, and Locust is
+not imported.
 
-Workers' clocks are joined by their wall clocks, uncorrected. Durations are each of one clock, so only the order of rows of different
-hosts, and rates over time, carry that error.
+Workers' clocks are joined by their wall clocks, uncorrected. Durations are each of one clock, so only the order of rows
+of different hosts, and rates over time, carry that error.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from plimsoll.harness.generator.segments import dump_segment, load_segment, writ
 from plimsoll.harness.host import manifest
 from plimsoll.harness.process.vitals import Vitals
 from plimsoll.harness.run.ahead import Ahead
+from plimsoll.harness.run.coordinator import vitals_of
 from plimsoll.harness.run.promises import Promises, keep
 from plimsoll.harness.run.rundir import RunDirectory, Sealed, seal
 from plimsoll.harness.run.workforce import Member
@@ -44,7 +47,7 @@ _WIDTH = 1_000
 
 
 class LaterClock:
-    """The clock that vital signs are watched by: ``later(seconds, call)`` calls once, in the same loop that users run in."""
+    """The clock for vital signs: ``later(seconds, call)`` calls once, in the loop that users run in."""
 
     def __init__(self, later: Callable[[float, Callable[[], None]], object]) -> None:
         self._later = later
@@ -78,7 +81,7 @@ class Kept:
         post(self._message())  # so that the master waits for the last message too
 
     def next_id(self, number: int) -> int:
-        """The query id, which no other worker gives, of a request that begins now: ``number`` counts this process's requests."""
+        """The id, which no other worker gives, of this process's ``number``-th request, which begins now."""
         self._begun += 1
         return number * _WIDTH + self._index % _WIDTH
 
@@ -101,7 +104,7 @@ class Kept:
         self._pieces += 1
 
     def close(self) -> None:
-        """The last of it: what is left, the vital signs, and how much there was in all. Only the first call does anything."""
+        """Send what is left, the vital signs, and how much there was in all. Only the first call does anything."""
         if self._last:
             return
         self._last = True
@@ -216,7 +219,7 @@ class Gathered:
         )
 
     def _members(self) -> list[Member]:
-        """The workers, each with its account: what it sent and recorded by its own count, and the digest of what was written here."""
+        """The workers, each with its own account and the digest of what was written here."""
         found: list[Member] = []
         for index in sorted({source.index for source in self._sources.values()}):
             mine = [source for source in self._sources.values() if source.index == index]
@@ -238,24 +241,10 @@ class Gathered:
                 faults.append(f"Locust worker {sender} went away: its rows since piece {source.pieces} are missing")
             elif source.told["rows"] != source.rows:
                 faults.append(f"Locust worker {sender} sent {source.told['rows']} rows, of which {source.rows} came")
-        vitals = [told["vitals"] for told in done]
-
-        def worst(part: str, key: str) -> int:
-            return max((one[part][key] for one in vitals), default=0)
-
         return GeneratorFacts(
             open_loop=False,
             planned=0,
-            loop_stall_p99_ns=worst("stalls", "p99_ns"),
-            loop_stall_max_ns=worst("stalls", "max_ns"),
-            loop_stall_total_ns=worst("stalls", "total_ns"),
-            loop_stall_count=sum(one["stalls"]["count"] for one in vitals),
-            gc_pause_max_ns=worst("gc", "max_ns"),
-            gc_pause_total_ns=worst("gc", "total_ns"),
-            gc_pause_count=sum(one["gc"]["count"] for one in vitals),
-            watched_ns=max((one["watched_ns"] for one in vitals), default=0),
-            worker_cpu=tuple(one["cpu"] for one in vitals),
-            core_wanted=tuple(one["core_wanted"] for one in vitals if one["core_wanted"]),
+            **vitals_of([told["vitals"] for told in done]),
             worker_faults=tuple(faults),
             interrupted=interrupted,
             n_workers=max(1, len(self._sources)),
@@ -289,7 +278,8 @@ def _scenario(about: About, promises: Promises) -> dict[str, Any]:
     return {
         "name": about.name,
         "kind": "locust",
-        "description": f"users of Locust, up to {about.users}, each waiting for its answer; latency counts from the send",
+        "description": f"users of Locust, up to {about.users}, each waiting for its answer; "
+        "latency counts from the send",
         "target": {"url": manifest.public_url(about.url), "protocol": "openai-chat", "model": about.model},
         "objectives": promises.texts,
     }

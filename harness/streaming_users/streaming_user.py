@@ -1,10 +1,12 @@
-"""What a streaming request under Locust means: how its bytes are read and stamped, what the answer was, and which figures Locust shows.
+"""What a streaming request under Locust means: how its bytes are read and stamped, what the answer was, and which
+figures Locust shows.
 
-Everything here works without Locust: the HTTP client hands over an object with ``readline`` and ``read``, and the clock. The answer
-is taken apart by the same dialects that ``plimsoll run`` uses, after it is over, so a token means the same in both. Nothing here
-sends, waits or prints, and nothing is judged.
+Everything here works without Locust: the HTTP client hands over an object with ``readline`` and ``read``, and the
+clock. The answer is taken apart by the same dialects that ``plimsoll run`` uses, after it is over, so a token means the
+same in both. Nothing here sends, waits or prints, and nothing is judged.
 
-Arrival times are userland stamps: taken when the greenlet that reads gets its turn. A busy process takes them late, and never early.
+Arrival times are userland stamps: taken when the greenlet that reads gets its turn. A busy process takes them late, and
+never early.
 """
 
 from __future__ import annotations
@@ -43,11 +45,9 @@ class Lines(Protocol):
 
     def readline(self, sep: bytes = b"\r\n") -> bytes:
         """The next line with its end, as soon as it has arrived; b"" at the end of the body."""
-        ...
 
     def read(self) -> bytes:
         """What is left."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +82,20 @@ def stream_reader(url: str, headers: Mapping[str, str], options: Mapping[str, An
 
 
 def known(before: Sequence[tuple[str, str]], url: str, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """``headers`` that go with a request, once no text of ours repeats what is secret in them. ``before``: what was known already."""
+    """``headers``, once no text of ours can repeat what is secret in them. ``before``: those known already."""
     if headers != before:
         learn_target(headers, {}, url)
     return headers
 
 
 def endpoint(host: str, route: str) -> str:
-    """The URL of a versioned route below ``host``, which may have a base path or end at the version. Raises HarnessFault."""
+    """The URL of a versioned route below ``host``, which may have a base path. Raises HarnessFault."""
     parts = urlsplit(host)
     return f"{parts.scheme}://{parts.netloc}{join_path(host, route)}"
 
 
 def chat_body(model: str, messages: str | Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> bytes:
-    """A chat request that streams and asks for usage; ``messages`` as text is one message of the user; ``fields`` come last."""
+    """A chat request that streams and asks for usage. Text is one message of the user; ``fields`` come last."""
     body: dict[str, Any] = {"model": model} if model else {}
     body["messages"] = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
     body |= {"stream": True, "stream_options": {"include_usage": True}, **fields}
@@ -115,7 +115,7 @@ def json_body(value: object) -> bytes:
 
 
 def begin(query_id: int, body: bytes, now_ns: int) -> Exchange:
-    """An exchange that is sent now. Users wait for answers, so nothing was due at another time: due, ready and sent are one."""
+    """An exchange that is sent now. Users wait for answers, so due, ready and sent are one."""
     exchange = Exchange(query_id, 0, -1, now_ns, None)
     exchange.ready_ns = exchange.sent_ns = now_ns
     exchange.bytes_out = len(body)
@@ -129,22 +129,18 @@ class Response(Protocol):
     @property
     def status_code(self) -> int:
         """0: no response."""
-        ...
 
     @property
     def headers(self) -> Any:
         """``items()`` gives pairs of text; None: no response."""
-        ...
 
     @property
     def content(self) -> bytes | None:
         """The body of a response with an error status."""
-        ...
 
     @property
     def stream(self) -> Lines:
         """The body of any other."""
-        ...
 
 
 def ask(exchange: Exchange, reader: Reader, send: Callable[[], Response], now_ns: Callable[[], int]) -> None:
@@ -187,7 +183,7 @@ def read(exchange: Exchange, lines: Lines, now_ns: Callable[[], int]) -> None:
 
 
 def finished(exchange: Exchange, reader: Reader, error: BaseException | None, now_ns: int) -> None:
-    """The response is over, or broke with ``error``: say how it ended, then take it apart. Nothing is parsed before this."""
+    """The response is over, or broke with ``error``: say how it ended, then take it apart."""
     exchange.done_ns = max(now_ns, exchange.sent_ns)
     exchange.bytes_in = len(exchange.body)
     if error is None:
@@ -224,8 +220,8 @@ def _told(exchange: Exchange, error: BaseException) -> tuple[int, str]:
 class Answer:
     """One answer, over and taken apart. Durations are milliseconds, as everywhere in Locust; None: there was none.
 
-    As a context manager (``catch_response=True``) it is reported when the block ends, and ``failure(...)`` or ``success()`` decide
-    what it counts as.
+    As a context manager (``catch_response=True``) it is reported when the block ends, and ``failure(...)`` or
+    ``success()`` decide what it counts as.
     """
 
     __slots__ = ("_report", "exchange")

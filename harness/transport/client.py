@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import accept, problems
 from plimsoll.harness.secrecy.secrets import learn_target
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -97,23 +99,24 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProtocolSpec:
-    """One protocol by name. ``check(options)`` returns every error as text (empty: fine), before any load.
+    """One protocol by name, which is written out where the spec is made (``harness/protocols/_discovery.py`` looks for it there).
 
+    ``options`` is the model of its options (None: it has none), ``mistakes`` finds what the model can't say of options that fit it.
     ``bundled``: the bundled server speaks it, so that it can be tried without a URL; ``bundled_model`` is what that server is
     started with where no model is named (None: a language model). ``grpc``: it is spoken on a gRPC port, that server's too.
     ``prepare(target)``, if there is one, asks the endpoint once, before any worker starts, for what all of them need (a schema,
     say), and returns the target with it; it raises HarnessFault.
     ``source`` is the kind of payload source that feeds it where no scenario names one. ``answers``: where the text (or the list of
     numbers) of an answer is, for accuracy runs: selectors (``plimsoll.harness.wire.pointer``) into an event or a whole answer, the first that
-    leads somewhere; none: the usual places. ``options`` is the model of its own options, which the documentation is checked
-    against (the options that every gRPC protocol shares are not in it); None: it has none.
+    leads somewhere; none: the usual places.
     """
 
     name: str
     summary: str
     build: Callable[[Target, Any], Client]  # (target, clock) -> client
-    check: Callable[[Mapping[str, Any]], list[str]]
-    streaming: bool
+    options: type[BaseModel] | None = None
+    mistakes: Callable[[Any], list[str]] | None = None
+    streaming: bool = True
     needs_url: bool = True
     bundled: bool = False
     bundled_model: str | None = None
@@ -121,4 +124,15 @@ class ProtocolSpec:
     source: str = "synthetic_text"
     prepare: Callable[[Target], Awaitable[Target]] | None = None
     answers: tuple[str, ...] = ()
-    options: type[BaseModel] | None = None
+
+    def check(self, options: Mapping[str, Any]) -> list[str]:
+        """Every mistake in ``options`` as text, found before any load; none: they are fine."""
+        if self.options is None:
+            return [f"target.options.{name}: the {self.name} protocol has no options. Remove it" for name in options]
+        found = problems(self.options, options)
+        if found or self.mistakes is None:
+            return found
+        try:
+            return self.mistakes(accept(self.options, options))
+        except HarnessFault as fault:
+            return list(fault.errors)

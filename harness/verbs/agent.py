@@ -21,8 +21,7 @@ def agent(
     once: Annotated[bool, typer.Option("--once", help="End after one run.")] = False,
 ) -> None:
     """Offer this host to distributed runs: wait for a master, send its share of the load, hand the records over."""
-    from plimsoll.harness.distributed.bridge import MASTER, address, require_locust
-    from plimsoll.harness.distributed.standby import Standby
+    from plimsoll.harness.distributed.bridge import MASTER, Standby, address, require_locust
 
     require_locust()
     arguments = [*([f"--name={name}"] if name else []), *([f"--workers={workers}"] if workers else [])]

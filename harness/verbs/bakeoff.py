@@ -1,4 +1,4 @@
-"""``plimsoll bakeoff``: which of several endpoints is best, by one file, with a ranking that says when there is none."""
+"""``plimsoll bakeoff``: which of several endpoints is best, by one file and a ranking that may say: none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.verbs import flags
 from plimsoll.harness.verbs.flags import Json, errors_too
 
 
@@ -17,10 +18,14 @@ def bakeoff(
     check: Annotated[
         bool, typer.Option("--check", help="Check the file and say what would run. Sends nothing.")
     ] = False,
+    retries: flags.Retries = None,
+    locust_master: flags.LocustMaster = None,
+    expect_workers: flags.ExpectWorkers = None,
+    locust_wait: flags.LocustWait = None,
+    locust_web: flags.LocustWeb = None,
+    live: flags.Live = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the result.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")
-    ] = False,
+    resume: flags.Resume = False,
     again: Annotated[
         bool, typer.Option("--again", help="Judge what --out holds once more, by this file. Sends nothing.")
     ] = False,
@@ -37,7 +42,9 @@ def bakeoff(
     """Send one load to several endpoints in turn, several times, and rank them: tiers, cost, Pareto charts."""
     from plimsoll.harness.process.writing import new
     from plimsoll.harness.series.comparison import bakeoff_file as file_format
-    from plimsoll.harness.series.comparison.bakeoff_output import bake_off, say_plan
+    from plimsoll.harness.series.comparison.bakeoff_session import bake_off, say_plan
+    from plimsoll.harness.series.ledger import Session
+    from plimsoll.harness.verbs.run import staff_of
 
     if init:
         try:
@@ -50,10 +57,13 @@ def bakeoff(
         return
     with errors_too(json_ and check):
         found = file_format.load(file)
+        if retries is not None:
+            found = found.model_copy(update={"load": {**found.load, "retries": retries}})
         if check:
             say_plan(found, json_)
             return
-    raise typer.Exit(bake_off(found, out, format or [], resume=resume, again=again, as_json=json_))
+    staff, errors = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    raise typer.Exit(bake_off(found, Session(out, format or [], resume, json_, staff, errors), again=again))
 
 
 def register(app: typer.Typer) -> None:

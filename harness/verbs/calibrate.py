@@ -20,9 +20,8 @@ def calibrate(
     json_: Json = False,
 ) -> None:
     """Measure what this machine can do honestly, and write the table that `run` compares its scenarios with."""
-    from plimsoll.harness.calibration.calibration_view import tables
-    from plimsoll.harness.calibration.probes import calibrate, parse_budget
-    from plimsoll.harness.host.capability import table_path
+    from plimsoll.harness.calibration.probes import calibrate, parse_budget, tables
+    from plimsoll.harness.host.calibration_table import table_path
 
     path = out or table_path()
     found = calibrate(parse_budget(budget), path, lambda text: print(text, file=sys.stderr))

@@ -32,13 +32,11 @@ def capacity(
     """Size and price a fleet by the lower end of a measured capacity, with queueing theory as a sanity check."""
     import sys
 
-    from plimsoll.harness.run.job import one_on_stdout
     from plimsoll.harness.series.capacity import capacity_plan as plan
-    from plimsoll.harness.series.comparison.comparison_output import formats_of
+    from plimsoll.harness.series.ledger import Session
     from plimsoll.reports.capacity.capacity_formats import FORMATS
 
-    outputs, errors = formats_of(format or [], FORMATS, "a capacity plan")
-    errors += one_on_stdout(format or [], json_)
+    outputs, errors = Session(formats=format or [], as_json=json_).outputs(FORMATS, "a capacity plan")
     asked = plan.Asked(
         target_per_s=target_rate,
         headroom=plan.share("--headroom", headroom, errors),

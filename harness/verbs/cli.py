@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -16,25 +17,18 @@ from typer.core import TyperGroup
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.secrecy.redaction import Guarded
-from plimsoll.harness.verbs import (
-    agent,
-    bakeoff,
-    calibrate,
-    capacity,
-    coldstart,
-    compare,
-    gate,
-    plan,
-    replay,
-    run,
-    scenarios,
-    search,
-    serve,
-    slo,
-    sweep,
-)
 from plimsoll.harness.verbs.flags import Verb
 
+#: verb -> the file with its flags, in the order in which the help lists them. A verb's file holds nothing that computes.
+VERBS = {
+    **{name: name for name in ("run", "agent", "replay", "plan", "gate")},
+    "report": "gate",
+    **{name: name for name in ("compare", "bakeoff", "search", "sweep", "capacity", "coldstart", "slo", "serve")},
+    "readiness": "serve",
+    "calibrate": "calibrate",
+    "metrics": "calibrate",
+    "scenarios": "scenarios",
+}
 #: A defect in Plimsoll itself (sysexits.h EX_SOFTWARE): none of the verdicts' codes.
 INTERNAL = 70
 
@@ -61,17 +55,6 @@ def _without_values(parameters: Any) -> Any:
     return parameters
 
 
-app = typer.Typer(
-    cls=_Verbs,
-    name="plimsoll",
-    help="Load testing and SLO conformance for inference endpoints: true latencies, honest verdicts.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
 def _version(value: bool) -> None:
     if value:
         from plimsoll.harness.host.manifest import package_version
@@ -80,7 +63,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -89,35 +71,24 @@ def _root(
     """Load testing and SLO conformance for inference endpoints: true latencies, honest verdicts."""
 
 
-# In the order in which the help lists them. A verb's file holds its flags and nothing that computes.
-for _verb in (
-    run,
-    agent,
-    replay,
-    plan,
-    gate,
-    compare,
-    bakeoff,
-    search,
-    sweep,
-    capacity,
-    coldstart,
-    slo,
-    serve,
-    calibrate,
-    scenarios,
-):
-    _verb.register(app)
-for _command in (
-    *app.registered_commands,
-    *(
-        one
-        for group in app.registered_groups
-        if group.typer_instance
-        for one in group.typer_instance.registered_commands
-    ),
-):
-    _command.cls = _command.cls if issubclass(_command.cls or Verb, Verb) else Verb
+def command_line(verb: str | None = None) -> typer.Typer:
+    """All verbs, or, where the first word of a command line is one, that one: the files of the others are not needed then."""
+    app = typer.Typer(
+        cls=_Verbs,
+        name="plimsoll",
+        help="Load testing and SLO conformance for inference endpoints: true latencies, honest verdicts.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for file in dict.fromkeys(VERBS.values()) if verb not in VERBS else (VERBS[verb],):
+        import_module(f"plimsoll.harness.verbs.{file}").register(app)
+    inside = [group.typer_instance.registered_commands for group in app.registered_groups if group.typer_instance]
+    for command in sum(inside, app.registered_commands):
+        command.cls = command.cls if issubclass(command.cls or Verb, Verb) else Verb
+    return app
 
 
 def main() -> None:
@@ -126,7 +97,7 @@ def main() -> None:
 
     sys.stderr = Guarded(sys.stderr)
     try:
-        app()
+        command_line(sys.argv[1] if len(sys.argv) > 1 else None)()
     except ScenarioError as error:
         _complain(error.errors)
         sys.exit(ExitCode.USAGE)

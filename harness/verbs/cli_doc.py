@@ -1,4 +1,4 @@
-"""What docs/ generates from code, so that it can't drift: the command line's page and the JSON schemas.
+"""What docs/ generates from code, so that it can't drift: the command line's page, the JSON schemas, the tables of protocols' options.
 
 ``--write`` makes the files, ``--check`` compares them.
 """
@@ -6,21 +6,32 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer.main
+from pydantic import BaseModel
 
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.harness.verbs.cli import app
+from plimsoll.harness.protocols._discovery import named, protocol
+from plimsoll.harness.protocols._speech.sending import AudioOptions
+from plimsoll.harness.transport.rpc.call import GrpcOptions
+from plimsoll.harness.verbs.cli import command_line
+from plimsoll.harness.verbs.help import EXAMPLES, TYPES, groups, is_long
 from plimsoll.reports import report
 from plimsoll.reports.comparison import comparison_document as comparison
 from plimsoll.scenarios.spec import json_schema
+from plimsoll.scenarios.text.durations import format_duration
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 
-_TYPES = {str: "TEXT", int: "N", float: "X", Path: "PATH"}
+#: Tables of options that several protocols share, by the heading that they stand under.
+SHARED: dict[str, type[BaseModel]] = {"How it connects": GrpcOptions, "Live audio": AudioOptions}
+_HEAD = "| option | default | meaning |\n|---|---|---|\n"
+_TABLE = re.compile(re.escape(_HEAD) + r"(?:\|.*\n)+")
 
 _EXITS = {
     ExitCode.PASS: "every objective holds, or none was given and the run is valid",
@@ -37,7 +48,7 @@ def _parameter(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         name = f"`{parameter.metavar or parameter.name.upper()}`"
     else:
-        value = parameter.metavar or _TYPES.get(parameter.bare_type(), "VALUE")
+        value = parameter.metavar or TYPES.get(parameter.bare_type(), "VALUE")
         name = f"`{', '.join(parameter.opts)}`" if parameter.is_flag else f"`{', '.join(parameter.opts)} {value}`"
     return f"| {name} | {(parameter.help or '').replace('|', chr(92) + '|')} |"
 
@@ -45,9 +56,17 @@ def _parameter(parameter: Any) -> str:
 def _command(path: str, command: Any) -> list[str]:
     lines = [f"## {path}", "", (command.help or "").strip(), ""]
     parameters = [p for p in command.params if p.name not in ("help", "install_completion", "show_completion")]
-    if parameters:
-        lines += ["| argument | what it does |", "|---|---|", *map(_parameter, parameters), ""]
+    if not is_long(command.params):
+        return lines + (_table(parameters) if parameters else [])
+    if path.split()[-1] in EXAMPLES:
+        lines += ["```sh", *EXAMPLES[path.split()[-1]], "```", ""]
+    for group, own in groups(path.split()[-1], parameters).items():
+        lines += [f"**{group}**", "", *_table(own)]
     return lines
+
+
+def _table(parameters: list[Any]) -> list[str]:
+    return ["| argument | what it does |", "|---|---|", *map(_parameter, parameters), ""]
 
 
 def _walk(path: str, command: Any) -> list[str]:
@@ -64,20 +83,64 @@ def render() -> str:
         "",
         "Generated from the code by `make docs`; `make check` fails when it is out of date.",
         "stdout is the result, stderr is progress. Every verb that renders takes `--format F=PATH` and `--json`.",
+        "`--help` of a long verb shows the common flags, `--help-all` every flag. A flag replaces what the scenario file says;",
+        "the defaults here are those without a file.",
         "",
         "| exit code | meaning |",
         "|---|---|",
         *(f"| {int(code)} | {text} |" for code, text in _EXITS.items()),
         "",
-        *_walk("plimsoll", typer.main.get_command(app)),
+        *_walk("plimsoll", typer.main.get_command(command_line())),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def option_tables(text: str) -> str:
+    """A page of protocols with each table of options as the code has them. What an option means is the page's own word, and is kept."""
+    sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return "".join(_TABLE.sub(partial(_options, _model(section)), section, count=1) for section in sections)
+
+
+def _model(section: str) -> type[BaseModel] | None:
+    """The options that a section's table is about."""
+    heading = section.partition("\n")[0].removeprefix("## ")
+    module = named().get(heading.split(" and ")[0])
+    return SHARED.get(heading) if module is None else protocol(heading.split(" and ")[0]).options
+
+
+def _options(model: type[BaseModel] | None, found: re.Match[str]) -> str:
+    if model is None:
+        return found[0]
+    meanings = dict(re.findall(r"^\| `([^`]+)` \| .*? \| (.*) \|$", found[0], re.MULTILINE))
+    shared = GrpcOptions.model_fields if issubclass(model, GrpcOptions) and model is not GrpcOptions else ()
+    rows = ""
+    for name, field in model.model_fields.items():
+        if name not in shared:
+            key = field.alias or name
+            rows += f"| `{key}` | {shown(name, field)} | {meanings.get(key, '')} |\n"
+    return f"{_HEAD}{rows}"
+
+
+def shown(name: str, field: Any) -> str:
+    """A field's default as the tables write it."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return "`{}`"  # its own keys have a table of their own
+    if value is None or isinstance(value, bool):
+        return {None: "`null`", True: "`true`", False: "`false`"}[value]
+    if name.endswith("_ns") or "parse_duration" in repr(field):
+        return f"`{format_duration(value)}`"
+    empty = {"": '""', (): "[]"}.get(value) if isinstance(value, (str, tuple)) else None
+    return f"`{empty or value}`"
 
 
 def pages() -> dict[Path, str]:
     """Every generated file and what it must hold."""
     return {
         PAGE: render(),
+        **{path: option_tables(path.read_text("utf-8")) for path in sorted(PAGE.parent.glob("protocols*.md"))},
         PAGE.parent / "scenario.schema.json": json.dumps(json_schema(), indent=1) + "\n",
         PAGE.parent / "comparison.schema.json": json.dumps(comparison.json_schema(), indent=1) + "\n",
         PAGE.parent / "report.schema.json": json.dumps(report.json_schema(), indent=1) + "\n",
@@ -92,7 +155,7 @@ def main() -> int:
             path.write_text(text, encoding="utf-8")
         return 0
     for path in stale:
-        print(f"docs/{path.name} is out of date: run `make docs`", file=sys.stderr)
+        print(f"docs/reference/{path.name} is out of date: run `make docs`", file=sys.stderr)
     return 1 if stale else 0
 
 

@@ -11,9 +11,14 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.verbs.flags import (
     ApiKeyEnv,
     CaFile,
+    ExpectWorkers,
     Header,
     Insecure,
     Json,
+    Live,
+    LocustMaster,
+    LocustWait,
+    LocustWeb,
     Model,
     OutputTokens,
     PromptTokens,
@@ -57,12 +62,21 @@ def coldstart(
     prompt_tokens: PromptTokens = None,
     output_tokens: OutputTokens = None,
     seed: Seed = None,
+    retries: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Repeat a start that is INVALID by the generator alone, at most N times (0)."),
+    ] = None,
     timeout: Timeout = None,
     header: Header = None,
     api_key_env: ApiKeyEnv = None,
     option: ProtocolOption = None,
     ca_file: CaFile = None,
     insecure: Insecure = False,
+    locust_master: LocustMaster = None,
+    expect_workers: ExpectWorkers = None,
+    locust_wait: LocustWait = None,
+    locust_web: LocustWeb = None,
+    live: Live = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the result.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what --out holds; finished starts are not repeated.")
@@ -76,24 +90,24 @@ def coldstart(
     """Start a server several times: time to ready, the first request, and the way to the steady state."""
     import sys
 
-    from plimsoll.harness.run.job import one_on_stdout
+    from plimsoll.harness.run.job import default_out
     from plimsoll.harness.series.coldstart import asked
-    from plimsoll.harness.series.coldstart.coldstart_output import coldstart as publish
-    from plimsoll.harness.series.comparison.comparison_output import formats_of
-    from plimsoll.harness.series.comparison.comparison_session import default_out
-    from plimsoll.harness.verbs.run import pairs, yaml_values
+    from plimsoll.harness.series.coldstart.coldstart_output import coldstart as measure
+    from plimsoll.harness.series.ledger import Session
+    from plimsoll.harness.series.publish import duration as read
+    from plimsoll.harness.verbs.run import pairs, staff_of, yaml_values
     from plimsoll.reports.coldstart.coldstart_formats import FORMATS
 
     kept, errors = asked.goals(slo or [])
-    given = {"--ready-timeout": ready_timeout, "--stop-timeout": stop_timeout, "--cooldown": cooldown}
-    times, problems = asked.durations(given)
+    staff, wrong = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    session = Session(out, format or [], resume, json_, staff, wrong)
+    outputs, problems = session.outputs(FORMATS, "a cold start")
     errors += problems
-    outputs, problems = formats_of(format or [], FORMATS, "a cold start")
-    errors += [*problems, *one_on_stdout(format or [], json_)]
     if resume and out is None:
         errors.append("--resume: of which measurement? Give its --out")
     flags: dict[str, Any] = {
-        "url": url, "protocol": protocol, "model": model, "prompt_tokens": prompt_tokens, "output_tokens": output_tokens,
+        "url": url, "protocol": protocol, "model": model, "prompt_tokens": prompt_tokens,
+        "output_tokens": output_tokens,
         "seed": seed, "timeout": timeout, "api_key_env": api_key_env, "ca_file": ca_file,
         "tls_verify": False if insecure else None,
     }  # fmt: skip
@@ -110,16 +124,16 @@ def coldstart(
         flags=flags,
         curve=asked.curve_flags(requests, duration, rate),
         repeats=repeats,
-        ready_timeout_ns=times.get("--ready-timeout", 1),
+        ready_timeout_ns=read("--ready-timeout", ready_timeout, errors, 1),
         path=path,
-        cooldown_ns=times.get("--cooldown", 0),
-        stop_timeout_ns=times.get("--stop-timeout", 1),
+        cooldown_ns=read("--cooldown", cooldown, errors),
+        stop_timeout_ns=read("--stop-timeout", stop_timeout, errors, 1),
         goals=kept,
         command=tuple(asked.public_command(word) for word in sys.argv),
+        retries=retries,
     )
     asked.check(wanted, errors)
-    code = publish(wanted, out or default_out("coldstart"), outputs, resume=resume, as_json=json_)
-    raise typer.Exit(code)
+    raise typer.Exit(measure(wanted, out or default_out("coldstart"), outputs, session))
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""``plimsoll compare`` and ``plimsoll bakeoff``: is the new one worse than the old, and which of several is best?"""
+"""``plimsoll compare``: is the new one worse than the old?"""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from plimsoll.harness.verbs import flags
 from plimsoll.harness.verbs.flags import ComparisonFormat, Json, Slo
-
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with what --out holds; finished runs are not repeated.")]
 
 
 def compare(
@@ -59,7 +58,7 @@ def compare(
     ] = None,
     repeats: Annotated[int | None, typer.Option(metavar="N", help="Runs of each arm (default 5).")] = None,
     cooldown: Annotated[str | None, typer.Option(metavar="D", help="Silence between runs (default 2s).")] = None,
-    resume: Resume = False,
+    resume: flags.Resume = False,
     kind: Annotated[str | None, typer.Option(help="As in `run`; so are the next ones.")] = None,
     rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
     arrival: Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")] = None,
@@ -73,6 +72,12 @@ def compare(
     workers: Annotated[int | None, typer.Option(metavar="N", help="Load-generating processes.")] = None,
     warmup: Annotated[str | None, typer.Option(metavar="D", help="Load before each measured run.")] = None,
     timeout: Annotated[str | None, typer.Option(metavar="D", help="Give a request up after this.")] = None,
+    retries: flags.Retries = None,
+    locust_master: flags.LocustMaster = None,
+    expect_workers: flags.ExpectWorkers = None,
+    locust_wait: flags.LocustWait = None,
+    locust_web: flags.LocustWeb = None,
+    live: flags.Live = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for comparison.json and .html, and for interleaved runs.")
     ] = None,
@@ -84,33 +89,37 @@ def compare(
     With --interleave the runs are made first.
     """
     from plimsoll.harness.run.promises import Asked
-    from plimsoll.harness.series.comparison.comparison_session import Wanted, of_interleaved, of_runs
-    from plimsoll.harness.series.comparison.judging import question
+    from plimsoll.harness.series.comparison.comparison_session import Wanted, of_interleaved, of_runs, question
+    from plimsoll.harness.series.ledger import Session
+    from plimsoll.harness.verbs.run import staff_of
 
     load: dict[str, Any] = {
         "kind": kind, "rate": rate, "arrival": arrival, "concurrency": concurrency, "duration": duration,
-        "queries": queries, "max_duration": max_duration, "prompt_tokens": prompt_tokens, "output_tokens": output_tokens,
-        "seed": seed, "workers": workers, "warmup": warmup, "timeout": timeout,
+        "queries": queries, "max_duration": max_duration, "prompt_tokens": prompt_tokens,
+        "output_tokens": output_tokens,
+        "seed": seed, "workers": workers, "retries": retries, "warmup": warmup, "timeout": timeout,
     }  # fmt: skip
     asked = Asked(slo=slo or [], confidence=confidence)
     made, errors = question(
         metric or [], asked, tolerance, share_tolerance, despite or [], single_run=single_run, proof=proof
     )
-    wanted = Wanted(made, tuple(format or ()), out, save_baseline, aa, json_)
+    staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
     load = {key: value for key, value in load.items() if value is not None}
     if interleave is None:
         given = {"--arm": arm, "--repeats": repeats, "--cooldown": cooldown, "--resume": resume or None}
+        given |= {"--live": live, "--locust-master": locust_master}
         given |= {f"--{key.replace('_', '-')}": value for key, value in load.items()}
         errors += [f"{flag}: only --interleave makes runs" for flag, value in given.items() if value is not None]
-        raise typer.Exit(of_runs(runs or [], wanted, errors))
-    if runs:
+    elif runs:
         errors.append(
             f"{', '.join(runs)}: --interleave makes its own runs. Leave these out, or compare them without it"
         )
+    session = Session(out, format or [], resume, json_, staff, [*errors, *problems])
+    wanted = Wanted(made, session, save_baseline, aa)
+    if interleave is None:
+        raise typer.Exit(of_runs(runs or [], wanted))
     times = 5 if repeats is None else repeats
-    raise typer.Exit(
-        of_interleaved(interleave, load, asked, arm or [], times, cooldown or "2s", resume, wanted, errors)
-    )
+    raise typer.Exit(of_interleaved(interleave, load, asked, arm or [], times, cooldown or "2s", wanted))
 
 
 def register(app: typer.Typer) -> None:

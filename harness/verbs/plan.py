@@ -17,16 +17,22 @@ def plan(
         typer.Argument(metavar="[SCENARIO]", help="A scenario file, or the name of a library scenario."),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option(help="single_stream, multi_stream, server, offline or concurrency.")
+        str | None, typer.Option(metavar="KIND", help="server, concurrency, single_stream, multi_stream or offline.")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
-    arrival: Annotated[str | None, typer.Option(help="poisson, constant, gamma or loadgen (server).")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight (concurrency).")] = None,
-    duration: Annotated[str | None, typer.Option(metavar="D", help="Issue for at least this long: 20s, 5m.")] = None,
-    queries: Annotated[int | None, typer.Option(metavar="N", help="Issue at least this many queries.")] = None,
-    max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever.")] = None,
-    output_tokens: Annotated[int | None, typer.Option(metavar="N", help="Answer length asked for.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything random comes from it.")] = None,
+    rate: Annotated[float | None, typer.Option(metavar="R", help="Queries per second, of kind server.")] = None,
+    arrival: Annotated[
+        str | None, typer.Option(metavar="NAME", help="poisson, constant, gamma or loadgen, of kind server.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", help="Requests in flight, of kind concurrency.")
+    ] = None,
+    duration: Annotated[str | None, typer.Option(metavar="D", help="Send for at least this long: 20s, 5m.")] = None,
+    queries: Annotated[int | None, typer.Option(metavar="N", help="Send at least this many queries.")] = None,
+    max_duration: Annotated[
+        str | None, typer.Option(metavar="D", help="Stop after this, whatever else was asked.")
+    ] = None,
+    output_tokens: Annotated[int | None, typer.Option(metavar="N", help="Length of the answers to ask for.")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Everything random comes from it.")] = None,
     slo: Slo = None,
     goodput: Goodput = None,
     preset: PresetOption = None,
@@ -35,25 +41,28 @@ def plan(
         str | None,
         typer.Option(
             metavar="X",
-            help="True share of requests that break a limit: 0.2% or 0.002. Default: half of what it allows.",
+            help="The true share of requests that break a limit: 0.2% or 0.002. Default: half of the allowed one.",
         ),
     ] = None,
     power: Annotated[
-        str, typer.Option(metavar="X", help="Probability to pass, if that share is the true one.")
+        str, typer.Option(metavar="X", help="How likely a run must be to pass, if that share is the true one.")
     ] = "90%",
     design_effect: Annotated[
         float,
-        typer.Option(metavar="D", help="Requests that count as one because they depend on each other; from a report."),
+        typer.Option(
+            metavar="D", help="How many requests count as one because they depend on each other; a report says it."
+        ),
     ] = 1.0,
     latency: Annotated[
         list[str] | None,
-        typer.Option(metavar="D", help="Assumed latency of a closed loop. Repeatable; default 100ms, 1s and 10s."),
+        typer.Option(
+            metavar="D", help="A latency to assume for a closed loop. Repeatable. Default: 100ms, 1s and 10s."
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Before a run: how many requests and how long each objective takes. Sends nothing."""
-    from plimsoll.harness.outlook.input import Guesses, read
-    from plimsoll.harness.outlook.outlook import outlook
+    """Say before a run how many requests and how long each objective takes. Sends nothing."""
+    from plimsoll.harness.outlook.outlook import Guesses, outlook, read
     from plimsoll.harness.run.promises import Asked
 
     flags: dict[str, Any] = {

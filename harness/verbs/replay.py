@@ -33,6 +33,11 @@ def replay(
     preset: PresetOption = None,
     confidence: Confidence = None,
     production_rate: ProductionRate = None,
+    locust_master: shared.LocustMaster = None,
+    expect_workers: shared.ExpectWorkers = None,
+    locust_wait: shared.LocustWait = None,
+    locust_web: shared.LocustWeb = None,
+    live: shared.Live = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory (default: runs/NAME-TIME).")] = None,
     format: FormatOption = None,
     json_: Json = False,
@@ -41,19 +46,21 @@ def replay(
     from plimsoll.harness.run.job import one_on_stdout, prepare
     from plimsoll.harness.run.promises import Asked
     from plimsoll.harness.series.one_run import run_job
-    from plimsoll.harness.verbs.run import pairs, yaml_values
+    from plimsoll.harness.verbs.run import pairs, staff_of, yaml_values
 
     base = _scenario_of(Path(recording))
     flags: dict[str, Any] = {
         "kind": "replay", "trace": str(Path(recording).resolve()), "speed": speed, "window": window,
         "max_queries": max_queries, "url": url, "protocol": protocol, "model": model, "workers": workers,
-        "retries": retries, "warmup": warmup, "timeout": timeout, "options": yaml_values(pairs(option or [], "=", "--option")) or None,
+        "retries": retries, "warmup": warmup, "timeout": timeout,
+        "options": yaml_values(pairs(option or [], "=", "--option")) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
-    if problems := one_on_stdout(format or [], json_):
+    staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    if problems := [*one_on_stdout(format or [], json_), *problems]:
         raise HarnessFault(problems)
     prepared = prepare(base, flags, asked, format or [], out)  # type: ignore[arg-type]
-    raise typer.Exit(run_job(prepared, as_json=json_))
+    raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
 
 
 def _scenario_of(recording: Path) -> str | None:

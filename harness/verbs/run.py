@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +12,7 @@ from plimsoll.harness.verbs import flags as shared
 from plimsoll.harness.verbs.flags import Confidence, FormatOption, Goodput, Json, PresetOption, ProductionRate, Slo
 
 if TYPE_CHECKING:
-    from plimsoll.harness.run.watcher import Watcher
-    from plimsoll.harness.run.workforce import Workforce
+    from plimsoll.harness.series.one_run import Staff
 
 
 def run(
@@ -27,27 +24,49 @@ def run(
     protocol: shared.Protocol = None,
     model: shared.Model = None,
     kind: Annotated[
-        str | None, typer.Option(help="single_stream, multi_stream, server, offline, concurrency or replay.")
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="server, concurrency, single_stream, multi_stream, offline or replay. Default: server, or what --concurrency or "
+            "--trace mean.",
+        ),
     ] = None,
     mode: Annotated[
-        str | None, typer.Option(help="performance, or accuracy: each sample once, answers kept and compared.")
+        str | None,
+        typer.Option(
+            metavar="MODE", help="accuracy sends each sample once and compares the answers. Default: performance."
+        ),
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Expected answers of an accuracy run: JSON Lines of id, expected."),
+        typer.Option(metavar="FILE", help="The answers that an accuracy run expects: JSON Lines of id, expected."),
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Queries per second (server).")] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="R", help="Queries per second, of kind server. Default: 1.")
+    ] = None,
     arrival: shared.Arrival = None,
-    concurrency: Annotated[int | None, typer.Option(help="Requests kept in flight (concurrency).")] = None,
-    trace: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A recording whose times and lengths are repeated (replay).")
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", help="Requests in flight, of kind concurrency. Default: 8.")
     ] = None,
-    speed: Annotated[float | None, typer.Option(help="So many times as fast as it was recorded (replay).")] = None,
-    window: Annotated[str | None, typer.Option(metavar="A..B", help="Only this part of it: 10m..20m (replay).")] = None,
+    trace: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A recording to repeat, times and lengths (kind replay).")
+    ] = None,
+    speed: Annotated[float | None, typer.Option(metavar="X", help="How many times as fast. Default: 1.")] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Only this part of the recording: 10m..20m.")
+    ] = None,
     cancel: shared.Cancel = None,
-    duration: Annotated[str | None, typer.Option(metavar="D", help="Issue for at least this long: 20s, 5m.")] = None,
-    queries: Annotated[int | None, typer.Option(metavar="N", help="Issue at least this many queries.")] = None,
-    max_duration: Annotated[str | None, typer.Option(metavar="D", help="Stop issuing after this, whatever.")] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(metavar="D", help="Send for at least this long: 20s, 5m. Default: 10s and 100 queries."),
+    ] = None,
+    queries: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Send at least this many queries (alone and in a closed loop: exactly)."),
+    ] = None,
+    max_duration: Annotated[
+        str | None, typer.Option(metavar="D", help="Stop after this, whatever else was asked. Default: no limit.")
+    ] = None,
     prompt_tokens: shared.PromptTokens = None,
     output_tokens: shared.OutputTokens = None,
     seed: shared.Seed = None,
@@ -68,27 +87,16 @@ def run(
     pace: shared.Pace = None,
     ca_file: shared.CaFile = None,
     insecure: shared.Insecure = False,
-    locust_master: Annotated[
-        str | None,
-        typer.Option(metavar="[HOST:PORT]", help="Agents send the load; Locust's master listens here (*:5557)."),
-    ] = None,
-    expect_workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Agents to wait for (1).", show_default=False)
-    ] = None,
-    locust_wait: Annotated[
-        str | None, typer.Option(metavar="D", help="Wait for them no longer than this (2m).")
-    ] = None,
-    locust_web: Annotated[
-        str | None, typer.Option(metavar="[HOST:PORT]", help="Serve Locust's page too (127.0.0.1:8089).")
-    ] = None,
+    locust_master: shared.LocustMaster = None,
+    expect_workers: shared.ExpectWorkers = None,
+    locust_wait: shared.LocustWait = None,
+    locust_web: shared.LocustWeb = None,
     live: shared.Live = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run directory (default: runs/NAME-TIME).")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run directory. Default: runs/NAME-TIME.")] = None,
     format: FormatOption = None,
     json_: Json = False,
 ) -> None:
     """Send load by a scenario, measure, judge, and leave a run directory with report.html."""
-    from plimsoll.harness.live.place import where
-    from plimsoll.harness.live.series import Series
     from plimsoll.harness.run.job import one_on_stdout, prepare
     from plimsoll.harness.run.promises import Asked
     from plimsoll.harness.series.one_run import run_job
@@ -107,22 +115,31 @@ def run(
     asked = Asked(slo or [], goodput, preset or [], confidence, production_rate)
     if problems := one_on_stdout(format or [], json_):
         raise HarnessFault(problems)
-    workforce, watchers = fleet(locust_master, expect_workers, locust_wait, locust_web)
-    place = where(live)
+    staff, problems = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    if problems:
+        raise HarnessFault(problems)
     prepared = prepare(scenario, flags, asked, format or [], out)  # type: ignore[arg-type]
-    live_page = Series(place)
-    raise typer.Exit(run_job(prepared, as_json=json_, watchers=watchers, workforce=workforce, live=live_page))
+    raise typer.Exit(run_job(prepared, as_json=json_, staff=staff))
 
 
-def fleet(
-    master: str | None, expected: int | None, wait: str | None, web: str | None
-) -> tuple[Workforce | None, list[Watcher]]:
-    """Who sends, and who keeps the way to them open: (None, []) is processes of this host. Raises HarnessFault."""
+def staff_of(
+    live: str | None, master: str | None, expected: int | None, wait: str | None, web: str | None
+) -> tuple[Staff, list[str]]:
+    """Who sends the runs of a session and who looks on, by its flags, and every error in them."""
+    from plimsoll.harness.live.place import where
+    from plimsoll.harness.series.one_run import ALONE, LivePage, Staff
+
+    errors: list[str] = []
+    made = ALONE
+    try:
+        made = Staff(page=LivePage(where(live)))
+    except HarnessFault as fault:
+        errors += fault.errors
     given = {"--expect-workers": expected, "--locust-wait": wait, "--locust-web": web}
     if master is None:
         if alone := [flag for flag, value in given.items() if value is not None]:
-            raise HarnessFault(f"{', '.join(alone)}: only with --locust-master. Add it, or leave these out")
-        return None, []
+            errors.append(f"{', '.join(alone)}: only with --locust-master. Add it, or leave these out")
+        return made, errors
     from plimsoll.harness.distributed.bridge import Bridge
     from plimsoll.harness.distributed.fleet import PATIENCE_S, Fleet
     from plimsoll.scenarios.text.durations import parse_duration
@@ -130,34 +147,12 @@ def fleet(
     try:
         patience_s = PATIENCE_S if wait is None else parse_duration(wait) / 1e9
     except ValueError as error:
-        raise HarnessFault(f"--locust-wait: {error}") from None
-    bridge = Bridge(master, web)
-    return Fleet(bridge, expected or 1, patience_s), [bridge]
-
-
-class Command(shared.Verb):
-    """``--live``, ``--locust-master`` and ``--locust-web`` with or without their address, which the parser itself does not know.
-
-    Without ``=``, the next word is the address only if it ends in a port: no scenario's name does.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give those that have no address theirs."""
-        return super().parse_args(ctx, addressed(args))
-
-
-def addressed(words: Sequence[str]) -> list[str]:
-    """The words of a command line with the addresses of those three joined to them."""
-    defaults = {"--locust-master": "*:5557", "--locust-web": "127.0.0.1:8089", "--live": "0"}
-    found: list[str] = []
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        if word in defaults:
-            follows = left and re.fullmatch(r"(\S*:)?\d+", left[0])
-            word = f"{word}={left.pop(0) if follows else defaults[word]}"
-        found.append(word)
-    return found
+        return made, [*errors, f"--locust-wait: {error}"]
+    try:
+        bridge = Bridge(master, web)
+    except HarnessFault as fault:
+        return made, [*errors, *fault.errors]
+    return Staff(lambda: Fleet(bridge, expected or 1, patience_s), (bridge,), made.page), errors
 
 
 def pairs(texts: list[str], separator: str, flag: str) -> dict[str, str]:
@@ -204,4 +199,4 @@ def paced(options: dict[str, Any], pace: str | None) -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command line."""
-    app.command(cls=Command)(run)
+    app.command()(run)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from plimsoll.harness.process import outlet
 from plimsoll.harness.verbs.flags import Json, errors_too
@@ -18,16 +17,17 @@ scenarios_app = typer.Typer(help="Ready-made scenarios and the scenario file for
 @scenarios_app.command("list")
 def scenarios_list(json_: Json = False) -> None:
     """The ready-made scenarios."""
-    from plimsoll.scenarios.spec import library, load
+    from plimsoll.scenarios.ready_made import summaries
 
-    found = {name: load(name) for name in library()}
+    found = summaries()
     if json_:
-        rows = [{"name": name, "kind": s.kind, "description": s.description} for name, s in found.items()]
-        typer.echo(json.dumps(rows, indent=1))
+        typer.echo(json.dumps(found, indent=1))
         return
+    from rich.table import Table
+
     table = Table("name", "kind", "what it is for", box=None)
-    for name, item in found.items():
-        table.add_row(name, item.kind, item.description)
+    for one in found:
+        table.add_row(one["name"], one["kind"], one["description"])
     outlet.console().print(table)
 
 

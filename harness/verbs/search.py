@@ -21,7 +21,6 @@ _MEANT: Mapping[str, str] = MappingProxyType(
         "--duration": "A search chooses how long it sends: give the shortest probe with --probe",
         "--max-duration": "A search chooses how long it sends: give the longest probe with --longest",
         "--queries": "A search chooses how much it sends: give the shortest probe with --probe",
-        "--retries": "A search repeats an INVALID probe by itself, twice",
         "--mode": _ACCURACY,
         "--reference": _ACCURACY,
         "--trace": _RECORDED,
@@ -76,6 +75,7 @@ def search(
     output_tokens: of_target.OutputTokens = None,
     seed: of_target.Seed = None,
     workers: of_target.Workers = None,
+    retries: of_target.Retries = None,
     warmup: of_target.Warmup = None,
     timeout: of_target.Timeout = None,
     connect_timeout: of_target.ConnectTimeout = None,
@@ -87,6 +87,10 @@ def search(
     cancel: of_target.Cancel = None,
     ca_file: of_target.CaFile = None,
     insecure: of_target.Insecure = False,
+    locust_master: of_target.LocustMaster = None,
+    expect_workers: of_target.ExpectWorkers = None,
+    locust_wait: of_target.LocustWait = None,
+    locust_web: of_target.LocustWeb = None,
     live: of_target.Live = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the probes and the result.")] = None,
     resume: Annotated[
@@ -102,14 +106,16 @@ def search(
 ) -> None:
     """Find the highest load at which the objectives hold: bracket, bisect, confirm. The answer is an interval."""
     from plimsoll.harness.run.promises import Asked
+    from plimsoll.harness.series.ledger import Session
     from plimsoll.harness.series.search.question import Texts
-    from plimsoll.harness.series.search.search_output import search_and_say
-    from plimsoll.harness.verbs.run import paced, pairs, yaml_values
+    from plimsoll.harness.series.search.search_session import search_and_say
+    from plimsoll.harness.verbs.run import paced, pairs, staff_of, yaml_values
 
     load: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "arrival": arrival, "prompt_tokens": prompt_tokens,
-        "output_tokens": output_tokens, "seed": seed, "workers": workers, "warmup": warmup, "timeout": timeout,
-        "connect_timeout": connect_timeout, "api_key_env": api_key_env, "api_key_file": api_key_file, "ca_file": ca_file,
+        "output_tokens": output_tokens, "seed": seed, "workers": workers, "retries": retries, "warmup": warmup,
+        "timeout": timeout, "connect_timeout": connect_timeout, "api_key_env": api_key_env,
+        "api_key_file": api_key_file, "ca_file": ca_file,
         "tls_verify": False if insecure else None, "headers": pairs(header or [], ":", "--header") or None,
         "cancel": cancel, "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
@@ -118,12 +124,13 @@ def search(
         over, start, lowest, highest, resolution, probe, longest, cooldown, budget, gpus, not no_confirm, kind
     )
     given = {key: value for key, value in load.items() if value is not None}
-    code = search_and_say(scenario, given, asked, texts, out, format or [], resume=resume, as_json=json_, live=live)
-    raise typer.Exit(code)
+    staff, errors = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    session = Session(out, format or [], resume, json_, staff, errors)
+    raise typer.Exit(search_and_say(scenario, given, asked, texts, session))
 
 
 class Command(of_target.Verb):
-    """Flags of ``plimsoll run`` that set what a search looks for itself: whoever gives one is told which flag is meant."""
+    """Flags of ``plimsoll run`` that set what a search looks for: whoever gives one is told which is meant."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse them by name; the parser would propose what is spelt alike."""

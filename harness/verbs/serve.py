@@ -23,19 +23,19 @@ def serve(
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="llm, scripted, resnet50 and more. Repeatable.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    preset: Annotated[str | None, typer.Option(help="Size of the llm.")] = None,
-    weights: Annotated[str | None, typer.Option(metavar="DIR", help="Folder with weights for the llm.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Size of the llm: tiny, small, 125m, 1b or 8b.")] = None,
+    weights: Annotated[str | None, typer.Option(metavar="DIR", help="A folder with weights for the llm.")] = None,
     ttft: Annotated[str | None, typer.Option(metavar="D", help="Time to first token (scripted).")] = None,
     itl: Annotated[str | None, typer.Option(metavar="D", help="Time between tokens (scripted).")] = None,
-    slots: Annotated[int | None, typer.Option(help="Answers at a time; the others wait (scripted).")] = None,
+    slots: Annotated[int | None, typer.Option(help="How many answers at a time (scripted).")] = None,
     service: Annotated[
         str | None, typer.Option(metavar="constant|exponential", help="How long a request takes (scripted).")
     ] = None,
-    fault: Annotated[list[str] | None, typer.Option(metavar="NAME[=ARGS]", help="Scripted misfortune.")] = None,
-    queue_limit: Annotated[int | None, typer.Option(help="Requests that may wait before 503.")] = None,
-    max_batch: Annotated[int | None, typer.Option(help="Sequences in one step, samples in one batch.")] = None,
-    max_wait: Annotated[str | None, typer.Option(metavar="D", help="Longest that a batch fills.")] = None,
-    synchronise: Annotated[int | None, typer.Option(help="Batches of so many samples of one request.")] = None,
+    fault: Annotated[list[str] | None, typer.Option(metavar="NAME[=ARGS]", help="A fault: stall=at:5s,for:2s.")] = None,
+    queue_limit: Annotated[int | None, typer.Option(help="How many requests may wait before 503.")] = None,
+    max_batch: Annotated[int | None, typer.Option(help="Most sequences in a step, samples in a batch.")] = None,
+    max_wait: Annotated[str | None, typer.Option(metavar="D", help="How long a batch waits to fill.")] = None,
+    synchronise: Annotated[int | None, typer.Option(help="Each request holds N samples: one batch.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the weights.")] = None,
 ) -> None:
     """Start the bundled reference server and serve until Ctrl-C."""

@@ -44,7 +44,8 @@ def slo_check(
 
 
 def _show_documents(loaded: object, as_json: bool) -> None:
-    from plimsoll.slo.objectives.openslo import Loaded, words
+    from plimsoll.slo.objectives.openslo import Loaded
+    from plimsoll.slo.objectives.openslo import promise as words
 
     assert isinstance(loaded, Loaded)
     if as_json:

@@ -20,8 +20,8 @@ def sweep(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUES",
-            help="rate=1,2,5 or concurrency=1..64*2 or prompt_tokens=128,1024; option.NAME, model, and server.NAME of the "
-            "bundled server too. Repeatable: every combination is a point.",
+            help="rate=1,2,5 or concurrency=1..64*2 or prompt_tokens=128,1024; option.NAME, model, and server.NAME "
+            "of the bundled server too. Repeatable: every combination is a point.",
         ),
     ] = None,
     url: shared.Url = None,
@@ -64,6 +64,10 @@ def sweep(
     check: Annotated[
         bool, typer.Option("--check", help="Say what would run, and how long it takes. Sends nothing.")
     ] = False,
+    locust_master: shared.LocustMaster = None,
+    expect_workers: shared.ExpectWorkers = None,
+    locust_wait: shared.LocustWait = None,
+    locust_web: shared.LocustWeb = None,
     live: shared.Live = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the runs and the result.")] = None,
     resume: Annotated[
@@ -77,8 +81,9 @@ def sweep(
 ) -> None:
     """Send load at every point of a grid: throughput-latency curves, the knee, the line of the SLO, Pareto fronts."""
     from plimsoll.harness.run.promises import Asked
-    from plimsoll.harness.series.sweep import sweep_session as session
-    from plimsoll.harness.verbs.run import paced, pairs, yaml_values
+    from plimsoll.harness.series.ledger import Session
+    from plimsoll.harness.series.sweep import sweep_session
+    from plimsoll.harness.verbs.run import paced, pairs, staff_of, yaml_values
 
     load: dict[str, Any] = {
         "url": url, "protocol": protocol, "model": model, "kind": kind, "rate": rate, "arrival": arrival,
@@ -91,25 +96,13 @@ def sweep(
         "options": paced(yaml_values(pairs(option or [], "=", "--option")), pace) or None,
     }  # fmt: skip
     asked = Asked(slo or [], goodput, preset or [], confidence)
-    wanted = session.Wanted(
-        scenario,
-        vary or [],
-        load,
-        asked,
-        repeats,
-        cooldown,
-        out,
-        format or [],
-        resume,
-        again,
-        all_points,
-        json_,
-        live,
-    )
+    staff, errors = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)
+    session = Session(out, format or [], resume, json_, staff, errors)
+    wanted = sweep_session.Wanted(scenario, vary or [], load, asked, repeats, cooldown, again, all_points, session)
     if check:
-        session.say_grid(wanted)
+        sweep_session.say_grid(wanted)
         return
-    raise typer.Exit(session.sweep(wanted))
+    raise typer.Exit(sweep_session.sweep(wanted))
 
 
 def register(app: typer.Typer) -> None:

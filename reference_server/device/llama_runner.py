@@ -1,46 +1,289 @@
-"""Steps of a Llama model on a device behind the Runner seam: prompts as one flat batch, decoding as one padded batch or graph.
+"""Steps of a Llama model on a device: prompts as one flat batch, decoding as one padded batch or CUDA graph.
 
-Decoding runs ahead where that is asked for: before a step waits for its tokens, the next token of every sequence it sampled is
-launched, from the tokens as they lie on the device. If the next call asks for just that (the same position, token and pages), its
-answer is there already or on its way, and the device has not waited for the host to plan; what nobody asks for is dropped. This is
-safe because the device does things in the order given: a token computed in vain lies in a slot of its own sequence, or in a spare
-page, and whoever is given that slot later writes it before reading it. It refuses to schedule, and to own blocks.
-"""
+Where asked, decoding runs ahead: before a step waits for its tokens, the next token of every sequence it sampled is
+launched, from the tokens as they lie on the device. If the next call asks for just that (the same position, token and
+pages), its answer is on its way; what nobody asks for is dropped. This is safe because the device does things in the
+order given: a token computed in vain lies in a slot of its own sequence or in a spare page, and whoever is given that
+slot later writes it before reading it."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from plimsoll.reference_server.device import graphs
-from plimsoll.reference_server.device.attention import DecodeAttention, gathered
-from plimsoll.reference_server.device.copies import Reading
-from plimsoll.reference_server.device.decode_inputs import DecodeInputs, Row
-from plimsoll.reference_server.device.kv_cache import PagedCache
-from plimsoll.reference_server.device.prompts import Prompts
+from plimsoll.reference_server.device.paged_cache import DecodeAttention, PagedCache, gathered, prompt_attention
 from plimsoll.reference_server.models.llama import Llama, elementwise
-from plimsoll.reference_server.seams.runner import Chunk
-from plimsoll.reference_server.values.startup import COMPILE, WARM_UP, Startup
+from plimsoll.reference_server.seams.models import Chunk
+from plimsoll.reference_server.values.durations import COMPILE, WARM_UP, Startup
 
 if TYPE_CHECKING:
     from plimsoll.reference_server.device.pages_in_place import PagesInPlace
 
+
+_DEPTH = 3
+"""Buffers in turn: one that the device reads, one that waits its turn, one that the host fills."""
+_COLUMNS = 7
+_REHEARSALS = 2
+"""Runs before a capture: the first compiles and loads kernels, the second shows that nothing is left to load."""
+_ROOM = 1 << 14
 _log = logging.getLogger(__name__)
 _RECOMPILES = 256
 """More than all batch sizes of the ladder; torch gives up compiling after 8 by default."""
-
-
 _TILE = 64
 """Keys that flex attention's decoding kernel takes at a time."""
 _CUDA_KV_SHARE = 0.8
 """Of the memory that weights leave free: graphs and a step's own tensors need the rest."""
 _CPU_KV_BYTES = 2 << 30
+
+
+class Staging:
+    """Host memory that a device reads from: integers in a few buffers used in turn."""
+
+    def __init__(self, size: int, *, device: str) -> None:
+        self._pinned = device != "cpu"
+        self._device = device
+        self._buffers = [torch.zeros(size, dtype=torch.int32, pin_memory=self._pinned) for _ in range(_DEPTH)]
+        self._views: list[npt.NDArray[np.int32]] = [buffer.numpy() for buffer in self._buffers]
+        self._read: list[torch.cuda.Event | None] = [None] * _DEPTH
+        self._turn = 0
+
+    def next(self) -> npt.NDArray[np.int32]:
+        """The buffer to fill now; waits until the device has read what was sent from it, long ago as a rule."""
+        self._turn = (self._turn + 1) % _DEPTH
+        event = self._read[self._turn]
+        if event is not None:
+            event.synchronize()
+        return self._views[self._turn]
+
+    def send(self, target: Tensor) -> None:
+        """Copy the beginning of the buffer into a device tensor, in stream order."""
+        source = self._buffers[self._turn][: target.numel()].view(target.shape)
+        target.copy_(source, non_blocking=self._pinned)
+        if self._pinned:
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+            self._read[self._turn] = event
+
+
+class Reading:
+    """Device numbers on their way to the host."""
+
+    def __init__(self, size: int, *, device: str) -> None:
+        self._pinned = device != "cpu"
+        self._host = torch.zeros(size, dtype=torch.int64, pin_memory=self._pinned)
+        self._event: torch.cuda.Event | None = None
+
+    def start(self, source: Tensor) -> None:
+        """Begin to copy, after what the stream does already; what it is given next may overwrite the source."""
+        self._host[: source.numel()].copy_(source, non_blocking=self._pinned)
+        if self._pinned:
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    def wait(self) -> list[int]:
+        """The numbers, once they are here. While one waits, other threads run."""
+        if self._event is not None:
+            self._event.synchronize()
+        numbers: list[int] = self._host.tolist()
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence in a decoding step: its token is ``token``, or what the board says at ``source`` unless that is
+    -1."""
+
+    token: int
+    source: int
+    position: int
+    allow_eos: bool
+    pages: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A step's inputs on the device, [B] each, ``tables`` [B, W]; views of the static buffer, int32."""
+
+    token: Tensor
+    source: Tensor
+    position: Tensor
+    slot: Tensor
+    allow_eos: Tensor
+    move_from: Tensor
+    move_to: Tensor
+    tables: Tensor
+
+
+class DecodeInputs:
+    """Static inputs for steps of up to ``max_rows`` rows of up to ``max_width`` pages."""
+
+    def __init__(self, *, max_rows: int, max_width: int, page_size: int, scratch: int, device: str) -> None:
+        self._page_size = page_size
+        self._scratch = scratch
+        size = max_rows * (_COLUMNS + max_width)
+        self._staging = Staging(size, device=device)
+        self._packed = torch.zeros(size, dtype=torch.int32, device=device)
+
+    def load(self, rows: Sequence[Row], moves: Sequence[tuple[int, int]], n_rows: int, width: int) -> None:
+        """Send ``rows`` and the slots to be moved first (from, to), padded to ``n_rows`` x ``width``."""
+        slot = self._scratch * self._page_size
+        stride = _COLUMNS + width
+        table = self._staging.next()[: n_rows * stride].reshape(n_rows, stride)
+        table[:, :_COLUMNS] = (0, -1, 0, slot, 0, slot, slot)
+        table[:, _COLUMNS:] = self._scratch
+        for line, row in zip(table, rows, strict=False):
+            n = row.position // self._page_size + 1
+            at = row.pages[n - 1] * self._page_size + row.position % self._page_size
+            line[:5] = (row.token, row.source, row.position, at, row.allow_eos)
+            line[_COLUMNS : _COLUMNS + n] = row.pages[:n]
+        for line, move in zip(table, moves, strict=False):
+            line[5:7] = move
+        self._staging.send(self._packed[: n_rows * stride])
+
+    def columns(self, n_rows: int, width: int) -> Columns:
+        """Where a step of that size finds its inputs."""
+        stride = _COLUMNS + width
+        table = self._packed[: n_rows * stride].view(n_rows, stride)
+        token, source, position, slot, allow_eos, move_from, move_to = table[:, :_COLUMNS].unbind(1)
+        return Columns(token, source, position, slot, allow_eos, move_from, move_to, table[:, _COLUMNS:])
+
+
+Body = Callable[[int, int], None]
+"""Compute a step of (rows, pages of a row) from static inputs into static results."""
+
+
+def ladder(largest: int) -> tuple[int, ...]:
+    """Batch sizes to capture up to ``largest``: powers of two up to 16, then eights up to 64, then thirty-twos.
+
+    Padding costs little where a step is bound by the weights that it reads: the steps are fine where a row's share is
+    large.
+    """
+    sizes = [size for size in (1, 2, 4, 8, 16, *range(24, 65, 8), *range(96, largest, 32)) if size < largest]
+    return (*sizes, largest)
+
+
+def powers(smallest: int, largest: int) -> tuple[int, ...]:
+    """Widths to capture: powers of two from ``smallest``, and ``largest``."""
+    widths = []
+    while smallest < largest:
+        widths.append(smallest)
+        smallest *= 2
+    return (*widths, largest)
+
+
+def fit(sizes: tuple[int, ...], wanted: int) -> int:
+    """The smallest of ascending ``sizes`` that holds ``wanted``. Raises ValueError when none does."""
+    for size in sizes:
+        if size >= wanted:
+            return size
+    raise ValueError(f"{wanted} rows exceed the largest size {sizes[-1]}")
+
+
+class Graphs:
+    """A body, and its captures by size."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._captured: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._pool: Any = None
+
+    def capture(self, n_rows: int, width: int) -> None:
+        """Capture the body at one size. Its static inputs must be harmless: it runs, and what it writes stays."""
+        apart = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        apart.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(apart):
+            for _ in range(_REHEARSALS):
+                self._body(n_rows, width)
+        torch.cuda.current_stream().wait_stream(apart)
+        graph = torch.cuda.CUDAGraph()
+        # One pool for all: they replay one after the other, so what one uses for itself the next may use again.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            self._body(n_rows, width)
+        self._pool = self._pool or graph.pool()
+        self._captured[n_rows, width] = graph
+
+    def run(self, n_rows: int, width: int) -> None:
+        """Replay the graph of that size; where none was captured, call the body."""
+        graph = self._captured.get((n_rows, width))
+        if graph is None:
+            self._body(n_rows, width)
+        else:
+            graph.replay()
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of the flat batch that are one sequence's, where they start in it, and the pages up to their end."""
+
+    rows: slice
+    start: int
+    pages: Tensor
+
+
+class Prompts:
+    """Computes pieces of prompts into a cache."""
+
+    def __init__(self, model: Llama, cache: PagedCache) -> None:
+        self._model = model
+        self._cache = cache
+        self._staging = Staging(_ROOM, device=model.device.type)
+        self._room = _ROOM
+
+    def compute(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Put the chunks' keys and values into the cache; the tokens [S] that follow those that have ``sample``."""
+        size = self._cache.page_size
+        spans = [range(chunk.start, chunk.start + len(chunk.tokens)) for chunk in chunks]
+        tokens = [token for chunk in chunks for token in chunk.tokens]
+        positions = [at for span in spans for at in span]
+        slots = [
+            chunk.blocks[at // size] * size + at % size
+            for chunk, span in zip(chunks, spans, strict=True)
+            for at in span
+        ]
+        ends = list(itertools.accumulate(len(chunk.tokens) for chunk in chunks))
+        last = [end - 1 for end, chunk in zip(ends, chunks, strict=True) if chunk.sample]
+        allow = [int(chunk.allow_eos) for chunk in chunks if chunk.sample]
+        tables = [list(chunk.blocks[: -(-span.stop // size)]) for chunk, span in zip(chunks, spans, strict=True)]
+        at_device = self._send([tokens, positions, slots, last, allow, *tables])
+        token, position, slot, last_row, allow_eos = (part.long() for part in at_device[:5])
+        pieces = [
+            _Piece(slice(end - len(span), end), span.start, table)
+            for end, span, table in zip(ends, spans, at_device[5:], strict=True)
+        ]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            self._cache.write(layer, k, v, slot)
+            mixed = [
+                prompt_attention(
+                    self._cache, layer, q[piece.rows], k[piece.rows], v[piece.rows], piece.pages, piece.start
+                )
+                for piece in pieces
+            ]
+            return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+
+        hidden = self._model.hidden(token, position, attend)
+        return self._model.choose(hidden[last_row], allow_eos) if last else token[:0]
+
+    def _send(self, parts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Lists of numbers as int32 tensors on the device, in one copy."""
+        n = sum(len(part) for part in parts)
+        if n > self._room:
+            self._room = 1 << n.bit_length()
+            self._staging = Staging(self._room, device=self._model.device.type)
+        self._staging.next()[:n] = list(itertools.chain.from_iterable(parts))
+        whole = torch.empty(n, dtype=torch.int32, device=self._model.device)
+        self._staging.send(whole)
+        ends = list(itertools.accumulate((len(part) for part in parts), initial=0))
+        return [whole[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +305,13 @@ class Options:
         """What pays on a device: everything on CUDA; on a CPU, where nothing is launched, nothing."""
         if device == "cpu":
             return cls()
-        return cls(paged=True, graphs=True, compiled=True, ahead=True, sizes=graphs.ladder(max_batch))
+        return cls(paged=True, graphs=True, compiled=True, ahead=True, sizes=ladder(max_batch))
 
 
 @dataclass(slots=True)
 class _Ahead:
-    """A token computed before it was asked for: where on the board its successor will stand, and under which assumptions."""
+    """A token computed before it was asked for: where on the board its successor will stand, and under which
+    assumptions."""
 
     place: int
     source: int
@@ -92,9 +336,9 @@ class LlamaRunner:
         options: Options,
         startup: Startup,
     ) -> None:
-        """``n_blocks`` None: as many as memory has room for, and no more than ``max_batch`` whole contexts need. Where pages are read
-        in place a block has a multiple of 64 tokens, the tile of the kernel: ``block_size`` says what it became.
-        """
+        """``n_blocks`` None: as many as memory has room for, and no more than ``max_batch`` whole contexts need. Where
+        pages are read in place a block has a multiple of 64 tokens, the tile of the kernel: ``block_size`` says what it
+        became."""
         torch.set_num_threads(threads)
         self.shape = model.shape
         self.device = model.device.type
@@ -128,7 +372,7 @@ class LlamaRunner:
         self._board = torch.zeros(3 * self._rows, dtype=torch.int64, device=self.device)
         self._reading = Reading(3 * self._rows, device=self.device)
         self._in_place: PagesInPlace | None = None
-        self._graphs = graphs.Graphs(self._decode)
+        self._graphs = Graphs(self._decode)
         self._ahead: dict[int, _Ahead] = {}
         self._execute_as(options)
 
@@ -139,7 +383,6 @@ class LlamaRunner:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one weight."""
         return self._model.dtype.itemsize
 
     @torch.inference_mode()
@@ -163,7 +406,6 @@ class LlamaRunner:
 
     @torch.inference_mode()
     def step(self, chunks: Sequence[Chunk]) -> list[int]:
-        """Compute all chunks; the next token of each chunk that has ``sample``, in the order given."""
         foreseen, self._ahead = self._ahead, {}
         places: dict[int, int] = {}
         moves: list[tuple[int, int]] = []
@@ -199,11 +441,10 @@ class LlamaRunner:
 
     @torch.inference_mode()
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """One unit-length vector per prompt: the mean of its last hidden states."""
         return [self._model.embed(prompt).tolist() for prompt in prompts]
 
     def _as_foreseen(self, known: _Ahead, chunk: Chunk, moves: list[tuple[int, int]]) -> bool:
-        """Is this chunk what was computed ahead? If its page was not given out then, its slot is noted to be moved there."""
+        """Is this chunk what was computed ahead? If its page was not given out then, its slot is noted to be moved."""
         asked = (chunk.start, chunk.tokens[0], chunk.allow_eos)
         if asked != (known.position, known.token, known.allow_eos):
             return False
@@ -230,9 +471,9 @@ class LlamaRunner:
 
     def _launch(self, rows: Sequence[Row], moves: Sequence[tuple[int, int]]) -> None:
         wanted = max(len(rows), len(moves))
-        n_rows = wanted if self._options.sizes is None else graphs.fit(self._options.sizes, wanted)
+        n_rows = wanted if self._options.sizes is None else fit(self._options.sizes, wanted)
         n_pages = max(row.position // self.block_size + 1 for row in rows)
-        width = graphs.fit(self._widths, n_pages) if self._widths else n_pages
+        width = fit(self._widths, n_pages) if self._widths else n_pages
         self._inputs.load(rows, moves, n_rows, width)
         if moves:  # once in a page's worth of tokens, so it has no place in every step's graph
             given, n = self._inputs.columns(n_rows, width), len(moves)
@@ -240,7 +481,8 @@ class LlamaRunner:
         self._graphs.run(n_rows, width)
 
     def _decode(self, n_rows: int, width: int) -> None:
-        """A decoding step from the static inputs onto the board: the body of the graphs, which nothing but tensors may enter."""
+        """A decoding step from the static inputs onto the board: the body of the graphs, which nothing but tensors may
+        enter."""
         given = self._inputs.columns(n_rows, width)
         source, position, slot = given.source.long(), given.position.long(), given.slot.long()
         tokens = torch.where(source >= 0, self._board[source.clamp(min=0)], given.token)
@@ -272,14 +514,14 @@ class LlamaRunner:
             from plimsoll.reference_server.device.pages_in_place import PagesInPlace  # imports a compiler: seconds
 
             self._in_place = PagesInPlace(self._cache)
-        self._graphs = graphs.Graphs(self._decode)
-        # Where pages are read in place, the width of a table costs nothing; where they are copied, it is what is copied.
+        self._graphs = Graphs(self._decode)
+        # Where pages are read in place a table's width costs nothing; where they are copied, it is what is copied.
         padded = options.sizes is not None
         smallest = max(1, 512 // self.block_size)
-        self._widths = (self._width,) if options.paged else graphs.powers(smallest, self._width) if padded else ()
+        self._widths = (self._width,) if options.paged else powers(smallest, self._width) if padded else ()
 
     def _compile(self) -> None:
-        """Run every size once, captured if so asked. Without a working compiler: the same with copies and plain functions."""
+        """Run every size once, captured if so asked; without a working compiler with copies and plain functions."""
         try:
             self._run_sizes()
         except Exception as error:

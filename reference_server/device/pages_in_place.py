@@ -1,7 +1,8 @@
 """Decoding over the pages of the cache where they lie: flex attention with a block mask whose blocks are pages.
 
-Every key and value is read once and nothing is written, a third of the traffic of copying first. It needs a compiler, and importing
-torch's takes seconds, so that this file is imported only by who asks for it. It refuses to fall back: the runner does.
+Every key and value is read once and nothing is written, a third of the traffic of copying first. It needs a compiler,
+and importing torch's takes seconds, so that this file is imported only by who asks for it. It refuses to fall back: the
+runner does.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from plimsoll.reference_server.device.attention import DecodeAttention
-from plimsoll.reference_server.device.kv_cache import PagedCache
+from plimsoll.reference_server.device.paged_cache import DecodeAttention, PagedCache
 
 
 @dataclass(frozen=True, slots=True)
 class PageMask:
-    """Which slots each row of a batch may see, as flex attention has it. Its tensors keep their place, so that graphs may hold it.
+    """Which slots each row of a batch may see, as flex attention has it. Its tensors keep their place, so that graphs
+    may hold it.
 
     Every page counts as a partial block: with none called full the kernel shares a row's pages evenly among its splits,
     whatever the size of the cache, and the mask costs two comparisons.
@@ -33,7 +34,7 @@ class PageMask:
     page_size: int
 
     def update(self, tables: Tensor, positions: Tensor) -> None:
-        """Rows now end at ``positions`` [B], in the pages of ``tables`` [B, W]. On the device only: nothing is waited for."""
+        """Rows now end at ``positions`` [B], in the pages of ``tables`` [B, W]. Nothing is waited for."""
         last = positions // self.page_size
         self.n_blocks.copy_((last + 1).view(-1, 1, 1))
         self.indices.copy_(tables.view(len(positions), 1, 1, -1))

@@ -1,16 +1,15 @@
 """When which samples are computed together: the decisions of dynamic batching. Pure: no clock, no thread, no I/O.
 
-A batch starts when ``max_batch`` samples are ready, or when those ready longest have waited ``max_wait``. Samples stand in one line:
-lower priority numbers first, in order of arrival within a priority. A batch takes the front of the line, so a request of many
-samples may be spread over several batches. Keeping requests whole would leave seats empty, or let small requests overtake a large
-one for ever; a result does not depend on its company, so nobody sees the seam.
+A batch starts when ``max_batch`` samples are ready, or when those ready longest have waited ``max_wait``. Samples stand
+in one line: lower priority numbers first, in order of arrival within a priority. A batch takes the front of the line,
+so a request of many samples may be spread over several batches: keeping requests whole would leave seats empty, or let
+small requests overtake a large one for ever.
 
-Nobody starves: every fourth batch takes its samples in order of arrival, whatever their priority. A request that is ready, with
-``a`` samples of earlier arrivals before it, has all its ``n`` samples computed within ``4 * ceil((a + n) / max_batch)`` batches.
+Nobody starves: every fourth batch goes by age alone. A request that is ready, with ``a`` samples of earlier arrivals
+before it, has all its ``n`` samples computed within ``4 * ceil((a + n) / max_batch)`` batches.
 
-``synchronise=N`` is MLPerf's MultiStream: a request holds exactly N samples, which are one batch of their own, started at once.
-
-It refuses to hold more than ``queue_limit`` waiting samples; those that the next batch takes at once do not count as waiting.
+``synchronise=N`` is MLPerf's MultiStream: a request of exactly N samples is a batch of its own, started at once. What
+the next batch takes at once does not count as waiting.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class Place:
 
     @property
     def n_left(self) -> int:
-        """Samples still waiting."""
         return self.n - self.n_taken
 
 
@@ -69,7 +67,6 @@ class Batch:
 
     @property
     def n(self) -> int:
-        """Samples in the batch."""
         return sum(share.n for share in self.shares)
 
 
@@ -82,7 +79,6 @@ class Line:
     n_turns: int = 0
 
     def join(self, place: Place) -> None:
-        """Stand in line."""
         bisect.insort(self.by_rank, place, key=_rank)
         bisect.insort(self.by_age, place, key=_age)
 
@@ -207,7 +203,6 @@ class DrainRate:
     ns_per_sample: float = -1.0
 
     def add(self, n: int, ns: int) -> None:
-        """A batch of ``n`` samples took ``ns``."""
         seen = ns / n
         self.ns_per_sample = seen if self.ns_per_sample < 0 else self.ns_per_sample + (seen - self.ns_per_sample) / 8
 

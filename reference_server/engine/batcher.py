@@ -1,12 +1,9 @@
 """Dynamic batching for models of fixed outputs: the asyncio part, which drives what ``batch_queue`` decides.
 
-A request is prepared in one of a few worker threads, waits for a batch, is computed in the one thread of the model, and is finished
-in a worker thread again. Preparing goes on while a batch is computed, so the next batch is ready when the device is. Its stages
-add up to the time from its call to its reply: ``preprocess``, ``inference`` (of all batches that held a sample of it) and
-``postprocess`` are measured, ``queue`` is all the rest, which is waiting for a thread, for company or for a turn.
-
-It refuses to let one request's misfortune be another's: what fails in a worker thread fails one request, a batch that fails fails
-the requests in it, and the server lives.
+A request is prepared in one of a few worker threads, waits for a batch, is computed in the one thread of the model, and
+is finished in a worker thread again. Its stages add up to the time from its call to its reply: ``queue`` is whatever is
+not ``preprocess``, ``inference`` (of all batches that held a sample of it) or ``postprocess``. What fails in a worker
+thread fails one request, a batch that fails fails the requests in it, and the server lives.
 """
 
 from __future__ import annotations
@@ -22,10 +19,17 @@ from typing import Any, TypeVar
 
 from plimsoll.reference_server.engine.batch_queue import Batch, BatchQueue, DrainRate, Line, Place, QueueFull, WrongSize
 from plimsoll.reference_server.engine.metrics import Metrics
-from plimsoll.reference_server.seams.batch_model import BatchModel
-from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import INFERENCE, POSTPROCESS, PREPROCESS, QUEUE, Stages
-from plimsoll.reference_server.values.startup import WARM_UP, Startup
+from plimsoll.reference_server.seams.models import BatchModel
+from plimsoll.reference_server.values.durations import (
+    INFERENCE,
+    POSTPROCESS,
+    PREPROCESS,
+    QUEUE,
+    WARM_UP,
+    Stages,
+    Startup,
+)
+from plimsoll.reference_server.values.errors import RequestError, shutting_down, unavailable
 from plimsoll.reference_server.values.tensors import Tensor, checked, n_samples
 from plimsoll.reference_server.values.timetable import DeadlineWheel
 
@@ -48,7 +52,6 @@ class _Request:
     forward_ns: int = 0
 
     def fail(self, error: RequestError) -> None:
-        """Tell whoever waits, once."""
         if not self.computed.done():
             self.computed.set_exception(error)
             self.computed.exception()  # seen: nobody may be waiting any more
@@ -90,7 +93,6 @@ class Batcher:
 
     @property
     def n_waiting(self) -> int:
-        """Samples in the queue, those being prepared included."""
         return self._queue.n_waiting
 
     def widen(self, by_ns: int) -> None:
@@ -99,7 +101,6 @@ class Batcher:
         self._wake.set()
 
     async def start(self) -> None:
-        """Warm up, then begin to serve."""
         loop = asyncio.get_running_loop()
         with self._startup.phase(WARM_UP):
             await loop.run_in_executor(self._device, self.model.warm_up, self._queue.max_batch)
@@ -107,11 +108,10 @@ class Batcher:
         self._task = asyncio.create_task(self._run(self._wheel), name=f"batcher-{self.model.name}")
 
     async def stop(self) -> None:
-        """End after the running batch; whoever still waits is told (RequestError 503)."""
         self._stopping = True
         for request in list(self._requests.values()):
             if request.place.n_left > 0:
-                request.fail(_shutting_down())
+                request.fail(shutting_down())
         self._wake.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -124,7 +124,6 @@ class Batcher:
     async def infer(
         self, tensors: Sequence[Tensor], stages: Stages, *, priority: int = 0, deadline_ns: int = -1
     ) -> Sequence[Tensor]:
-        """The reply to one request; see ``batch_model.Batched``."""
         begun_ns = time.monotonic_ns()
         by_name = checked(tensors, self.model.inputs)
         place = self._admit(n_samples(by_name, self.model.inputs), begun_ns, priority, deadline_ns)
@@ -161,7 +160,7 @@ class Batcher:
 
         request.samples = await self._beside(place, prepare, spans, 400, "preprocess_failed")
         if self._stopping:
-            raise _shutting_down()
+            raise shutting_down()
         if len(request.samples) != place.n:
             raise _failed(f"{len(request.samples)} samples were made of {place.n}")
         self._queue.ready(place, time.monotonic_ns())
@@ -192,9 +191,9 @@ class Batcher:
         queue = self._queue
         if self._task is None:
             message = f"model {self.model.name!r} is starting. Ask /health"
-            raise self._refused(RequestError(503, message, kind="server_error", code="starting", retry_after_s=1))
+            raise self._refused(unavailable(message, "starting"))
         if self._stopping:
-            raise self._refused(_shutting_down())
+            raise self._refused(shutting_down())
         if 0 <= deadline_ns <= now_ns:
             raise self._refused(_too_late(now_ns))
         try:
@@ -205,9 +204,7 @@ class Batcher:
         except QueueFull:
             message = f"the queue is full: {queue.n_waiting} samples wait, the limit is {queue.queue_limit}"
             again_s = self._drain.retry_after_s(queue.n_waiting)
-            raise self._refused(
-                RequestError(503, message, kind="server_error", code="queue_full", retry_after_s=again_s)
-            ) from None
+            raise self._refused(unavailable(message, "queue_full", again_s)) from None
 
     async def _run(self, wheel: DeadlineWheel) -> None:
         while not self._stopping:
@@ -284,14 +281,14 @@ class _Workers:
         self._turns: dict[Place, asyncio.Future[None]] = {}
 
     async def run(self, place: Place, work: Callable[[], _T], unwanted: Callable[[], bool]) -> _T:
-        """Do ``work`` in a thread when it is this request's turn. Raises what it raises; 503 when it has become unwanted."""
+        """Do ``work`` in a thread when it is this request's turn. Raises what it raises; 503 when it is unwanted."""
         if self._n_free > 0 and not self._line.by_age:
             self._n_free -= 1
         else:
             await self._turn(place)
         if unwanted():
             self._free()
-            raise _shutting_down()
+            raise shutting_down()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[_T] = loop.create_future()
 
@@ -354,7 +351,3 @@ def _too_late(begun_ns: int) -> RequestError:
     waited_ms = (time.monotonic_ns() - begun_ns) / 1e6
     message = f"the deadline passed before the answer, {waited_ms:.1f} ms after the request came"
     return RequestError(504, message, kind="server_error", code="deadline_exceeded")
-
-
-def _shutting_down() -> RequestError:
-    return RequestError(503, "the server is shutting down", kind="server_error", code="shutting_down", retry_after_s=1)

@@ -1,10 +1,10 @@
 """The step loop: scheduler, then runner, then each request's queue.
 
-Planning, steps and the taking in of their results happen in one thread of their own, so that no step waits for the event loop,
-which meanwhile accepts, and writes the tokens of the step before. The event loop submits and cancels under a lock that is
-never held while a step runs. A cancelled sequence gives back its blocks at once even during a step: nothing hands them
-out before the next plan, whose step follows this one in the same thread. A step that raises fails the requests in it, not
-the server.
+Planning, steps and the taking in of their results happen in one thread of their own, so that no step waits for the
+event loop, which meanwhile accepts, and writes the tokens of the step before. The event loop submits and cancels under
+a lock that is never held while a step runs. A cancelled sequence gives back its blocks at once even during a step:
+nothing hands them out before the next plan, whose step follows this one in the same thread. A step that raises fails
+the requests in it, not the server.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from plimsoll.reference_server.engine.admission import Drain
-from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
-from plimsoll.reference_server.seams.runner import Chunk, Runner
-from plimsoll.reference_server.values.stages import INFERENCE, QUEUE, Stages
+from plimsoll.reference_server.engine.scheduler import Drain, Generation, Scheduler
+from plimsoll.reference_server.seams.models import Chunk, Runner
+from plimsoll.reference_server.values.durations import INFERENCE, QUEUE, Stages
 
 STEP_FAILED, DEADLINE, STOPPING = "step_failed", "deadline_exceeded", "shutting_down"
 _T = TypeVar("_T")
@@ -70,9 +69,8 @@ class StepNews:
 
 
 class Ticket:
-    """One submitted sequence as its requester sees it. ``queued_ns``, ``started_ns`` (first planned) and ``first_ns`` (first token) are
-    -1 until they happen.
-    """
+    """One submitted sequence as its requester sees it. ``queued_ns``, ``started_ns`` (first planned) and ``first_ns``
+    (first token) are -1 until they happen."""
 
     __slots__ = ("expiry", "first_ns", "generation", "queued_ns", "started_ns", "steps")
 
@@ -99,7 +97,6 @@ class Engine:
         on_step: Callable[[StepNews], None] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``on_step`` is called after each step."""
         self.scheduler = scheduler
         self.drain = Drain()
         self._runner = runner
@@ -117,7 +114,6 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
 
     async def start(self) -> None:
-        """Warm up, then begin to step."""
         self._loop = asyncio.get_running_loop()
         warm = self._between_steps(self._runner.warm_up)
         self._thread.start()
@@ -136,7 +132,6 @@ class Engine:
 
     @property
     def n_tickets(self) -> int:
-        """Sequences submitted and not ended."""
         return len(self._tickets)
 
     def submit(
@@ -224,7 +219,6 @@ class Engine:
         return done
 
     def _run(self) -> None:
-        """What the thread does: one job, one step, and so on."""
         news: _News = []
         told: StepNews | None = None
         ended_ns = -1
@@ -244,7 +238,7 @@ class Engine:
                     ended_ns = -1
                     with self._changed:
                         self._changed.wait_for(self._has_work)
-        except Exception as error:  # noqa: BLE001 - planning itself failed: nothing can be served any more, and all are told
+        except Exception as error:  # noqa: BLE001 - nothing can be served any more, and all are told
             _log.exception("the step loop has ended")
             with self._changed:
                 self.failure = f"the engine failed: {type(error).__name__}: {error}"

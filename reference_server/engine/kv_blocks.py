@@ -49,7 +49,6 @@ class KvBlocks:
 
     @property
     def used(self) -> int:
-        """Blocks in the table of at least one owner."""
         return self.n_blocks - self.available
 
     def blocks_for(self, n_tokens: int) -> int:
@@ -120,7 +119,6 @@ class KvBlocks:
                 self._free.append(block)
 
     def references(self, block: int) -> int:
-        """How many owners have ``block`` in their table."""
         return self._references[block]
 
     def _match(self, tokens: Sequence[int]) -> tuple[list[int], bytes]:

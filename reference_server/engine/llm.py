@@ -1,9 +1,8 @@
-"""The language model as front-ends see it: the engine's tokens as text, its refusals as replies. No tensors
-here.
+"""The language model as front-ends see it: the engine's tokens as text, its refusals as replies. No tensors here.
 
-An answer's stages add up to the time from asking to the last token played: ``queue`` is all waiting for a place, that after
-being sent back included; ``prefill`` the rest up to the first token; ``postprocess`` the time in which tokens became text and were
-handed on; ``decode`` what is left.
+An answer's stages add up to the time from asking to the last token played: ``queue`` is all waiting for a place, that
+after being sent back included; ``prefill`` the rest up to the first token; ``postprocess`` the time in which tokens
+became text and were handed on; ``decode`` what is left.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from plimsoll.reference_server.engine.engine import (
 )
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scheduler import PRIORITIES, QueueFull, TooLong
-from plimsoll.reference_server.seams.answers import Ask, Finish, Script, Sink
-from plimsoll.reference_server.values.errors import RequestError, StreamFailure
-from plimsoll.reference_server.values.stages import DECODE, POSTPROCESS, PREFILL, QUEUE, Stages
+from plimsoll.reference_server.seams.models import Ask, Finish, Script, Sink
+from plimsoll.reference_server.values.durations import DECODE, POSTPROCESS, PREFILL, QUEUE, Stages
+from plimsoll.reference_server.values.errors import RequestError, StreamFailure, too_long, unavailable
 from plimsoll.reference_server.values.tokenizer import Bytes, Decoding, Tokenizer
 
 _STATUS = {STEP_FAILED: 500, DEADLINE: 504, STOPPING: 503}
@@ -52,7 +51,6 @@ class LanguageModel:
         metrics: Metrics | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``now_ns`` is the engine's clock."""
         self.engine = engine
         self.tokenizer: Tokenizer = tokenizer or Bytes()
         self.metrics = metrics or Metrics()
@@ -64,18 +62,15 @@ class LanguageModel:
 
     @property
     def name(self) -> str:
-        """What requests call it."""
         return "llm"
 
     @property
     def max_context(self) -> int:
-        """Most tokens of a prompt and its continuation together."""
         return self.engine.scheduler.max_context
 
     def ask(self, ask: Ask) -> EngineAnswer:
-        """Queue a prompt. Raises RequestError: 400 when it or its answer would be too long or its priority doesn't exist, 503 when the
-        queue is full or too slow for the deadline, 504 when the deadline has passed.
-        """
+        """Queue a prompt. Raises RequestError: 400 when it or its answer would be too long or its priority doesn't
+        exist, 503 when the queue is full or too slow for the deadline, 504 when the deadline has passed."""
         other = self.detour(ask.prompt) if self.detour is not None else None
         if other is not None:
             return other.ask(ask)
@@ -91,13 +86,7 @@ class LanguageModel:
                 deadline_ns=ask.deadline_ns,
             )
         except TooLong:
-            raise RequestError(
-                400,
-                f"prompt of {len(ask.prompt)} tokens and max_tokens of {ask.max_new} exceed the context of "
-                f"{self.max_context} tokens. Shorten the prompt or lower max_tokens",
-                param="max_tokens",
-                code="context_length_exceeded",
-            ) from None
+            raise too_long(len(ask.prompt), ask.max_new, self.max_context) from None
         except QueueFull:
             scheduler = engine.scheduler
             full = f"the queue is full: {scheduler.n_waiting} requests wait, the limit is {scheduler.queue_limit}"
@@ -145,8 +134,7 @@ class LanguageModel:
             raise RequestError(400, message, param=param, code="prompt_too_long")
 
     def _busy(self, message: str, code: str) -> RequestError:
-        retry_s = self.engine.retry_after_s()
-        return RequestError(503, message, kind="server_error", code=code, retry_after_s=retry_s)
+        return unavailable(message, code, self.engine.retry_after_s())
 
 
 class EngineAnswer:
@@ -200,7 +188,6 @@ class EngineAnswer:
         return Finish(step.finish, n_new, self._ticket.generation.n_cached)
 
     def close(self) -> None:
-        """Cancel what is left."""
         self._engine.cancel(self._ticket)
 
     async def _next(self) -> Step:

@@ -1,8 +1,7 @@
-"""The server's own counters in a registry of its own, for the metrics endpoint. The only importer of
-prometheus_client.
+"""The server's own counters in a registry of its own, for the metrics endpoint. The only importer of prometheus_client.
 
-Whoever does the work says what happened; gauges are read when the page is asked for. It refuses to know torch: GPU memory
-comes from a callback.
+Whoever does the work says what happened; gauges are read when the page is asked for. It refuses to know torch: GPU
+memory comes from a callback.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -21,8 +20,8 @@ from prometheus_client.utils import floatToGoString
 
 from plimsoll.reference_server.engine.engine import Engine, StepNews
 from plimsoll.reference_server.engine.scripted import ScriptedModel
-from plimsoll.reference_server.values.stages import Stages
-from plimsoll.reference_server.values.startup import Startup
+from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.values.durations import Stages, Startup
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _STAGE_SECONDS = (0.0001, 0.0002, 0.0005, *_SECONDS, 20.0, 60.0)
@@ -40,7 +39,6 @@ class Rate:
         self._counts: dict[int, int] = {}
 
     def add(self, n: int) -> None:
-        """Count ``n`` now."""
         second = int(self._now_s())
         self._counts[second] = self._counts.get(second, 0) + n
         if len(self._counts) > self._seconds + 1:
@@ -53,7 +51,7 @@ class Rate:
 
 
 class Tally:
-    """A histogram by labels that is cheap to feed: every answer feeds half a dozen. For one thread; bounds are inclusive and ascend."""
+    """A histogram by labels that is cheap to feed, for one thread; bounds are inclusive and ascend."""
 
     def __init__(
         self, name: str, about: str, labels: Sequence[str], bounds: Sequence[float], registry: CollectorRegistry
@@ -64,7 +62,6 @@ class Tally:
         registry.register(self)
 
     def observe(self, value: float, *labels: str) -> None:
-        """Count one value."""
         counts = self._counts.get(labels)
         if counts is None:
             counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
@@ -73,7 +70,6 @@ class Tally:
         self._sums[labels] += value
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """What the page shows, as the registry wants it."""
         family = HistogramMetricFamily(self._name, self._about, labels=self._labels)
         names = [*map(floatToGoString, self._bounds), "+Inf"]
         for labels, counts in self._counts.items():
@@ -95,24 +91,21 @@ class Metrics:
         self._make_process_metrics()
 
     def request(self, model: str, status: int, outcome: str) -> None:
-        """Count one request."""
         self._requests_of(model, status, outcome).inc()
 
-    def answer(self, model: str, n_new: int, ttft_s: float) -> None:
-        """Count one answer's tokens; a negative time to first token is not counted."""
+    def answer(self, model: str, row: TruthRow, n_new: int, first_ns: int) -> None:
+        """Count one answer's tokens and, unless ``first_ns`` is -1, its time to first token."""
         self._tokens_of(model).inc(n_new)
-        if ttft_s >= 0:
-            self._ttft.observe(ttft_s, model)
+        if first_ns >= 0:
+            self._ttft.observe((first_ns - row.received_ns) / 1e9, model)
 
     def stage(self, model: str, stages: Stages) -> None:
-        """Count how long each stage of one answer took."""
         for name, ns in stages.spans_ns.items():
             self._stages.observe(ns / 1e9, model, name)
 
     def rejected(self, model: str, reason: str) -> None:
-        """Count one request that was turned away with 429 or 503; ``reason`` is the code of its error. Front-ends call it: every refusal
-        passes through one.
-        """
+        """Count one request that was turned away with 429 or 503; ``reason`` is the code of its error. Front-ends call
+        it: every refusal passes through one."""
         self._rejected.labels(model, reason).inc()
 
     def deadline_missed(self, model: str) -> None:
@@ -129,7 +122,6 @@ class Metrics:
         self._fill.observe(n_samples / max_batch, model)
 
     def step(self, news: StepNews) -> None:
-        """Count one step of the language model."""
         self._step.observe(news.seconds)
         self._computed.inc(news.n_computed)
         self._gap.observe(news.gap_s)
@@ -169,84 +161,50 @@ class Metrics:
         self._tokens_per_s.labels("llm").set(self._rate.per_s())
 
     def _make_request_metrics(self) -> None:
-        self._requests = Counter(
-            "reference_requests", "Requests answered", ("model", "status", "outcome"), registry=self._registry
-        )
-        self._requests_of = cache(
-            self._requests.labels
-        )  # every request asks, and looking one up costs as much as counting
-        self._tokens = Counter("reference_output_tokens", "Tokens generated", ("model",), registry=self._registry)
+        counter, tally = partial(Counter, registry=self._registry), partial(Tally, registry=self._registry)
+        self._requests = counter("reference_requests", "Requests answered", ("model", "status", "outcome"))
+        # Every request asks for these, and looking one up costs as much as counting.
+        self._requests_of = cache(self._requests.labels)
+        self._tokens = counter("reference_output_tokens", "Tokens generated", ("model",))
         self._tokens_of = cache(self._tokens.labels)
-        self._ttft = Tally(
-            "reference_ttft_seconds",
-            "From the request's last byte to the first token's write",
-            ("model",),
-            _SECONDS,
-            self._registry,
-        )
-        self._stages = Tally(
-            "reference_stage_seconds", "Time of an answer by stage", ("model", "stage"), _STAGE_SECONDS, self._registry
-        )
-        self._rejected = Counter(
-            "reference_rejected", "Requests turned away with 429 or 503", ("model", "reason"), registry=self._registry
-        )
-        self._missed = Counter(
-            "reference_deadlines_missed",
-            "Admitted requests whose deadline passed before the end of the answer",
-            ("model",),
-            registry=self._registry,
-        )
+        about = "From the request's last byte to the first token's write"
+        self._ttft = tally("reference_ttft_seconds", about, ("model",), _SECONDS)
+        about = "Time of an answer by stage"
+        self._stages = tally("reference_stage_seconds", about, ("model", "stage"), _STAGE_SECONDS)
+        self._rejected = counter("reference_rejected", "Requests turned away with 429 or 503", ("model", "reason"))
+        about = "Admitted requests whose deadline passed before the end of the answer"
+        self._missed = counter("reference_deadlines_missed", about, ("model",))
 
     def _make_queue_metrics(self) -> None:
-        self._running = Gauge("reference_running", "Requests being answered", ("model",), registry=self._registry)
-        self._waiting = Gauge("reference_waiting", "Requests in the queue", ("model",), registry=self._registry)
-        self._depth = Gauge(
-            "reference_queue_depth", "Requests or samples in the queue", ("model",), registry=self._registry
-        )
-        self._age = Gauge(
-            "reference_queue_age_seconds", "How long the oldest in the queue waits", ("model",), registry=self._registry
-        )
-        self._fill = Tally(
-            "reference_batch_fill", "Members of a step or batch / most it may have", ("model",), _FILL, self._registry
-        )
+        gauge = partial(Gauge, labelnames=("model",), registry=self._registry)
+        self._running = gauge("reference_running", "Requests being answered")
+        self._waiting = gauge("reference_waiting", "Requests in the queue")
+        self._depth = gauge("reference_queue_depth", "Requests or samples in the queue")
+        self._age = gauge("reference_queue_age_seconds", "How long the oldest in the queue waits")
+        about = "Members of a step or batch / most it may have"
+        self._fill = Tally("reference_batch_fill", about, ("model",), _FILL, self._registry)
 
     def _make_step_metrics(self) -> None:
-        self._computed = Counter(
-            "reference_computed_tokens", "Tokens computed in steps, prompts included", registry=self._registry
-        )
-        self._cached = Counter(
-            "reference_prefix_hit_tokens", "Prompt tokens found in the cache", registry=self._registry
-        )
-        self._tokens_per_s = Gauge(
-            "reference_tokens_per_second",
-            f"Tokens generated per second, over the last {_RATE_S} s",
-            ("model",),
-            registry=self._registry,
-        )
-        self._step = Histogram(
-            "reference_step_seconds", "Duration of a step", buckets=_SECONDS, registry=self._registry
-        )
-        self._gap = Histogram(
-            "reference_step_gap_seconds",
-            "From the end of a step to the start of the next while there is work",
-            buckets=_STAGE_SECONDS,
-            registry=self._registry,
-        )
-        self._kv_used = Gauge("reference_kv_blocks_used", "KV blocks in use", registry=self._registry)
-        self._kv_total = Gauge("reference_kv_blocks", "KV blocks there are", registry=self._registry)
-        self._kv_usage = Gauge("reference_kv_usage_ratio", "Share of the KV blocks in use", registry=self._registry)
-        self._preempted = Gauge("reference_preempted", "Sequences sent back so far", registry=self._registry)
+        gauge, counter = partial(Gauge, registry=self._registry), partial(Counter, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self._computed = counter("reference_computed_tokens", "Tokens computed in steps, prompts included")
+        self._cached = counter("reference_prefix_hit_tokens", "Prompt tokens found in the cache")
+        about = f"Tokens generated per second, over the last {_RATE_S} s"
+        self._tokens_per_s = gauge("reference_tokens_per_second", about, ("model",))
+        self._step = histogram("reference_step_seconds", "Duration of a step", buckets=_SECONDS)
+        about = "From the end of a step to the start of the next while there is work"
+        self._gap = histogram("reference_step_gap_seconds", about, buckets=_STAGE_SECONDS)
+        self._kv_used = gauge("reference_kv_blocks_used", "KV blocks in use")
+        self._kv_total = gauge("reference_kv_blocks", "KV blocks there are")
+        self._kv_usage = gauge("reference_kv_usage_ratio", "Share of the KV blocks in use")
+        self._preempted = gauge("reference_preempted", "Sequences sent back so far")
 
     def _make_process_metrics(self) -> None:
-        self._ready = Gauge("reference_ready", "1 while requests are answered", registry=self._registry)
-        self._startup = Gauge(
-            "reference_startup_seconds", "Duration of the cold start by phase", ("phase",), registry=self._registry
-        )
-        resident = Gauge("reference_resident_bytes", "Memory of the process", registry=self._registry)
-        resident.set_function(_resident_bytes)
-        self._gpu_memory = Gauge(
-            "reference_gpu_memory_bytes", "Memory of the GPU by kind", ("kind",), registry=self._registry
-        )
+        gauge = partial(Gauge, registry=self._registry)
+        self._ready = gauge("reference_ready", "1 while requests are answered")
+        self._startup = gauge("reference_startup_seconds", "Duration of the cold start by phase", ("phase",))
+        gauge("reference_resident_bytes", "Memory of the process").set_function(_resident_bytes)
+        self._gpu_memory = gauge("reference_gpu_memory_bytes", "Memory of the GPU by kind", ("kind",))
 
 
 def _resident_bytes() -> float:

@@ -1,30 +1,75 @@
-"""Which tokens of which sequences are computed in the next step: continuous batching. Pure: no torch, no
-clock, no I/O; instants come as arguments.
+"""Which tokens of which sequences are computed in the next step: continuous batching. Pure: instants are arguments.
 
-A step takes one token of every sequence that is decoding, then fills a fixed token budget with pieces of
-prompts (chunked prefill), so a long prompt slows decoding by a bounded amount and never stops it. When blocks run out the last
+A step takes one token of every sequence that is decoding, then fills a fixed token budget with pieces of prompts
+(chunked prefill), so a long prompt slows decoding by a bounded amount and never stops it. When blocks run out the last
 in rank gives its own back and is recomputed later.
 
-Rank is an instant: when the sequence came, plus ``ageing_ns`` for each level of priority (lower goes first). So
-within a priority it is first come, first served, and a sequence of priority p is overtaken only by those of a priority q < p
-that come less than (p - q) x ageing_ns after it. Rank never changes. The first in rank among all who are here
-is the next to be admitted and is never sent back, so it finishes; thus, in turn, does everyone: nobody starves, however many
-important requests keep coming. It refuses work that could never finish: a sequence must fit into the whole cache on its own.
+Rank is an instant: when the sequence came, plus ``ageing_ns`` for each level of priority (lower goes first). A sequence
+of priority p is overtaken only by those of a priority q < p that come less than (p - q) x ageing_ns after it. Rank
+never changes, and the first in rank is the next to be admitted and is never sent back: nobody starves, however many
+important requests keep coming. A sequence must fit into the whole cache on its own.
+
+How fast the queue drains is counted in departures while somebody waits; with few of them no rate is known, and none is
+guessed.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks, OutOfBlocks
-from plimsoll.reference_server.seams.runner import Chunk
+from plimsoll.reference_server.seams.models import Chunk
 from plimsoll.reference_server.values.tokenizer import EOS
 
+LEAST = 8
+"""Departures that make a rate."""
+_WINDOW = 64
+_RETRY_S = range(1, 61)
+_SURE = 2.0
+"""A deadline is out of reach when it would be missed even by a queue that drains so many times faster than measured."""
 PRIORITIES = range(-100, 101)
 """Levels there are. A bound, since a level without one could buy any amount of waiting."""
 AGEING_NS = 1_000_000_000
+
+
+class Drain:
+    """The departures of the present spell of queueing."""
+
+    def __init__(self) -> None:
+        self._departed_ns: deque[int] = deque(maxlen=_WINDOW)
+
+    def departed(self, now_ns: int, *, n_waiting: int) -> None:
+        """Somebody's answer ended while ``n_waiting`` others waited; without any, what was measured is history."""
+        if n_waiting == 0:
+            self._departed_ns.clear()
+        else:
+            self._departed_ns.append(now_ns)
+
+    def wait_s(self, n: int, now_ns: int) -> float | None:
+        """How long ``n`` departures take at the measured rate; None while that is unknown."""
+        if len(self._departed_ns) < LEAST:
+            return None
+        # Up to now, not to the last departure: a queue that stands still gets slower by the minute.
+        span_s = max(now_ns - self._departed_ns[0], 1) / 1e9
+        return n * span_s / (len(self._departed_ns) - 1)
+
+    def retry_after_s(self, n_waiting: int, now_ns: int) -> int:
+        """When those who wait now will have been served: whole seconds, from 1 to 60; 1 while the rate is unknown."""
+        wait_s = self.wait_s(n_waiting, now_ns)
+        if wait_s is None:
+            return _RETRY_S[0]
+        return min(max(math.ceil(wait_s), _RETRY_S[0]), _RETRY_S[-1])
+
+    def too_late(self, n_ahead: int, deadline_ns: int, now_ns: int) -> bool:
+        """Would ``n_ahead`` who are served first make the deadline pass, even at twice the measured rate?"""
+        if deadline_ns < 0 or n_ahead == 0:
+            return False
+        wait_s = self.wait_s(n_ahead, now_ns)
+        return wait_s is not None and wait_s / _SURE > (deadline_ns - now_ns) / 1e9
 
 
 class QueueFull(Exception):
@@ -66,7 +111,6 @@ class Generation:
 
     @property
     def n_new(self) -> int:
-        """Tokens generated so far."""
         return len(self.tokens) - self.n_prompt
 
     @property
@@ -103,7 +147,7 @@ class Scheduler:
         eos: frozenset[int] = frozenset({EOS}),
         ageing_ns: int = AGEING_NS,
     ) -> None:
-        """Without ``chunked_prefill`` prompts are computed whole, in steps of their own, and decoding waits for them."""
+        """Without ``chunked_prefill`` prompts are computed whole, in steps of their own."""
         if min(max_batch, max_context, step_tokens) < 1 or queue_limit < 0:
             raise ValueError("max_batch, max_context and step_tokens must be at least 1, queue_limit at least 0")
         self.blocks = blocks
@@ -123,12 +167,10 @@ class Scheduler:
 
     @property
     def n_waiting(self) -> int:
-        """Sequences not yet admitted, or sent back."""
         return len(self._waiting)
 
     @property
     def n_running(self) -> int:
-        """Sequences that own blocks."""
         return len(self._running)
 
     def waiting_since_ns(self) -> int:

@@ -1,13 +1,10 @@
-"""The scripted model: every answer keeps its own absolute timetable, so what a client should measure is known
-beforehand.
+"""The scripted model: every answer keeps its own absolute timetable, so what a client should measure is known.
 
 Event i of an answer is due at ``start + ttft + i * itl``; start is the arrival of the request, or the instant at which
-one of a limited number of slots became free, whichever is later. There is no batching and no torch. It is the oracle in the tests
-of a load generator, so it never trades exactness for realism.
-
-A slot becomes free when the answer before was due to end, not when this process came round to it: lateness never adds up, and
-n slots are a queue with n servers whose rate is exactly what the times say (M/D/n under Poisson arrivals, first come, first
-served; M/M/n where the times of each request are drawn from an exponential distribution).
+one of a limited number of slots became free, whichever is later. A slot becomes free when the answer before was due to
+end, not when this process came round to it: lateness never adds up, and n slots are a queue with n servers whose rate
+is exactly what the times say (M/D/n under Poisson arrivals, first come, first served; M/M/n where the times of each
+request are drawn from an exponential distribution). It never trades exactness for realism.
 """
 
 from __future__ import annotations
@@ -18,30 +15,18 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from plimsoll.reference_server.misfortune.lateness import Lateness
-from plimsoll.reference_server.seams.answers import Ask, Finish, Script, Sink
-from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import DECODE, INFERENCE, PREFILL, PREPROCESS, QUEUE, Stages
+from plimsoll.reference_server.seams.models import Ask, Finish, Script, Sink
+from plimsoll.reference_server.values.durations import DECODE, INFERENCE, PREFILL, PREPROCESS, QUEUE, Stages
+from plimsoll.reference_server.values.errors import unavailable
 from plimsoll.reference_server.values.timetable import DeadlineWheel, Entry
 from plimsoll.reference_server.values.tokenizer import Bytes, Tokenizer
 
 _WORDS = (
-    " the",
-    " line",
-    " is",
-    " painted",
-    " on",
-    " her",
-    " hull",
-    " load",
-    " no",
-    " ship",
-    " beyond",
-    " it",
-)
+    " the", " line", " is", " painted", " on", " her", " hull", " load", " no", " ship", " beyond", " it",
+)  # fmt: skip
 _DIMENSIONS = 64
 
 
@@ -59,7 +44,7 @@ class ScriptedModel:
         service: Literal["constant", "exponential"] = "constant",
         queue_limit: int = 256,
         max_context: int = 131_072,
-        lateness: Lateness | None = None,
+        late_ns: Callable[[str, int, int], int] | None = None,
     ) -> None:
         self.wheel = wheel
         self.ttft_ns = ttft_ns
@@ -69,47 +54,37 @@ class ScriptedModel:
         self._own_slots = self._n_slots = n_slots
         self._exponential = service == "exponential"
         self._queue_limit = queue_limit
-        self.lateness = lateness
+        self.late_ns = late_ns
         self._n_busy = 0
         self._waiting: deque[asyncio.Future[int]] = deque()
         self._free_ns = [0] * (n_slots or 0)
 
     @property
     def name(self) -> str:
-        """What requests call it."""
         return "scripted"
 
     @property
     def max_context(self) -> int:
-        """Most tokens of a prompt and its continuation together."""
         return self._max_context
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Bytes are tokens."""
         return Bytes()
 
     @property
     def n_busy(self) -> int:
-        """Answers under way."""
         return self._n_busy
 
     @property
     def n_waiting(self) -> int:
-        """Requests waiting for a slot."""
         return len(self._waiting)
 
     def ask(self, ask: Ask) -> ScriptedAnswer:
         """Admit a prompt. Raises RequestError when it is too long, or when too many wait for a slot."""
         full = self._n_slots is not None and self._n_busy >= self._n_slots
         if full and len(self._waiting) >= self._queue_limit:
-            raise RequestError(
-                503,
-                f"the queue is full: {len(self._waiting)} requests wait, the limit is {self._queue_limit}",
-                kind="server_error",
-                code="queue_full",
-                retry_after_s=1,
-            )
+            message = f"the queue is full: {len(self._waiting)} requests wait, the limit is {self._queue_limit}"
+            raise unavailable(message, "queue_full")
         return ScriptedAnswer(self, ask)
 
     async def embed(
@@ -125,7 +100,7 @@ class ScriptedModel:
         return vectors
 
     def limit(self, n_slots: int | None) -> None:
-        """From now on so many requests at a time, but never more than its own; None: its own. Those that wait get what became free."""
+        """From now on so many requests at a time, never more than its own; None: its own."""
         wanted = min((n for n in (self._own_slots, n_slots) if n is not None), default=None)
         if wanted == self._n_slots:
             return
@@ -138,7 +113,7 @@ class ScriptedModel:
         self._free_ns = [0] * max(0, (wanted or 0) - self._n_busy)
 
     async def take_slot(self) -> int:
-        """Take a slot, in order of arrival. Returns since when it has been free, in monotonic ns; 0 for ever so long."""
+        """Take a slot, in order of arrival. Returns since when it has been free, in monotonic ns; 0 for ever."""
         if self._n_slots is None or self._n_busy < self._n_slots:
             self._n_busy += 1
             return heapq.heappop(self._free_ns) if self._free_ns else 0
@@ -154,7 +129,7 @@ class ScriptedModel:
             raise
 
     def give_slot(self, free_ns: int) -> None:
-        """Pass a slot that is free since ``free_ns`` on to the next in line, or leave it; when there are more than there may be, it is gone."""
+        """Pass a slot that is free since ``free_ns`` on to the next in line, or leave it; one too many is gone."""
         while self._waiting and (self._n_slots is None or self._n_busy <= self._n_slots):
             turn = self._waiting.popleft()
             if not turn.done():
@@ -165,7 +140,7 @@ class ScriptedModel:
             heapq.heappush(self._free_ns, free_ns)
 
     def stretch(self, request_id: str) -> float:
-        """The factor on all times of a request: 1, or drawn from an exponential distribution with mean 1 by seed and request id."""
+        """The factor on all times of a request: 1, or drawn by seed and request id from an exponential of mean 1."""
         if not self._exponential:
             return 1.0
         return -math.log1p(-random.Random(f"{self.seed}:{request_id}").random())
@@ -193,7 +168,6 @@ class ScriptedAnswer:
         self._entry: Entry | None = None
 
     async def ready(self) -> None:
-        """Return at once, or when a slot is free."""
         free_ns = await self._model.take_slot()
         self._has_slot = True
         self._start_ns = max(self._start_ns, free_ns)
@@ -252,8 +226,8 @@ class ScriptedAnswer:
         return due_ns + script.stall_ns if stalled else due_ns
 
     def _late_ns(self, position: int, now_ns: int) -> int:
-        lateness = self._model.lateness
-        return 0 if lateness is None else lateness.of_ns(self._ask.row.request_id, position, now_ns)
+        late_ns = self._model.late_ns
+        return 0 if late_ns is None else late_ns(self._ask.row.request_id, position, now_ns)
 
     def _text(self, position: int, n_tokens: int) -> str:
         first = self._model.seed + position

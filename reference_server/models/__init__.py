@@ -1,1 +1,1 @@
-"""Models the server can run, one file each. Torch is imported here and in the torch runner, nowhere else."""
+"""Models the server can run, one file each. Torch is imported here, in device/ and in assembly.py, nowhere else."""

@@ -1,29 +1,22 @@
-"""A decoder-only transformer with seeded weights whose greedy output can't depend on the company it is
-computed in.
+"""A decoder-only transformer with seeded weights whose greedy output can't depend on the company it is computed in.
 
-RoPE, grouped-query attention, RMSNorm, a gated feed-forward layer, tied embeddings. Matrix kernels choose
-their order of summation by the shape of the batch, and float addition isn't associative, so an ordinary
-implementation gives a sequence slightly different numbers alone and in a batch, and now and then another
-token. Here every sum that a kernel may reorder is a sum of integers small enough that a float32 holds every
-partial sum exactly: weights and activations lie on integer grids, and level x level x length stays below
-2**24. What remains is element-wise arithmetic in add, multiply, divide and square root, which IEEE 754 rounds
-the same way everywhere. Functions that libraries approximate differently in vector lanes and in tails are
-avoided: the sigmoid is the softsign one, and exp(-d) is (1 - d/16)**16. The grids are those of common 6 to 8
-bit inference, the cost that of ordinary float32.
-
-It refuses to be clever: no trained weights, no sampling temperature, no text worth reading.
+RoPE, grouped-query attention, RMSNorm, a gated feed-forward layer, tied embeddings. Float addition isn't associative,
+so an ordinary implementation gives a sequence slightly different numbers alone and in a batch, and now and then another
+token. Here all products are on integer grids (see ``grids``), those of common 6 to 8 bit inference, and functions that
+libraries approximate differently are avoided: the sigmoid is the softsign one, and exp(-d) is (1 - d/16)**16. No
+trained weights, no sampling temperature, no text worth reading.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from plimsoll.reference_server.models.grids import GridLinear, seeded_linear, to_grid
+from plimsoll.reference_server.models.grids import GridLayer, seeded_linear, to_grid
+from plimsoll.reference_server.models.llama import rotate
 from plimsoll.reference_server.models.presets import GRID_MAX, DecoderShape
 from plimsoll.reference_server.values.tokenizer import EOS, VOCABULARY
 
@@ -38,14 +31,6 @@ _DRIFT = 0.05
 _FIRST_PRINTABLE, _LAST_PRINTABLE = 32, 126
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    qkv: GridLinear
-    out: GridLinear
-    gate_up: GridLinear
-    down: GridLinear
-
-
 class Decoder:
     """Weights of one model and the forward pass; keys and values are kept by whoever provides ``attend``."""
 
@@ -55,7 +40,7 @@ class Decoder:
         generator = torch.Generator().manual_seed(seed)
         q_kv = shape.head_dim * (shape.heads + 2 * shape.kv_heads)
         self._layers = [
-            _Layer(
+            GridLayer(
                 qkv=seeded_linear(generator, shape.hidden, q_kv, device),
                 out=seeded_linear(generator, shape.heads * shape.head_dim, shape.hidden, device),
                 gate_up=seeded_linear(generator, shape.hidden, 2 * shape.feed_forward, device),
@@ -78,7 +63,8 @@ class Decoder:
         self._forbidden = (ids < _FIRST_PRINTABLE) | (ids > _LAST_PRINTABLE) & (ids != EOS)
 
     def coarsen(self, levels: int, share: float) -> None:
-        """Leave ``levels`` values to the weights and ``share`` of the layers: what a careless quantisation does to a model.
+        """Leave ``levels`` values to the weights and ``share`` of the layers: what a careless quantisation does to a
+        model.
 
         Weights stay integers within their grid, so that sums stay exact.
         """
@@ -97,7 +83,7 @@ class Decoder:
         x = self._embedding[tokens] + self._drift[positions]
         for index, layer in enumerate(self._layers):
             qkv = layer.qkv.normed(x)
-            turned = _rotate(qkv[:, :n_qk].view(len(x), -1, shape.head_dim), cos, sin)
+            turned = rotate(qkv[:, :n_qk].view(len(x), -1, shape.head_dim), cos, sin)
             turned = turned.mul_(_GRID).round_().clamp_(-GRID_MAX, GRID_MAX)
             values = qkv[:, n_qk:].mul(_GRID).round_().clamp_(-GRID_MAX, GRID_MAX)
             mixed = attend(
@@ -107,10 +93,7 @@ class Decoder:
                 values.view(len(x), shape.kv_heads, shape.head_dim),
             )
             x = x + layer.out(mixed)
-            gate, up = layer.gate_up.normed(x).chunk(2, dim=-1)
-            # Softsign sigmoid: gate * (1 + gate / (1 + |gate|)) / 2, in place of one built on exp.
-            sigmoid = (gate / gate.abs().add_(1.0)).add_(1.0).mul_(0.5)
-            x = x + layer.down(sigmoid.mul_(gate).mul_(up))
+            x = x + layer.fed_forward(x)
         return x
 
     def next_tokens(self, hidden: Tensor, allow_eos: Tensor) -> Tensor:
@@ -160,9 +143,3 @@ def _rope_tables(shape: DecoderShape, device: str) -> tuple[Tensor, Tensor]:
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
     angles = torch.arange(shape.max_context, dtype=torch.float64).unsqueeze(1) / shape.rope_base**exponents
     return angles.cos().float().to(device), angles.sin().float().to(device)
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding of x [N, heads, dim]: the two halves of each head are the two coordinates."""
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)

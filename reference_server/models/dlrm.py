@@ -1,11 +1,10 @@
-"""A deep learning recommendation model with seeded weights: thirteen numbers and twenty-six categories in, the chance of a click out.
+"""A deep learning recommendation model with seeded weights: 13 numbers and 26 categories in, the chance of a click out.
 
-The shapes are MLPerf's DLRM: dense features through an MLP of 512, 256 and 128, one embedding of 128 for each category, the dot
-products of all 351 pairs of these 27 vectors, and an MLP of 1024, 1024, 512, 256 and 1 over products and dense vector. Categories have
-the table sizes of MLPerf's click logs (40 million rows at most), and an index is checked against them; rows in memory are at most
-100,000 a table on a CPU and 4 million on a GPU, to which an index is taken modulo. 118 MB on a CPU: tables are signed bytes.
-
-All products are on integer grids (see ``grids``), so a click's probability does not depend on its batch, bit for bit.
+The shapes are MLPerf's DLRM: dense features through an MLP of 512, 256 and 128, one embedding of 128 for each category,
+the dot products of all 351 pairs of these 27 vectors, and an MLP of 1024, 1024, 512, 256 and 1 over products and dense
+vector. An index is checked against the table sizes of MLPerf's click logs (40 million rows at most); rows in memory are
+at most 100,000 a table on a CPU and 4 million on a GPU, to which an index is taken modulo. All products are on integer
+grids (see ``grids``), so a click's probability does not depend on its batch, bit for bit.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from torch import Tensor
 
 from plimsoll.reference_server.models.grids import GridLinear, seeded_linear, to_grid
 from plimsoll.reference_server.values import tensors as named
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import Stages
 
 N_DENSE, N_TABLES, DIM = 13, 26, 128
 # fmt: off
@@ -110,7 +109,6 @@ class Dlrm:
         self._threads = threads
 
     def warm_up(self, max_batch: int) -> None:
-        """A click alone, and a full batch."""
         torch.set_num_threads(self._threads)  # the setting is per thread, and this is the thread that computes
         click = (np.zeros(N_DENSE, dtype=np.float32), self._network.first_row)
         for size in {1, max_batch}:
@@ -128,7 +126,6 @@ class Dlrm:
 
     @torch.inference_mode()
     def forward(self, samples: Sequence[Any]) -> Sequence[float]:
-        """One logit per click."""
         dense, rows = (torch.from_numpy(np.stack(column)) for column in zip(*samples, strict=True))
         if self._device != "cpu":
             dense, rows = (t.pin_memory().to(self._device, non_blocking=True) for t in (dense, rows))
@@ -136,14 +133,12 @@ class Dlrm:
         return logits
 
     def postprocess(self, results: Sequence[Any], stages: Stages) -> Sequence[named.Tensor]:
-        """The probability of each click."""
         with stages.time("postprocess.sigmoid"):
             chances = [1.0 / (1.0 + math.exp(-logit)) for logit in results]
         return [named.Tensor("probability", "FP32", np.array(chances, dtype=np.float32).reshape(-1, 1))]
 
 
 def build(*, device: str, seed: int, threads: int) -> Dlrm:
-    """The model of a seed on a device, ``cpu`` or ``cuda``."""
     torch.set_num_threads(threads)
     with torch.inference_mode():
         network = Network(seed=seed, device=device, max_rows=MAX_ROWS[device])

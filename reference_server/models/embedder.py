@@ -1,17 +1,18 @@
-"""A text encoder with seeded weights: texts in, unit vectors out; texts that share words or parts of words lie close together.
+"""A text encoder with seeded weights: texts in, unit vectors out; texts that share words or parts of words lie close.
 
-Each word is the sum of the embeddings of its hashed pieces (see ``words``), and a little of its position. Two transformer layers of
-256 look at all words at once, and the mean over the words, made one long, is the vector. Without training the layers can't
-know what words mean; they are kept small beside the words, so that likeness of spelling survives them.
-
-All products and sums over words are on integer grids (see ``grids``), and attention is built from add, multiply and divide: a
-vector does not depend on its batch, bit for bit. Texts are padded to the longest of their batch for attention only.
+A word is a run of letters and digits, or one other sign. It is the sum of the embeddings of its hashed pieces (runs of
+three to five characters, and itself), and a little of its position. Two transformer layers of 256 look at all words at
+once; they are kept small beside the words, because without training they can't know what words mean. All products and
+sums over words are on integer grids (see ``grids``): a vector does not depend on its batch, bit for bit.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
+import unicodedata
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +22,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from plimsoll.reference_server.models.grids import GridLinear, seeded_linear
+from plimsoll.reference_server.models.grids import GridLayer, seeded_linear
 from plimsoll.reference_server.models.presets import EXACT
 from plimsoll.reference_server.values import tensors as named
-from plimsoll.reference_server.values.stages import Stages
-from plimsoll.reference_server.values.words import MAX_WORDS, pieces_of, words_of
+from plimsoll.reference_server.values.durations import Stages
+from plimsoll.reference_server.values.errors import RequestError
 
+MAX_BYTES = 16_384
+MAX_WORDS = 512
+_LONGEST = 24
+"""Longer words (scripts without spaces, encoded data) are cut into words of this many characters."""
+_PIECES = (3, 4, 5)
+_WORD = re.compile(r"\w+|[^\w\s]")
 DIM = 256
 _N_LAYERS, _N_HEADS = 2, 4
 _HEAD_DIM = DIM // _N_HEADS
@@ -46,6 +53,34 @@ _POOL_GRID, _POOL_MAX = 1024.0, 30_000.0
 """The same for the sum over words: 512 x 30,000 is below 2**24."""
 
 
+def words_of(data: bytes, where: str) -> Sequence[str]:
+    """The words of a text. Raises RequestError 400 that begins with ``where``."""
+    if len(data) > MAX_BYTES:
+        raise _bad(where, f"has {len(data)} bytes, the limit is {MAX_BYTES}. Send it in parts")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _bad(where, f"is not UTF-8 at byte {error.start}. Send UTF-8") from None
+    found = _WORD.findall(unicodedata.normalize("NFKC", text).lower())
+    words = [word[at : at + _LONGEST] for word in found for at in range(0, len(word), _LONGEST)]
+    if not words:
+        raise _bad(where, "holds no words. Send some text")
+    if len(words) > MAX_WORDS:
+        raise _bad(where, f"has {len(words)} words, the limit is {MAX_WORDS}. Send it in parts")
+    return words
+
+
+def pieces_of(word: str, n_rows: int) -> Sequence[int]:
+    """The rows, below ``n_rows``, of a word's pieces: the same for the same word, whatever the process."""
+    marked = f"<{word}>"
+    pieces = [marked, *(marked[i : i + n] for n in _PIECES for i in range(len(marked) - n + 1))]
+    return [zlib.crc32(piece.encode()) % n_rows for piece in pieces]
+
+
+def _bad(where: str, message: str) -> RequestError:
+    return RequestError(400, f"{where}: {message}", param=where.partition("[")[0], code="invalid_text")
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """One sample: the pieces of all words end to end, how many each word has, and how much each word counts."""
@@ -53,14 +88,6 @@ class Text:
     pieces: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    qkv: GridLinear
-    out: GridLinear
-    gate_up: GridLinear
-    down: GridLinear
 
 
 class Encoder:
@@ -72,7 +99,7 @@ class Encoder:
         self._table = torch.from_numpy(table).to(device)
         self._positions = torch.randn(MAX_WORDS, DIM, generator=generator).mul_(_POSITION).to(device)
         self._layers = [
-            _Layer(
+            GridLayer(
                 qkv=seeded_linear(generator, DIM, 3 * DIM, device),
                 out=seeded_linear(generator, DIM, DIM, device, gain=_LAYER_GAIN),
                 gate_up=seeded_linear(generator, DIM, 2 * _FEED_FORWARD, device),
@@ -91,17 +118,15 @@ class Encoder:
         company = _company(lengths, starts, device)
         for layer in self._layers:
             x = x + layer.out(_attention(layer.qkv.normed(x), *company))
-            gate, up = layer.gate_up.normed(x).chunk(2, dim=-1)
-            # A gate built from the softsign, in place of one built on exp: libraries approximate exp in several ways.
-            sigmoid = (gate / gate.abs().add_(1.0)).add_(1.0).mul_(0.5)
-            x = x + layer.down(sigmoid.mul_(gate).mul_(up))
+            x = x + layer.fed_forward(x)
         weights = torch.from_numpy(np.concatenate([text.weights for text in texts])).to(device)
         steps = (x * weights.unsqueeze(1)).mul_(_POOL_GRID).round_().clamp_(-_POOL_MAX, _POOL_MAX)
         owner = torch.tensor([i for i, length in enumerate(lengths) for _ in range(length)], device=device)
         return steps.new_zeros((len(texts), DIM)).index_add_(0, owner, steps)
 
     def _words(self, texts: Sequence[Text], device: str) -> Tensor:
-        """One vector per word [words, 256], of spread one: the sum of its pieces' bytes over the root of their number."""
+        """One vector per word [words, 256], of spread one: the sum of its pieces' bytes over the root of their
+        number."""
         pieces = torch.from_numpy(np.concatenate([text.pieces for text in texts])).to(device)
         counts = torch.from_numpy(np.concatenate([text.counts for text in texts])).to(device)
         owner = torch.repeat_interleave(counts)
@@ -111,9 +136,8 @@ class Encoder:
 
 
 def _company(lengths: Sequence[int], starts: Sequence[int], device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Where words go for attention and back: the word at each place [N, longest] (one past the last for none), which places are
-    words, and the place of each word.
-    """
+    """Where words go for attention and back: the word at each place [N, longest] (one past the last for none), which
+    places are words, and the place of each word."""
     longest, n_words = max(lengths), starts[-1]
     at = torch.tensor(starts[:-1], device=device).unsqueeze(1) + torch.arange(longest, device=device)
     there = torch.arange(longest, device=device) < torch.tensor(lengths, device=device).unsqueeze(1)
@@ -140,7 +164,7 @@ def _attention(qkv: Tensor, at: Tensor, there: Tensor, back: Tensor) -> Tensor:
 
 
 class Embedder:
-    """The encoder as a batch model: a sample is a ``Text``, a result its sum over words, whole numbers float32 [256]."""
+    """The encoder as a batch model: a sample is a ``Text``, a result its sum over words, float32 [256]."""
 
     name = "embedder"
     inputs = (named.TensorSpec("text", "BYTES", (-1,)),)
@@ -152,14 +176,12 @@ class Embedder:
         self._threads = threads
 
     def warm_up(self, max_batch: int) -> None:
-        """A text alone, and a full batch."""
         torch.set_num_threads(self._threads)  # the setting is per thread, and this is the thread that computes
         text = _text(["warm"] * 16)
         for size in {1, max_batch}:
             self.forward([text] * size)
 
     def preprocess(self, tensors: Mapping[str, named.Tensor], stages: Stages) -> Sequence[Text]:
-        """Words and their hashed pieces."""
         samples = []
         for index, data in enumerate(tensors["text"].data):
             with stages.time("preprocess.split"):
@@ -170,7 +192,7 @@ class Embedder:
 
     @torch.inference_mode()
     def forward(self, samples: Sequence[Any]) -> Sequence[npt.NDArray[np.float32]]:
-        """One sum over words per text. Texts of like length are computed together, which changes nothing but the padding."""
+        """One sum over words per text. Texts of like length are computed together, which changes the padding only."""
         order = sorted(range(len(samples)), key=lambda i: len(samples[i].counts))
         results: dict[int, npt.NDArray[np.float32]] = {}
         for group in _groups(order, [len(text.counts) for text in samples]):
@@ -179,7 +201,6 @@ class Embedder:
         return [results[i] for i in range(len(samples))]
 
     def postprocess(self, results: Sequence[Any], stages: Stages) -> Sequence[named.Tensor]:
-        """The sums made one long."""
         with stages.time("postprocess.normalise"):
             vectors = np.stack(results).astype(np.float64)
             lengths = np.array([math.sqrt(math.fsum(row * row)) for row in vectors])
@@ -188,7 +209,6 @@ class Embedder:
 
 
 def build(*, device: str, seed: int, threads: int) -> Embedder:
-    """The model of a seed on a device, ``cpu`` or ``cuda``."""
     torch.set_num_threads(threads)
     return Embedder(Encoder(seed=seed, device=device), device=device, threads=threads)
 

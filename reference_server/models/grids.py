@@ -1,9 +1,9 @@
 """Matrix products on integer grids, for models whose result for a sample must not depend on who else is in the batch.
 
-A kernel chooses its order of summation by the shape of the batch, and float addition is not associative. Here both factors are
-integers so small that a float32 holds every partial sum exactly: level x level x length stays below 2**24, whatever the order. What
-remains is element-wise add, multiply, divide and square root, which IEEE 754 rounds the same way everywhere. It refuses lower
-precision: TF32 or bf16 products would undo it.
+A kernel chooses its order of summation by the shape of the batch, and float addition is not associative. Here both
+factors are integers so small that a float32 holds every partial sum exactly: level x level x length stays below 2**24,
+whatever the order. What remains is element-wise add, multiply, divide and square root, which IEEE 754 rounds the same
+way everywhere. It refuses lower precision: TF32 or bf16 products would undo it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class GridLinear:
     level: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [N, n_in] times the weights."""
         grid, step = to_grid(x, self.level)
         return torch.mm(grid, self.weight).mul_(step * self.scale)
 
@@ -53,3 +52,20 @@ def seeded_linear(generator: torch.Generator, n_in: int, n_out: int, device: str
     level = level_of(n_in)
     weight = torch.randn(n_in, n_out, generator=generator).mul_(level / 4).round_().clamp_(-level, level)
     return GridLinear(weight.to(device), gain * 4.0 / level / math.sqrt(n_in), level)
+
+
+@dataclass(frozen=True, slots=True)
+class GridLayer:
+    """One transformer layer: attention's two products, and those of the gated feed-forward part."""
+
+    qkv: GridLinear
+    out: GridLinear
+    gate_up: GridLinear
+    down: GridLinear
+
+    def fed_forward(self, x: Tensor) -> Tensor:
+        """What the feed-forward part adds to x. Its sigmoid is the softsign one: libraries approximate exp in several
+        ways."""
+        gate, up = self.gate_up.normed(x).chunk(2, dim=-1)
+        sigmoid = (gate / gate.abs().add_(1.0)).add_(1.0).mul_(0.5)
+        return self.down(sigmoid.mul_(gate).mul_(up))

@@ -1,10 +1,9 @@
-"""The Llama architecture as published: RMSNorm with weights, rotary positions (Llama 3's scaling too), grouped queries, a SwiGLU
-feed-forward layer, tied or untied embeddings. Seeded weights, or those of a local folder (llama_weights.py).
+"""The Llama architecture as published: RMSNorm, rotary positions (Llama 3's scaling too), grouped queries, SwiGLU.
 
-Keys and values are kept by whoever provides ``attend``, so that the same forward pass serves a paged cache, a graph and a plain
-prompt. Element-wise parts are functions that ``torch.compile`` can fuse. Rows of a step are computed as one batch by ordinary
-kernels, so what a row gives depends on its company within the tolerance of the number format; models/decoder.py is the model
-whose answers don't. It refuses what the architecture has but this file doesn't compute: biases, sliding windows, experts.
+Keys and values are kept by whoever provides ``attend``, so that the same forward pass serves a paged cache, a graph and
+a plain prompt. Element-wise parts are functions that ``torch.compile`` can fuse. What a row gives depends on its
+company within the tolerance of the number format; models/decoder.py is the model whose answers don't. Biases, sliding
+windows and experts are not computed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class LlamaLayer:
-    """Weights of one layer, [out, in] as they are published; queries, keys and values are one matrix, gate and up are another."""
+    """Weights of one layer, [out, in]; queries, keys and values are one matrix, gate and up another."""
 
     attention_norm: Tensor
     qkv: Tensor
@@ -38,7 +37,7 @@ class LlamaLayer:
 
 @dataclass(frozen=True, slots=True)
 class LlamaWeights:
-    """All weights of a model, on one device and of one number format. ``unembed`` is ``embedding`` where they are tied."""
+    """All weights of a model, on one device and of one number format. ``unembed`` may be ``embedding``."""
 
     embedding: Tensor
     layers: tuple[LlamaLayer, ...]
@@ -57,8 +56,8 @@ class Elementwise:
 
 
 def elementwise(*, compiled: bool) -> Elementwise:
-    """As plain torch, or fused by ``torch.compile`` for any number of rows (nothing is compiled before the first call)."""
-    functions: list[Any] = [_norm, _add_norm, _rotate, _gate]
+    """As plain torch, or fused by ``torch.compile`` for any number of rows, at the first call."""
+    functions: list[Any] = [_norm, _add_norm, rotate, _gate]
     if compiled:
         functions = [torch.compile(function, dynamic=True) for function in functions]
     return Elementwise(*functions)
@@ -68,9 +67,8 @@ class Llama:
     """Weights and the forward pass."""
 
     def __init__(self, shape: LlamaShape, weights: LlamaWeights, *, eos: frozenset[int], printable: bool) -> None:
-        """``eos`` end an answer where a row allows it; with ``printable`` only those and printable ASCII are ever chosen, so that
-        seeded weights answer text that the byte tokenizer can show.
-        """
+        """``eos`` end an answer where a row allows it; with ``printable`` only those and printable ASCII are ever
+        chosen, so that seeded weights answer text that the byte tokenizer can show."""
         self.shape = shape
         self.weights = weights
         self.elementwise = elementwise(compiled=False)
@@ -115,7 +113,7 @@ class Llama:
         return (self.logits(hidden) + self._bias[allow_eos]).argmax(-1)
 
     def prompt_logits(self, tokens: Tensor) -> Tensor:
-        """Scores [N, vocabulary] at every position of one sequence [N], with no cache: what another implementation is compared by."""
+        """Scores [N, vocabulary] at every position of one sequence [N], with no cache: for comparisons."""
         return self.logits(self._alone(tokens))
 
     def embed(self, prompt: Sequence[int]) -> Tensor:
@@ -139,7 +137,8 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def seeded(shape: LlamaShape, *, seed: int, device: str, dtype: torch.dtype) -> LlamaWeights:
-    """Weights drawn on the device itself, eight thousand million in seconds: normal, of the spread that keeps a stream's size.
+    """Weights drawn on the device itself, eight thousand million in seconds: normal, of the spread that keeps a
+    stream's size.
 
     The seed makes them for one kind of device: the CPU and a GPU draw different numbers from it.
     """
@@ -186,7 +185,7 @@ def rope_tables(shape: LlamaShape) -> tuple[Tensor, Tensor]:
 
 
 def _scaled(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
-    """Slow rotations slowed by the factor, fast ones left alone, those between blended by how often they turn in the old context."""
+    """Slow rotations slowed by the factor, fast ones left alone, those between blended by how often they turn."""
     turns = scaling.original_context * frequencies / (2 * math.pi)
     blend = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
     blend = blend.clamp(0.0, 1.0)
@@ -206,7 +205,7 @@ def _add_norm(x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Ten
     return total, _norm(total, weight, eps)
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary position embedding of x [N, heads, dim]: the two halves of each head are the two coordinates."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)

@@ -1,9 +1,9 @@
 """The sizes in which the language model comes: shapes, and how many weights and bytes they mean. Imports no torch.
 
-Two families. ``tiny`` and ``small`` are shapes of the integer-grid decoder (models/decoder.py), whose answers on a CPU are
-exactly the same in any batch. The others are shapes of the standard Llama architecture (models/llama.py), with seeded weights.
-It refuses to name a shape after a published model unless every number is that model's (1b: Llama 3.2 1B, 8b: Llama 3.1 8B);
-only the context served is shorter, for the sake of memory.
+Two families. ``tiny`` and ``small`` are shapes of the integer-grid decoder (models/decoder.py), whose answers on a CPU
+are exactly the same in any batch. The others are shapes of the standard Llama architecture (models/llama.py), with
+seeded weights. It refuses to name a shape after a published model unless every number is that model's (1b: Llama 3.2
+1B, 8b: Llama 3.1 8B); only the context served is shorter, for the sake of memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class DecoderShape:
     rope_base: float = 10_000.0
 
     def parameters(self) -> int:
-        """Number of weights."""
         attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         return VOCABULARY * self.hidden + self.layers * (attention + 3 * self.hidden * self.feed_forward)
 
@@ -47,7 +46,7 @@ class DecoderShape:
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """Llama 3's stretching of the slow rotations: wavelengths longer than original_context / low_freq_factor grow by ``factor``."""
+    """Llama 3's stretching: wavelengths longer than original_context / low_freq_factor grow by ``factor``."""
 
     factor: float
     low_freq_factor: float
@@ -113,14 +112,7 @@ DECODERS = {
 }
 LLAMAS = {
     "125m": LlamaShape(
-        hidden=768,
-        layers=12,
-        heads=12,
-        kv_heads=3,
-        head_dim=64,
-        feed_forward=2112,
-        vocabulary=32_000,
-        max_context=4096,
+        hidden=768, layers=12, heads=12, kv_heads=3, head_dim=64, feed_forward=2112, vocabulary=32_000, max_context=4096
     ),
     "1b": LlamaShape(
         hidden=2048,
@@ -151,7 +143,6 @@ LLAMAS = {
 
 
 def preset(name: str) -> DecoderShape | LlamaShape:
-    """The shape of that name. Raises ConfigError for an unknown one."""
     found = DECODERS.get(name) or LLAMAS.get(name)
     if found is None:
         raise ConfigError(f"--preset {name}: unknown. Choose from {', '.join(sizes())}")

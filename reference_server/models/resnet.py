@@ -1,17 +1,21 @@
 """ResNet-50 v1.5 with seeded weights: JPEG files in, the five likeliest of 1000 classes out.
 
-The shapes are the published ones: a 7x7 stem, stages of 3, 4, 6 and 3 bottleneck blocks, the stride in the 3x3 convolution (that is
-what makes it v1.5), 25.5 million weights. Weights are He's. Batch normalisation is folded into the convolutions, with statistics taken
-while the network is grown, layer by layer, over seeded synthetic pictures; the classes are centred the same way. Without that a
-random network of this depth answers every picture with the same class. What it says means nothing; what it costs is real.
+The shapes are the published ones (the stride in the 3x3 convolution makes it v1.5), 25.5 million weights. Batch
+normalisation is folded into the convolutions, with statistics taken while the network is grown over seeded synthetic
+pictures; without that a random network of this depth answers every picture with the same class. What it says means
+nothing; what it costs is real. Pictures are refused that are no JPEG, end too early, or would cost far more to decode
+than to send; the size is read from the header, before a pixel is decoded.
 
-On a CPU pictures are computed one by one in float32, so a result can't depend on its company: in a batch the kernels sum in another
-order, and a batch of eight is no faster there (99 ms a picture against 98, one core). On a GPU a batch is one pass in bfloat16,
-compiled, padded to a power of two; bfloat16 moves logits by 2 % of their spread, and company may move them as much.
+On a CPU pictures are computed one by one in float32, so a result can't depend on its company, and a batch of eight is
+no faster there (99 ms a picture against 98, one core). On a GPU a batch is one compiled pass in bfloat16, padded to a
+power of two; bfloat16 moves logits by 2 % of their spread, and company may move them as much.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import io
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +25,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL.Image import Image, Resampling
+from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 from torch.nn import functional
 
-from plimsoll.reference_server.values import images
 from plimsoll.reference_server.values import tensors as named
-from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.durations import Stages
+from plimsoll.reference_server.values.errors import RequestError
 
+MAX_PIXELS = 32_000_000
+MAX_SCANS = 100
+"""A progressive JPEG has about ten; each is a pass over the whole picture."""
+SIDE = 224
+_SHORTER = 256
+_BASE64 = b"/9j/"
+"""How a JPEG begins in base64; a JPEG itself begins with FF D8, so the two can't be confused."""
+_START_OF_SCAN = b"\xff\xda"
+# ImageNet's mean and spread of each channel, for pixels from 0 to 1.
+_MEAN = np.array((0.485, 0.456, 0.406), dtype=np.float32)
+_SPREAD = np.array((0.229, 0.224, 0.225), dtype=np.float32)
 N_CLASSES = 1000
 _STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 """Width of the bottleneck and number of blocks."""
@@ -35,11 +52,52 @@ _EXPANSION = 4
 _N_PICTURES = 16
 _PICTURE_SIDE = 112
 _BRANCH_GAIN = 0.25
-"""Of a block's last normalisation, as trained networks begin near 0: at 1 each rounding grows sevenfold on its way through."""
+"""Of a block's last normalisation, near 0 as in trained networks: at 1 each rounding grows sevenfold."""
 _LOGIT_SPREAD = 3.0
 """Of one class over pictures: the likeliest of 1000 then gets a tenth or so."""
-
 _log = logging.getLogger(__name__)
+
+
+def decode(data: bytes, where: str) -> Image:
+    """The RGB picture in a JPEG file, perhaps in base64. Raises RequestError 400 that begins with ``where``."""
+    if not data:
+        raise _bad(where, "is empty. Send the bytes of a JPEG file")
+    if data.startswith(_BASE64):
+        try:
+            data = base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise _bad(where, f"looks like base64 and isn't: {error}. Send the bytes of a JPEG file") from None
+    if data.count(_START_OF_SCAN) > MAX_SCANS:
+        raise _bad(where, f"has more than {MAX_SCANS} scans. Save it as a baseline JPEG")
+    try:
+        image = JpegImageFile(io.BytesIO(data))
+    except (SyntaxError, OSError, ValueError):
+        raise _bad(where, f"is no JPEG; it begins with {data[:4].hex(' ')}. Send the bytes of a JPEG file") from None
+    if image.width * image.height > MAX_PIXELS:
+        raise _bad(
+            where, f"has {image.width} x {image.height} pixels, the limit is {MAX_PIXELS:,} in all. Send a smaller one"
+        )
+    try:
+        return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise _bad(where, f"can't be decoded: {error}. Send a whole JPEG file") from None
+
+
+def resize(image: Image) -> Image:
+    """Shorter side to 256, then the middle 224 x 224, in one step: no side of a long strip is ever blown up."""
+    side = min(image.size) * SIDE / _SHORTER
+    left, top = (image.width - side) / 2, (image.height - side) / 2
+    return image.resize((SIDE, SIDE), Resampling.BILINEAR, box=(left, top, left + side, top + side))
+
+
+def normalise(image: Image) -> npt.NDArray[np.float32]:
+    """Pixels [224, 224, 3] minus ImageNet's mean, over its spread."""
+    pixels = np.asarray(image, dtype=np.float32)
+    return pixels * (1 / (255 * _SPREAD)) - _MEAN / _SPREAD
+
+
+def _bad(where: str, message: str) -> RequestError:
+    return RequestError(400, f"{where}: {message}", param=where.partition("[")[0], code="invalid_image")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +123,6 @@ class _Block:
     shortcut: _Conv | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The block's output."""
         inner = self.expand(self.spatial(self.reduce(x).relu_()).relu_())
         return inner.add_(x if self.shortcut is None else self.shortcut(x)).relu_()
 
@@ -87,7 +144,6 @@ class Network:
         return functional.linear(x.mean((2, 3)), self.classes, self.class_bias)
 
     def tensors(self) -> list[Tensor]:
-        """All weights and biases."""
         convs = [self.stem, *(c for b in self.blocks for c in (b.reduce, b.spatial, b.expand, b.shortcut) if c)]
         return [t for conv in convs for t in (conv.weight, conv.bias)] + [self.classes, self.class_bias]
 
@@ -107,7 +163,7 @@ class Network:
 
 
 def grow(seed: int) -> Network:
-    """The network of a seed, in float32 on the CPU; computed in one thread, so that it is the same for any number of them."""
+    """The network of a seed, in float32 on the CPU, in one thread: the same for any number of threads."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -150,7 +206,7 @@ def _grow(seed: int) -> Network:
 
 
 def _pictures(generator: torch.Generator) -> Tensor:
-    """Seeded pictures [N, 3, side, side] of waves and noise, from smooth to rough, as bright and as varied as normalised photographs."""
+    """Seeded pictures [N, 3, side, side] of waves and noise, from smooth to rough, as varied as photographs."""
     at = torch.linspace(0, 1, _PICTURE_SIDE)
     size = (_N_PICTURES, 3, 1, 1)
     roughness = torch.rand(_N_PICTURES, 1, 1, 1, generator=generator)
@@ -193,7 +249,7 @@ class ResNet50:
     def warm_up(self, max_batch: int) -> None:
         """A picture on a CPU; on a GPU every batch size that will come, compiled where that works."""
         torch.set_num_threads(self._threads)  # the setting is per thread, and this is the thread that computes
-        picture = np.zeros((images.SIDE, images.SIDE, 3), dtype=np.float32)
+        picture = np.zeros((SIDE, SIDE, 3), dtype=np.float32)
         if self._device == "cpu":
             self.forward([picture])
             return
@@ -209,20 +265,18 @@ class ResNet50:
             self.forward([picture] * size)
 
     def preprocess(self, tensors: Mapping[str, named.Tensor], stages: Stages) -> Sequence[npt.NDArray[np.float32]]:
-        """Decode, resize and normalise each picture."""
         samples = []
         for index, data in enumerate(tensors["image"].data):
             with stages.time("preprocess.decode"):
-                image = images.decode(data, f"image[{index}]")
+                image = decode(data, f"image[{index}]")
             with stages.time("preprocess.resize"):
-                image = images.resize(image)
+                image = resize(image)
             with stages.time("preprocess.normalise"):
-                samples.append(images.normalise(image))
+                samples.append(normalise(image))
         return samples
 
     @torch.inference_mode()
     def forward(self, samples: Sequence[Any]) -> Sequence[npt.NDArray[np.float32]]:
-        """One row of logits per picture."""
         if self._device == "cpu":
             return [self._pass(torch.from_numpy(s).permute(2, 0, 1).unsqueeze(0))[0].numpy() for s in samples]
         padded = [*samples, *[samples[-1]] * (padded_size(len(samples)) - len(samples))]
@@ -241,13 +295,9 @@ class ResNet50:
                 shares = np.exp(logits.astype(np.float64) - logits[best[0]])
                 classes[row] = best
                 probabilities[row] = shares[best] / shares.sum()
-        return [
-            named.Tensor("top5_class", "INT32", classes),
-            named.Tensor("top5_probability", "FP32", probabilities),
-        ]
+        return [named.Tensor("top5_class", "INT32", classes), named.Tensor("top5_probability", "FP32", probabilities)]
 
 
 def build(*, device: str, seed: int, threads: int) -> ResNet50:
-    """The model of a seed on a device, ``cpu`` or ``cuda``."""
     torch.set_num_threads(threads)
     return ResNet50(grow(seed), device=device, threads=threads)

@@ -1,4 +1,4 @@
-"""``python -m plimsoll.reference_server.oracle``: reads the command line, opens the socket, and leaves the rest to the compiled loop.
+"""``python -m plimsoll.reference_server.oracle``: the command line and the socket of the compiled loop.
 
 Everything that can be wrong is found here, before the socket listens: one line on stderr and exit code 2.
 """
@@ -16,7 +16,7 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from plimsoll.reference_server.values.durations import parse_duration_ns
 
@@ -116,66 +116,30 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="A scripted SSE server that stamps its writes.",
     )
-    add = parser.add_argument
-    add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    add("--port", type=_integer(0, 65_535), default=0, help="0 picks a free port (default %(default)s)")
-    add("--ttft", type=_duration, default="50ms", help="from request to first token (default %(default)s)")
-    add("--itl", type=_duration, default="10ms", help="between tokens (default %(default)s)")
-    add(
-        "--tokens",
-        type=_integer(1, _MAX_TOKENS),
-        default=128,
-        help="of a stream whose request doesn't say (default %(default)s)",
-    )
-    add(
-        "--jitter",
-        type=_jitter,
-        default="none",
-        metavar="none|exp:MEAN",
-        help="added to the time to first token, drawn from seed and request id (default %(default)s)",
-    )
-    add(
-        "--service",
-        type=_service,
-        default="none",
-        metavar="none|D|exp:MEAN",
-        help="queue requests before one server that takes so long for each (default %(default)s: no queue)",
-    )
-    add("--seed", type=_integer(0, 2**63 - 1), default=1, help="of jitter and service (default %(default)s)")
-    add(
-        "--stall",
-        type=_stall,
-        action="append",
-        default=[],
-        metavar="AT=DURATION",
-        help="write nothing for DURATION, from AT after the first request; may be given again",
-    )
-    _add_spin_and_truth(add)
+
+    def add(flag: str, about: str, default: object, kind: Callable[[str], object] = str, **more: Any) -> None:
+        parser.add_argument(
+            flag, help=about.replace("(default", "(default %(default)s"), default=default, type=kind, **more
+        )
+
+    add("--host", "address to listen on (default)", "127.0.0.1")
+    add("--port", "0 picks a free port (default)", 0, _integer(0, 65_535))
+    add("--ttft", "from request to first token (default)", "50ms", _duration)
+    add("--itl", "between tokens (default)", "10ms", _duration)
+    add("--tokens", "of a stream whose request doesn't say (default)", 128, _integer(1, _MAX_TOKENS))
+    drawn = "added to the time to first token, drawn from seed and request id (default)"
+    add("--jitter", drawn, "none", _jitter, metavar="none|exp:MEAN")
+    queue = "queue requests before one server that takes so long for each (default: no queue)"
+    add("--service", queue, "none", _service, metavar="none|D|exp:MEAN")
+    add("--seed", "of jitter and service (default)", 1, _integer(0, 2**63 - 1))
+    stall = "write nothing for DURATION, from AT after the first request; may be given again"
+    parser.add_argument("--stall", type=_stall, action="append", default=[], metavar="AT=DURATION", help=stall)
+    spin = "wait busily for the last microseconds before a due time (default: don't)"
+    add("--spin", spin, 0, _integer(0, _MAX_SPIN_US), metavar="US")
+    add("--truth", "requests to remember (default)", 200_000, _integer(0, 10_000_000), metavar="N")
+    stamps = "memory for stamps of ended streams, 16 bytes a token (default)"
+    add("--truth-mb", stamps, 256, _integer(1, 65_536), metavar="MIB")
     return parser
-
-
-def _add_spin_and_truth(add: Callable[..., object]) -> None:
-    add(
-        "--spin",
-        type=_integer(0, _MAX_SPIN_US),
-        default=0,
-        metavar="US",
-        help="wait busily for the last microseconds before a due time (default %(default)s: don't)",
-    )
-    add(
-        "--truth",
-        type=_integer(0, 10_000_000),
-        default=200_000,
-        metavar="N",
-        help="requests to remember (default %(default)s)",
-    )
-    add(
-        "--truth-mb",
-        type=_integer(1, 65_536),
-        default=256,
-        metavar="MIB",
-        help="memory for stamps of ended streams, 16 bytes a token (default %(default)s)",
-    )
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:

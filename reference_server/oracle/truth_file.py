@@ -1,4 +1,4 @@
-"""Reads ``/truth.bin``: the same rows as ``/truth``, many times faster. It refuses bytes that stop in the middle of a row."""
+"""Reads ``/truth.bin``: the same rows as ``/truth``, many times faster."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What the server itself knows about each request: ground truth to hold a load generator's figures against.
+"""What the server itself knows about its requests: ground truth to hold a load generator's figures against. Pure.
 
-All stamps are ``time.monotonic_ns()``, which on one host is the same clock in every process. A token event
-has two: taken just before its bytes were handed to the kernel and just after, so a true arrival at the peer
-can't be earlier than the first. Memory is bounded by requests and by stamps; the oldest requests go first.
+All stamps are ``time.monotonic_ns()``, which on one host is the same clock in every process. A token event has two:
+taken just before its bytes were handed to the kernel and just after, so a true arrival at the peer can't be earlier than
+the first. Memory is bounded by requests and by stamps; the oldest requests go first. Tensor requests are also summed by
+model in the shape of Triton's statistics: a client takes them before and after a run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,24 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from plimsoll.reference_server.values.durations import (
+    DECODE,
+    INFERENCE,
+    POSTPROCESS,
+    PREFILL,
+    PREPROCESS,
+    QUEUE,
+    Stages,
+)
+
+_PARTS = {
+    "queue": (QUEUE,),
+    "compute_input": (PREPROCESS,),
+    "compute_infer": (INFERENCE, PREFILL, DECODE),
+    "compute_output": (POSTPROCESS,),
+}
+"""Triton's names for the stages."""
 
 
 def _stamps() -> array[int]:
@@ -38,6 +57,11 @@ class TruthRow:
     """When each token event should have been written; only the scripted model knows."""
     before_ns: array[int] = field(default_factory=_stamps)
     after_ns: array[int] = field(default_factory=_stamps)
+
+    @property
+    def first_token_ns(self) -> int:
+        """Just before the first token event was written."""
+        return self.before_ns[0] if self.before_ns else -1
 
     def as_json(self) -> dict[str, Any]:
         """The row as the truth endpoint shows it; ``tokens`` holds [before, after] per token event."""
@@ -68,7 +92,6 @@ class Truth:
         return len(self._rows)
 
     def open(self, request_id: str, model: str, received_ns: int) -> TruthRow:
-        """Start the row of a request."""
         self._drop(request_id)
         row = TruthRow(request_id, model, received_ns)
         self._rows[request_id] = row
@@ -100,7 +123,6 @@ class Truth:
         return (row for row in list(self._rows.values()) if row.received_ns >= received_ns)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._rows.clear()
         self._weights.clear()
         self._n_stamps = 0
@@ -108,3 +130,65 @@ class Truth:
     def _drop(self, request_id: str) -> None:
         if self._rows.pop(request_id, None) is not None:
             self._n_stamps -= self._weights.pop(request_id)
+
+
+@dataclass(slots=True)
+class Total:
+    """So many times, so many nanoseconds together."""
+
+    count: int = 0
+    ns: int = 0
+
+    def add(self, ns: int) -> None:
+        self.count += 1
+        self.ns += ns
+
+
+@dataclass(slots=True)
+class ModelStatistics:
+    """The totals of one model."""
+
+    success: Total = field(default_factory=Total)
+    fail: Total = field(default_factory=Total)
+    parts: dict[str, Total] = field(default_factory=lambda: {part: Total() for part in _PARTS})
+    """Of the requests that succeeded."""
+    n_samples: int = 0
+    """Samples in the requests that succeeded."""
+    last_ms: int = 0
+    """When the last request came, in milliseconds since 1970; 0: none came."""
+
+    def note(self, stages: Stages, total_ns: int, *, n_samples: int, now_ms: int) -> None:
+        """One more request that succeeded: how long it took from its last byte, and its stages."""
+        self.success.add(max(0, total_ns))
+        self.n_samples += n_samples
+        self.last_ms = now_ms
+        for part, names in _PARTS.items():
+            self.parts[part].add(sum(stages.spans_ns.get(name, 0) for name in names))
+
+    def note_failure(self, total_ns: int, *, now_ms: int) -> None:
+        self.fail.add(max(0, total_ns))
+        self.last_ms = now_ms
+
+    def totals(self) -> dict[str, Total]:
+        return {"success": self.success, "fail": self.fail, **self.parts}
+
+    def as_json(self, name: str, n_executed: int) -> dict[str, Any]:
+        return {
+            "name": name,
+            "version": "1",
+            "last_inference": self.last_ms,
+            "inference_count": self.n_samples,
+            "execution_count": n_executed,
+            "inference_stats": {part: {"count": sum_.count, "ns": sum_.ns} for part, sum_ in self.totals().items()},
+        }
+
+
+@dataclass(slots=True)
+class Statistics:
+    """The totals of every model asked so far."""
+
+    models: dict[str, ModelStatistics] = field(default_factory=dict)
+
+    def of(self, name: str) -> ModelStatistics:
+        """One model's; ask only for models that are served."""
+        return self.models.setdefault(name, ModelStatistics())

@@ -1,7 +1,6 @@
-"""One request's account, over whichever front-end it came: its row of the truth, its place among those in flight, its share of the
-faults, and what the counters say of its end.
+"""One request's account, over whichever front-end it came: its row of the truth, its share of the faults, its end.
 
-It refuses to know a protocol: how a request is refused, and how its answer breaks off, is the front-end's.
+How a request is refused, and how its answer breaks off, is the front-end's.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from plimsoll.reference_server.misfortune.fate import Break, Misfortune, scripted_status
-from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.misfortune.fault import Break, Misfortune, refusal
+from plimsoll.reference_server.seams.models import Script
 from plimsoll.reference_server.seams.truth import TruthRow
 from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.values.errors import RequestError
@@ -53,7 +52,6 @@ class Account:
 
     @property
     def break_by(self) -> Break:
-        """How the answer breaks off, if it does."""
         return Break.CLOSE if self.own_cut else self.misfortune.break_by
 
     async def hold(self) -> None:
@@ -87,7 +85,7 @@ def accounted(service: Service, request_id: str, received_ns: int, closed: Reque
 def obey(script: Script) -> None:
     """Raise the status that a request asks for itself, if it does."""
     if script.status is not None:
-        raise scripted_status(script.status)
+        raise refusal(script.status, "status", 1)
 
 
 def in_time(

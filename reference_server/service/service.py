@@ -1,23 +1,70 @@
-"""What all front-ends share: the models, the truth, the faults, the counters, and the requests under way."""
+"""What all front-ends share: the models, the truth, the faults, the counters, the requests under way."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from plimsoll.reference_server.engine.batcher import Batcher
 from plimsoll.reference_server.engine.llm import LanguageModel
 from plimsoll.reference_server.engine.metrics import Metrics
-from plimsoll.reference_server.engine.model_statistics import Statistics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
+from plimsoll.reference_server.misfortune.fault import Fault
 from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.misfortune.levers import Levers
-from plimsoll.reference_server.seams.answers import Script, TextModel
-from plimsoll.reference_server.seams.batch_model import Batched
-from plimsoll.reference_server.seams.truth import Truth
-from plimsoll.reference_server.service.canary import Canary
-from plimsoll.reference_server.speech.seam import Recogniser, Synthesiser
-from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.startup import Startup
+from plimsoll.reference_server.seams.models import Script, TextModel
+from plimsoll.reference_server.seams.truth import Statistics, Truth
+from plimsoll.reference_server.speech.listening import Recogniser
+from plimsoll.reference_server.speech.speaking import Synthesiser
+from plimsoll.reference_server.values.durations import Startup
+from plimsoll.reference_server.values.errors import ConfigError, RequestError, too_long, unavailable
 from plimsoll.reference_server.values.timetable import DeadlineWheel
+
+
+class Canary:
+    """The copy, once there is one, and who goes there."""
+
+    def __init__(self, faults: Faults, build: Callable[[Fault], Awaitable[LanguageModel]]) -> None:
+        """``build`` makes and starts the copy that a fault describes; it raises ConfigError where there can be none."""
+        self._faults = faults
+        self._build = build
+        self._copy: LanguageModel | None = None
+        self._preparing = False
+
+    async def start(self) -> None:
+        """Have the copy ready that a fault given at start wants. Raises ConfigError when there are two."""
+        wanted = self._faults.named("quality")
+        if len(wanted) > 1:
+            raise ConfigError("--fault quality: given twice. Give it once")
+        for fault in wanted:
+            self._copy = await self._build(fault)
+
+    async def prepare(self, fault: Fault) -> None:
+        """Have the copy ready before the fault is placed. Raises ConfigError while another one is in force."""
+        if self._preparing or self._faults.named("quality"):
+            raise ConfigError("--fault quality: one is in force already. Take it away first")
+        self._preparing = True
+        try:
+            copy = await self._build(fault)
+            await self.stop()
+            self._copy = copy
+        finally:
+            self._preparing = False
+
+    def model_for(self, prompt: Sequence[int]) -> LanguageModel | None:
+        """The copy, for a prompt of the slice while the fault acts; else None."""
+        for placed in self._faults.acting("quality", time.monotonic_ns()):
+            if self._copy is not None and placed.marks(",".join(map(str, prompt)), "slice"):
+                placed.hit()
+                return self._copy
+        return None
+
+    async def stop(self) -> None:
+        """End the copy's engine."""
+        if self._copy is not None:
+            await self._copy.engine.stop()
+            self._copy = None
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +79,7 @@ class Service:
     startup: Startup = field(default_factory=Startup)
     scripted: ScriptedModel | None = None
     llm: LanguageModel | None = None
-    fixed: dict[str, Batched] = field(default_factory=dict)
+    fixed: dict[str, Batcher] = field(default_factory=dict)
     canary: Canary | None = None
     recogniser: Recogniser | None = None
     synthesiser: Synthesiser | None = None
@@ -50,7 +97,6 @@ class Service:
 
     @property
     def model_names(self) -> list[str]:
-        """Models served, by name."""
         named = (self.llm, self.scripted, self.recogniser, self.synthesiser)
         return [*(model.name for model in named if model is not None), *self.fixed]
 
@@ -61,11 +107,28 @@ class Service:
                 return model
         raise self.unknown(name, ability)
 
-    def batched(self, name: str) -> Batched:
+    def batched(self, name: str) -> Batcher:
         """The fixed-output model of that name. Raises RequestError 404, and 503 while the server starts."""
         if name in self.fixed:
             return self.fixed[name]
         raise self.unknown(name, "takes tensors")
+
+    def listening(self, name: str = "") -> Recogniser:
+        """The recogniser, whose name may be left out. Raises as ``model`` does."""
+        if self.recogniser is None or name not in ("", self.recogniser.name):
+            raise self.unknown(name or "recogniser", "listens")
+        return self.recogniser
+
+    def speaking(self, name: str = "") -> Synthesiser:
+        """The synthesiser, whose name may be left out. Raises as ``model`` does."""
+        if self.synthesiser is None or name not in ("", self.synthesiser.name):
+            raise self.unknown(name or "synthesiser", "speaks")
+        return self.synthesiser
+
+    @property
+    def ready(self) -> bool:
+        """Are requests answered?"""
+        return self.closed() is None
 
     def closed(self) -> RequestError | None:
         """Why no request is taken now, if none is: the server is starting or draining, or its engine has failed."""
@@ -77,7 +140,7 @@ class Service:
             message, code = f"{self.llm.engine.failure}. The server must be started again", "failed"
         else:
             return None
-        return RequestError(503, message, kind="server_error", code=code, retry_after_s=1)
+        return unavailable(message, code)
 
     def unknown(self, name: str, ability: str) -> RequestError:
         """Why there is no model of that name that is able to do that."""
@@ -95,18 +158,10 @@ class Service:
         """Raises RequestError 400 when the model can't do what is asked."""
         if script.needs_timetable and model is not self.scripted:
             raise RequestError(
-                400,
-                f"plimsoll: model {model.name!r} keeps no timetable. Use model scripted",
-                param="plimsoll",
+                400, f"plimsoll: model {model.name!r} keeps no timetable. Use model scripted", param="plimsoll"
             )
         if n_prompt + n_new > model.max_context:
-            raise RequestError(
-                400,
-                f"prompt of {n_prompt} tokens and max_tokens of {n_new} exceed the context of "
-                f"{model.max_context} tokens. Shorten the prompt or lower max_tokens",
-                param="max_tokens",
-                code="context_length_exceeded",
-            )
+            raise too_long(n_prompt, n_new, model.max_context)
 
     def begin(self, now_ns: int) -> None:
         """Note that an inference request came; the first one starts the clock of the faults."""
@@ -122,5 +177,4 @@ class Service:
                 await model.stop()
 
     def render_metrics(self) -> bytes:
-        """The text exposition."""
         return self.metrics.render(self.llm.engine if self.llm is not None else None, self.scripted, self.startup)

@@ -1,40 +1,176 @@
-"""Many streams heard at once: whatever audio waits is taken together, turn by turn, through one thread. No torch.
+"""Many streams heard at once: resampled, through one filter bank and one search, turn by turn in one thread. No torch.
 
-A turn takes at most TURN_S of audio from each stream, so that a long file doesn't hold up live speech, and at most ``max_batch`` streams.
-A turn begins as soon as the last one is over: while one is computed the next one fills, and an idle listener waits for nobody. It refuses
-to open more streams than its limit.
+A turn takes at most TURN_S of audio from each stream, so that a long file does not hold up live speech, and at most
+``max_batch`` streams. It begins as soon as the last one is over. No more streams are opened than the limit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from plimsoll.reference_server.seams.models import Audio, Heard
 from plimsoll.reference_server.speech import resample
-from plimsoll.reference_server.speech.hearing import Ear, Hearing, Piece
-from plimsoll.reference_server.speech.resample import MAX_RATE, MIN_RATE, Kernel
-from plimsoll.reference_server.speech.seam import Audio, Heard, Listener
-from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import INFERENCE, POSTPROCESS, PREPROCESS, QUEUE, Stages
-from plimsoll.reference_server.values.startup import WARM_UP, Startup
+from plimsoll.reference_server.speech.resample import MAX_RATE, MIN_RATE, RATE, Kernel, Resampler, kernel
+from plimsoll.reference_server.speech.transcript import (
+    FRAME_S,
+    MIN_ENDPOINT_FRAMES,
+    MIN_FRAMES,
+    Search,
+    Transcript,
+    clipped,
+)
+from plimsoll.reference_server.values.durations import (
+    INFERENCE,
+    POSTPROCESS,
+    PREPROCESS,
+    QUEUE,
+    WARM_UP,
+    Stages,
+    Startup,
+)
+from plimsoll.reference_server.values.errors import RequestError, shutting_down, unavailable
 
+Float = npt.NDArray[np.float64]
+
+HOP = 48
+WINDOW = 192
+"""Samples at 8 kHz: a frame of 24 ms every 6 ms."""
+_HALF = WINDOW // 2
+_TAIL = WINDOW + (MIN_FRAMES + 2) * HOP
+"""Silence that lets the last symbol end."""
 _log = logging.getLogger(__name__)
 TURN_S = 0.384
 _MAX_ENDPOINTING_MS = 60_000
 _KERNELS_KEPT = 8
 
 
+class FilterBank(Protocol):
+    """How strong each tone is."""
+
+    def shares(self, samples: Float) -> tuple[Float, Float]:
+        """Of whole 16-bit values at 8 kHz [B, WINDOW + (T - 1) x HOP]: each low tone's share of the low tones' energy
+        [B, T, 14], and of the high ones' [B, T, 7]. A frame's shares are the same bits in any batch."""
+
+    def warm_up(self, max_batch: int) -> None:
+        """Pay once-only costs, in the thread that will call ``shares``."""
+
+
+@dataclass(slots=True, eq=False)
+class Ear:
+    """One stream between two turns: samples short of a frame, and how far it was heard."""
+
+    row: int
+    sample_rate: int
+    resampler: Resampler
+    transcript: Transcript
+    samples: Float = field(default_factory=lambda: np.zeros(_HALF))
+    n_frames: int = 0
+
+    @property
+    def heard_s(self) -> float:
+        return round(self.resampler.n_in / self.sample_rate, 4)
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Audio of one stream in a turn; ``ending`` is "", "flush" or "finish"."""
+
+    ear: Ear
+    audio: Audio
+    ending: str = ""
+    heard: list[Heard] = field(default_factory=list)
+
+
+class Hearing:
+    """A filter bank and the search states of ``n_rows`` streams."""
+
+    def __init__(self, bank: FilterBank, n_rows: int) -> None:
+        self.n_rows = n_rows
+        self._bank = bank
+        self._search = Search(n_rows)
+
+    def open(self, row: int, sample_rate: int, coefficients: Kernel, endpointing_ms: int | None, interim: bool) -> Ear:
+        """A fresh stream in a row that no other one holds."""
+        self._search.reset(row, 0)
+        frames = (
+            None if endpointing_ms is None else max(MIN_ENDPOINT_FRAMES, math.ceil(endpointing_ms / 1000 / FRAME_S))
+        )
+        return Ear(row, sample_rate, Resampler(coefficients), Transcript(frames, interim))
+
+    def warm_up(self, max_batch: int) -> None:
+        """Pay once-only costs, in the thread that will call ``hear``."""
+        self._bank.warm_up(max_batch)
+        noise = np.random.default_rng(0).normal(0, 0.1, RATE // 2).astype(np.float32)
+        warm = Hearing(self._bank, 1)
+        warm.hear([Piece(warm.open(0, RATE, kernel(RATE), 300, True), noise, "finish")])
+
+    def hear(self, pieces: Sequence[Piece]) -> tuple[int, int, int]:
+        """Fill in what each piece has to say. Nanoseconds of preprocessing, inference and postprocessing."""
+        begun_ns = time.monotonic_ns()
+        samples = [self._samples(piece) for piece in pieces]
+        order = sorted(range(len(pieces)), key=lambda i: -_n_frames(len(samples[i])))
+        order = [i for i in order if _n_frames(len(samples[i]))]
+        resampled_ns = time.monotonic_ns()
+        notes: dict[int, Float] = {}
+        if order:
+            n_frames = np.array([_n_frames(len(samples[i])) for i in order])
+            batch = np.zeros((len(order), WINDOW + (int(n_frames[0]) - 1) * HOP))
+            for place, i in enumerate(order):
+                n = min(len(samples[i]), batch.shape[1])
+                batch[place, :n] = samples[i][:n]
+            low, high = self._bank.shares(batch)
+            rows = np.array([pieces[i].ear.row for i in order])
+            noted = self._search.advance(rows, low, high, n_frames)
+            notes = {i: noted[place, : n_frames[place]] for place, i in enumerate(order)}
+        inferred_ns = time.monotonic_ns()
+        for i, piece in enumerate(pieces):
+            self._say(piece, samples[i], notes.get(i))
+        return resampled_ns - begun_ns, inferred_ns - resampled_ns, time.monotonic_ns() - inferred_ns
+
+    def _samples(self, piece: Piece) -> Float:
+        """What the stream has to offer the bank; at an ending silence follows."""
+        ear = piece.ear
+        parts = [ear.samples, ear.resampler.feed(piece.audio)]
+        if piece.ending == "finish":
+            parts.append(ear.resampler.finish())
+        ear.samples = np.concatenate(parts)
+        return np.concatenate((ear.samples, np.zeros(_TAIL))) if piece.ending else ear.samples
+
+    def _say(self, piece: Piece, samples: Float, notes: Float | None) -> None:
+        ear = piece.ear
+        whole = _n_frames(len(ear.samples))
+        ear.samples = ear.samples[whole * HOP :]
+        ear.n_frames += whole
+        if notes is not None:
+            piece.heard += ear.transcript.take(notes)
+        if piece.ending:
+            piece.heard += ear.transcript.finish()
+            piece.heard = [clipped(heard, ear.heard_s) for heard in piece.heard]
+            # What was heard under the silence must not be heard again: the stream goes on behind it.
+            ear.samples = np.zeros(len(ear.samples))
+            self._search.reset(ear.row, ear.n_frames)
+            ear.transcript.restart(ear.n_frames)
+
+
+def _n_frames(n_samples: int) -> int:
+    return 0 if n_samples < WINDOW else (n_samples - WINDOW) // HOP + 1
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
     """Audio of one stream that waits to be heard, and what was heard of it so far."""
 
-    stream: _Stream
+    stream: Listener
     audio: Audio
     ending: str
     done: asyncio.Future[list[Heard]]
@@ -43,7 +179,6 @@ class _Job:
     heard: list[Heard] = field(default_factory=list)
 
     def piece(self) -> Piece:
-        """What the next turn takes."""
         n = int(TURN_S * self.stream.ear.sample_rate)
         audio = self.audio[self.at : self.at + n]
         self.at += n
@@ -51,16 +186,15 @@ class _Job:
 
     @property
     def is_over(self) -> bool:
-        """Has all of its audio been taken?"""
         return self.at >= len(self.audio)
 
 
-class _Stream:
-    """One listener."""
+class Listener:
+    """One stream of audio being listened to, by one call after the other; ``stages`` say where the time went."""
 
     __slots__ = ("_owner", "closed", "ear", "finished", "running", "stages")
 
-    def __init__(self, owner: BatchedRecogniser, ear: Ear) -> None:
+    def __init__(self, owner: Recogniser, ear: Ear) -> None:
         self._owner = owner
         self.ear = ear
         self.stages = Stages()
@@ -69,7 +203,8 @@ class _Stream:
         self.running = False
 
     async def feed(self, audio: Audio) -> Sequence[Heard]:
-        """Hear more audio; what there is to say now, in order. Raises RequestError: 400 for samples that are no numbers, 503 at the end."""
+        """Hear more audio; what there is to say now, in order. Raises RequestError: 400 for samples that are no
+        numbers, 503 at the end."""
         if not np.isfinite(audio).all():
             raise RequestError(
                 400, "audio: holds samples that are no numbers. Send finite samples in [-1, 1]", param="audio"
@@ -89,11 +224,10 @@ class _Stream:
         return heard
 
     def close(self) -> None:
-        """Give up the row; finished or not; harmless when repeated."""
         self._owner.release(self)
 
 
-class BatchedRecogniser:
+class Recogniser:
     """A recogniser whose streams share one thread."""
 
     def __init__(self, hearing: Hearing, *, name: str = "recogniser", max_batch: int = 32) -> None:
@@ -102,7 +236,7 @@ class BatchedRecogniser:
         self._max_batch = max_batch
         self._free = list(range(hearing.n_rows))[::-1]
         self._jobs: list[_Job] = []
-        self._streams: set[_Stream] = set()
+        self._streams: set[Listener] = set()
         self._kernels: dict[int, Kernel] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._wake = asyncio.Event()
@@ -111,18 +245,16 @@ class BatchedRecogniser:
 
     @property
     def n_open(self) -> int:
-        """Streams that are open."""
         return len(self._streams)
 
     @property
     def n_waiting(self) -> int:
-        """Pieces of audio in the queue."""
         return len(self._jobs)
 
     def listen(
         self, sample_rate: int, *, interim: bool = True, endpointing_ms: int = 300, single_utterance: bool = False
     ) -> Listener:
-        """Start a stream. Raises RequestError: 400 for a rate or an endpointing out of range, 503 when too many streams are open."""
+        """Start a stream. Raises RequestError: 400 for a rate or an endpointing out of range, 503 at the limit."""
         if not MIN_RATE <= sample_rate <= MAX_RATE:
             message = f"sample_rate {sample_rate}: can't be heard. Send {MIN_RATE} to {MAX_RATE} Hz"
             raise RequestError(400, message, param="sample_rate")
@@ -130,29 +262,22 @@ class BatchedRecogniser:
             message = f"endpointing_ms {endpointing_ms}: choose 0 to {_MAX_ENDPOINTING_MS}"
             raise RequestError(400, message, param="endpointing_ms")
         if self._stopped:
-            raise _stopping()
+            raise shutting_down()
         if not self._free:
-            raise RequestError(
-                503,
-                f"{self._hearing.n_rows} streams are open, the most this server hears at once. Come back later",
-                kind="server_error",
-                code="too_many_streams",
-                retry_after_s=1,
-            )
+            message = f"{self._hearing.n_rows} streams are open, the most this server hears at once. Come back later"
+            raise unavailable(message, "too_many_streams")
         row = self._free.pop()
         endpointing = None if single_utterance else endpointing_ms
-        stream = _Stream(self, self._hearing.open(row, sample_rate, self._kernel(sample_rate), endpointing, interim))
+        stream = Listener(self, self._hearing.open(row, sample_rate, self._kernel(sample_rate), endpointing, interim))
         self._streams.add(stream)
         return stream
 
     async def start(self, startup: Startup) -> None:
-        """Warm up, then begin to serve."""
         with startup.phase(WARM_UP):
             await asyncio.get_running_loop().run_in_executor(self._pool, self._hearing.warm_up, self._max_batch)
         self._task = asyncio.create_task(self._run(), name=self.name)
 
     async def stop(self) -> None:
-        """End after the running turn; whoever still waits is told."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
@@ -160,13 +285,13 @@ class BatchedRecogniser:
         await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
         for job in self._jobs:
             if not job.done.done():
-                job.done.set_exception(_stopping())
+                job.done.set_exception(shutting_down())
         self._jobs = []
 
-    async def hear(self, stream: _Stream, audio: Audio, ending: str) -> list[Heard]:
-        """Queue audio and wait until it was heard. Raises RequestError 503 when the server stops, RuntimeError for a closed stream."""
+    async def hear(self, stream: Listener, audio: Audio, ending: str) -> list[Heard]:
+        """Queue audio and wait until it was heard. Raises RequestError 503 at the end of the server."""
         if self._stopped:
-            raise _stopping()
+            raise shutting_down()
         if stream.closed or stream.finished:
             raise RuntimeError("the stream is over. Listen anew")
         job = _Job(stream, audio, ending, asyncio.get_running_loop().create_future(), time.monotonic_ns())
@@ -174,7 +299,7 @@ class BatchedRecogniser:
         self._wake.set()
         return await job.done
 
-    def release(self, stream: _Stream) -> None:
+    def release(self, stream: Listener) -> None:
         """Free a stream's row, at the end of the running turn if it is in there."""
         if stream in self._streams:
             stream.closed = True
@@ -210,7 +335,7 @@ class BatchedRecogniser:
 
     def _next_turn(self) -> list[_Job]:
         """The oldest jobs, one a stream at most; a job whose asker is gone is dropped."""
-        taken: dict[_Stream, _Job] = {}
+        taken: dict[Listener, _Job] = {}
         left = []
         for job in self._jobs:
             if job.done.done():
@@ -233,7 +358,7 @@ class BatchedRecogniser:
         except asyncio.CancelledError:
             await asyncio.wait((running,))
             for job in jobs:
-                _fail(job, _stopping())
+                _fail(job, shutting_down())
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it fails these requests only
             _log.exception("a turn of %d streams failed", len(jobs))
@@ -259,7 +384,3 @@ class BatchedRecogniser:
 def _fail(job: _Job, error: RequestError) -> None:
     if not job.done.done():
         job.done.set_exception(error)
-
-
-def _stopping() -> RequestError:
-    return RequestError(503, "the server is shutting down", kind="server_error", code="shutting_down", retry_after_s=1)

@@ -1,8 +1,9 @@
 """Any sample rate to the listener's 8 kHz, bit for bit the same however the audio is cut. Pure numpy.
 
-A windowed sinc (Kaiser, 10 zero crossings a side, pass band to 3.2 kHz within 0.3 dB), evaluated at each output's own phase. Audio is rounded to
-16 bits and coefficients to 20: every product and partial sum is a whole number below 2**53, so that no order of
-summation, and no cut, can change a result. It refuses rates below 8 kHz: the band wouldn't hold the tones.
+A windowed sinc (Kaiser, 10 zero crossings a side, pass band to 3.2 kHz within 0.3 dB), evaluated at each output's own
+phase. Audio is rounded to 16 bits and coefficients to 20: every product and partial sum is a whole number below 2**53,
+so that no order of summation, and no cut, can change a result. It refuses rates below 8 kHz: the band wouldn't hold the
+tones.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from plimsoll.reference_server.speech.seam import Audio
+from plimsoll.reference_server.seams.models import Audio
 
 RATE = 8000
 MIN_RATE, MAX_RATE = 8000, 48_000
@@ -30,7 +31,7 @@ _GRID = float(1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Coefficients [phases, taps] of one input rate, and how outputs map to inputs: output i looks at input i x ``step`` / ``phases``."""
+    """Coefficients [phases, taps] of one input rate; output i looks at input i x ``step`` / ``phases``."""
 
     table: Float
     step: int
@@ -39,7 +40,6 @@ class Kernel:
 
     @property
     def phases(self) -> int:
-        """Different fractional positions."""
         return len(self.table)
 
     @property
@@ -123,7 +123,7 @@ class Resampler:
         return weighed
 
     def _blockwise(self, first: int, n: int) -> Float:
-        """``n`` outputs of one phase, BLOCK of them as one row of a matrix product: the same numbers, many times faster."""
+        """``n`` outputs of one phase, BLOCK of them as one row of a matrix product: the same numbers, faster."""
         block, step = self.kernel.block, self.kernel.step
         n_blocks = -(-n // BLOCK)
         needed = first + (n_blocks - 1) * BLOCK * step + block.shape[0]

@@ -1,22 +1,23 @@
 """Text spoken in pieces, as fast as they are asked for, many texts at a time through one thread. No torch.
 
-The first piece is computed alone, then ever more at a time, so that the first sound is soon and the rest is cheap; texts take turns. Pieces are
-handed out one by one: nothing is computed for a listener who has stopped asking. It refuses to speak more texts at a time than its limit.
+The first piece is computed alone, then ever more at a time, so that the first sound is soon and the rest is cheap;
+texts take turns. Pieces are handed out one by one: nothing is computed for a listener who has stopped asking. It
+refuses to speak more texts at a time than its limit.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from plimsoll.reference_server.speech.alphabet import Unsayable, normalise, symbols
-from plimsoll.reference_server.speech.seam import Audio
-from plimsoll.reference_server.speech.tones import Utterance
-from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import INFERENCE, PREPROCESS, QUEUE, Stages
-from plimsoll.reference_server.values.startup import WARM_UP, Startup
+from plimsoll.reference_server.seams.models import Audio
+from plimsoll.reference_server.speech.audio import encode
+from plimsoll.reference_server.speech.tones import Unsayable, Utterance, normalise, symbols
+from plimsoll.reference_server.values.durations import INFERENCE, PREPROCESS, QUEUE, WARM_UP, Stages, Startup
+from plimsoll.reference_server.values.errors import RequestError, shutting_down, unavailable
 
 MIN_RATE, MAX_RATE = 8000, 48_000
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
@@ -26,7 +27,7 @@ PIECE_S = 0.06
 _MOST_PIECES = 16
 
 
-class ToneSynthesiser:
+class Synthesiser:
     """A voice whose texts share one thread."""
 
     def __init__(self, *, name: str = "synthesiser", limit: int = 256) -> None:
@@ -38,11 +39,11 @@ class ToneSynthesiser:
 
     async def speak(
         self, text: str, *, sample_rate: int = 24_000, speed: float = 1.0, stages: Stages | None = None
-    ) -> AsyncIterator[Audio]:
+    ) -> AsyncGenerator[Audio, None]:
         """The text's audio in pieces of PIECE_S; close the iterator (``contextlib.aclosing``) to give up early.
 
-        Raises RequestError at the first piece: 400 for a text, rate or speed that can't be, 503 when too many are being spoken; and 503 at any
-        piece when the server stops.
+        Raises RequestError at the first piece: 400 for a text, rate or speed that can't be, 503 when too many are being
+        spoken; and 503 at any piece when the server stops.
         """
         stages = stages if stages is not None else Stages()
         self._admit()
@@ -62,7 +63,6 @@ class ToneSynthesiser:
             self.n_speaking -= 1
 
     async def start(self, startup: Startup) -> None:
-        """Warm up, then begin to serve."""
         with startup.phase(WARM_UP):
             warm = _utterance("warm", MIN_RATE, 1.0)
             await self._render(warm, range(0, warm.n_samples, 480), 480, Stages())
@@ -74,7 +74,7 @@ class ToneSynthesiser:
 
     async def _render(self, utterance: Utterance, starts: Sequence[int], piece: int, stages: Stages) -> list[Audio]:
         if self._stopped:
-            raise _stopping()
+            raise shutting_down()
         queued_ns = time.monotonic_ns()
 
         def work() -> list[Audio]:
@@ -88,15 +88,19 @@ class ToneSynthesiser:
 
     def _admit(self) -> None:
         if self._stopped:
-            raise _stopping()
+            raise shutting_down()
         if self.n_speaking >= self._limit:
-            raise RequestError(
-                503,
-                f"{self._limit} texts are being spoken, the most this server speaks at once. Come back later",
-                kind="server_error",
-                code="too_many_streams",
-                retry_after_s=1,
-            )
+            message = f"{self._limit} texts are being spoken, the most this server speaks at once. Come back later"
+            raise unavailable(message, "too_many_streams")
+
+
+async def encoded(
+    model: Synthesiser, text: str, encoding: str, sample_rate: int, speed: float, stages: Stages
+) -> AsyncGenerator[bytes, None]:
+    """The text's audio in pieces, as bytes. Raises what ``speak`` does; left early, it frees what it holds."""
+    async with contextlib.aclosing(model.speak(text, sample_rate=sample_rate, speed=speed, stages=stages)) as pieces:
+        async for audio in pieces:
+            yield encode(encoding, audio)
 
 
 def _utterance(text: str, sample_rate: int, speed: float) -> Utterance:
@@ -115,7 +119,3 @@ def _utterance(text: str, sample_rate: int, speed: float) -> Utterance:
     if not spelt:
         raise RequestError(400, "input: holds nothing that can be said. Send some words", param="input")
     return Utterance(symbols(spelt), sample_rate, speed)
-
-
-def _stopping() -> RequestError:
-    return RequestError(503, "the server is shutting down", kind="server_error", code="shutting_down", retry_after_s=1)

@@ -1,15 +1,17 @@
-"""The sound of a symbol: a pair of tones over a hum, all inside the telephone band. Pure numpy; the plan that speaker and listener share.
+"""The sound of a symbol: a pair of tones over a hum, inside the telephone band; the plan that speaker and listener
+share.
 
-A symbol is one of 7 x 7 pairs of a low and a high tone. Low tones exist twice: symbols in even and in odd places of an utterance use different
-ones, so that no two neighbours sound the same and the listener needs no clock: a symbol ends where its tones do, at any speed. As in
-speech most of the power says nothing: a hum carries it, and the tones that tell letters apart are weak. As in speech some words are
-clear and some are mumbled: the tones of a word have a level that hangs on the word alone, so that rising noise takes
-words one after the other. Tones change over a raised cosine; there is a short silence before and after.
+A symbol is one of 7 x 7 pairs of a low and a high tone. Symbols in even and in odd places use different low tones, so
+that no two neighbours sound the same and the listener needs no clock. As in speech most of the power says nothing: a
+hum carries it. As in speech some words are clear and some are mumbled: the tones of a word have a level that hangs on
+the word alone, so that rising noise takes words one after the other. What has no spelling (other scripts, emoji) is
+refused by its character: a synthesiser that skips silently would make every word error rate a lie. Pure numpy.
 """
 
 from __future__ import annotations
 
 import math
+import unicodedata
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,16 +19,26 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from plimsoll.reference_server.speech.alphabet import SPACE
-from plimsoll.reference_server.speech.seam import Audio
+from plimsoll.reference_server.seams.models import Audio
 
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+ALPHABET = LETTERS + "0123456789" + " " + "'-.,?!:;%&/@"
+"""A character's symbol is its place in here."""
+SPACE = ALPHABET.index(" ")
+
+_SPELT = {
+    "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i", "‘": "'", "’": "'",
+    "‚": ",", "`": "'", "´": "'", "–": "-", "—": "-", "‐": "-", "‑": "-", "−": "-", "⁄": "/", "+": " plus ",
+    "=": " equals ", "$": " dollars ", "€": " euros ", "£": " pounds ", "°": " degrees ",
+}  # fmt: skip
+_PAUSES = '\t\n\r\v\f"“”„«»()[]{}<>*_#|~^\\•…'
+"""Said as nothing but the gap between two words."""
 GROUP = 7
 """Low tones of one parity, and high tones."""
 STEP_HZ = 140.0
 LOW_HZ = tuple(420.0 + STEP_HZ * i for i in range(2 * GROUP))
 HIGH_HZ = tuple(2380.0 + STEP_HZ * i for i in range(GROUP))
 HUM_HZ = 180.0
-
 SYMBOL_S = 0.06
 LEAD_S, TAIL_S = 0.02, 0.04
 _RAMP_S = 0.006
@@ -35,17 +47,56 @@ _TONE, _HUM = 0.14, 0.30
 _MUMBLE_DB = 17.0
 """How much weaker the tones of the most mumbled words are."""
 
+
+class Unsayable(ValueError):
+    """Text with a character that has no spelling; the message names it and where it is."""
+
+
+def normalise(text: str) -> str:
+    """Lower case without accents, in characters of ALPHABET, words separated by single spaces; ligatures and some signs
+    spelt out.
+
+    It is idempotent. Raises Unsayable.
+    """
+    spelt = []
+    for at, given in enumerate(text):
+        for character in unicodedata.normalize("NFKD", given).lower():
+            if character in ALPHABET:
+                spelt.append(character)
+            elif character in _SPELT:
+                spelt.append(_SPELT[character])
+            elif character in _PAUSES or character.isspace():
+                spelt.append(" ")
+            elif not unicodedata.combining(character):
+                raise Unsayable(_refusal(given, at))
+    return " ".join("".join(spelt).split())
+
+
+def sayable(text: str) -> str:
+    """The text as it will be heard, for text that nobody vouches for; what has no spelling becomes a gap."""
+    said = []
+    for character in text:
+        try:
+            said.append(normalise(character) or " ")
+        except Unsayable:
+            said.append(" ")
+    return " ".join("".join(said).split())
+
+
+def symbols(text: str) -> list[int]:
+    return [ALPHABET.index(character) for character in text]
+
+
+def _refusal(character: str, at: int) -> str:
+    name = unicodedata.name(character, "a character without a name")
+    shown = f"{character!r} " if character.isprintable() else ""
+    return (
+        f"character {shown}(U+{ord(character):04X}, {name}) at position {at} can't be said. "
+        "Use Latin letters, digits and common punctuation"
+    )
+
+
 Float = npt.NDArray[np.float64]
-
-
-def low_tone(symbol: int, parity: int) -> int:
-    """Which of LOW_HZ a symbol uses."""
-    return parity * GROUP + symbol % GROUP
-
-
-def high_tone(symbol: int) -> int:
-    """Which of HIGH_HZ a symbol uses."""
-    return symbol // GROUP
 
 
 @dataclass(slots=True)
@@ -99,7 +150,8 @@ class Utterance:
         key = (symbol * 2 + parity, n)
         if key not in self._sounds:
             turn = 2 * math.pi / self.sample_rate * np.arange(n)
-            tones = np.sin(LOW_HZ[low_tone(symbol, parity)] * turn) + np.sin(HIGH_HZ[high_tone(symbol)] * turn)
+            high, low = divmod(symbol, GROUP)
+            tones = np.sin(LOW_HZ[parity * GROUP + low] * turn) + np.sin(HIGH_HZ[high] * turn)
             self._sounds[key] = tones * self._envelope(np.arange(n), n)
         return self._sounds[key]
 

@@ -1,10 +1,13 @@
-"""Named tensors as models and front-ends exchange them: numpy arrays with the Open Inference Protocol's datatypes. Pure.
+"""Named tensors with the Open Inference Protocol's datatypes, as numpy arrays and as bytes. Pure.
 
-BYTES is an array of dtype object that holds ``bytes``. It refuses what a model did not declare: names, datatypes, shapes.
+BYTES is an array of dtype object that holds ``bytes``. On the wire numbers are little-endian in row-major order, BOOL
+is one byte of 0 or 1, an element of BYTES is its length as uint32 and then itself.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +33,9 @@ NUMPY: dict[str, np.dtype[Any]] = {
     "BYTES": np.dtype(np.object_),
 }
 """Datatype to dtype, as it lies in memory; on the wire numbers are little-endian."""
+MAX_DIMENSIONS = 32
+MAX_SIZE = 2**31 - 1
+"""Largest size of one dimension: beyond it no message could hold the tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,6 @@ class TensorSpec:
 
 
 def bytes_tensor(name: str, values: Sequence[bytes]) -> Tensor:
-    """A BYTES tensor of one dimension."""
     data = np.empty(len(values), dtype=NUMPY["BYTES"])
     data[:] = list(values)
     return Tensor(name, "BYTES", data)
@@ -84,7 +89,7 @@ def checked(tensors: Sequence[Tensor], specs: Sequence[TensorSpec]) -> Mapping[s
 
 
 def n_samples(by_name: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> int:
-    """How many samples a request of checked tensors holds: the leading size where the spec says any. Raises RequestError 400."""
+    """How many samples a request of checked tensors holds: its leading size. Raises RequestError 400."""
     counts = {spec.name: by_name[spec.name].data.shape[0] for spec in specs if spec.shape[0] == -1}
     first, n = next(iter(counts.items()))
     for name, other in counts.items():
@@ -97,3 +102,72 @@ def n_samples(by_name: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> int
 
 def _wrong(name: str, message: str) -> RequestError:
     return RequestError(400, f"{name}: {message}", param=name, code="invalid_tensor")
+
+
+def wrong(name: str, message: str, param: str = "") -> RequestError:
+    return RequestError(400, f"tensor {name!r}: {message}", param=param or name, code="invalid_tensor")
+
+
+def checked_type(name: str, datatype: str) -> np.dtype[Any]:
+    dtype = NUMPY.get(datatype)
+    if dtype is None:
+        raise wrong(name, f"datatype {datatype!r} is unknown. Known: {', '.join(NUMPY)}")
+    return dtype
+
+
+def checked_shape(name: str, shape: Sequence[object]) -> tuple[int, ...]:
+    sizes = [size for size in shape if type(size) is int and 0 <= size <= MAX_SIZE]
+    if len(sizes) != len(shape) or len(shape) > MAX_DIMENSIONS:
+        raise wrong(name, f"the shape must hold at most {MAX_DIMENSIONS} integers from 0 to {MAX_SIZE}")
+    return tuple(sizes)
+
+
+def shaped(name: str, datatype: str, shape: tuple[int, ...], flat: npt.NDArray[Any]) -> Tensor:
+    """The tensor of elements in row-major order. Raises RequestError 400 when their number does not fit."""
+    if len(flat) != math.prod(shape):
+        raise wrong(name, f"has {len(flat)} elements, the shape {list(shape)} asks for {math.prod(shape)}")
+    try:
+        return Tensor(name, datatype, flat.reshape(shape))
+    except ValueError as error:  # nothing in it, but sizes whose product no index can count
+        raise wrong(name, f"has an impossible shape {list(shape)}: {error}") from None
+
+
+def from_bytes(name: str, datatype: str, shape: tuple[int, ...], raw: bytes | memoryview) -> Tensor:
+    """The tensor in ``raw``, as a copy that may be written to. Raises RequestError 400."""
+    dtype = checked_type(name, datatype)
+    n = math.prod(shape)
+    if datatype == "BYTES":
+        return shaped(name, datatype, shape, _elements(name, n, bytes(raw)))
+    if len(raw) != n * dtype.itemsize:
+        raise wrong(name, f"has {len(raw)} bytes, {datatype} of shape {list(shape)} takes {n * dtype.itemsize}")
+    if datatype == "BOOL" and raw and max(raw) > 1:
+        raise wrong(name, "BOOL takes bytes of 0 and 1")
+    return shaped(name, datatype, shape, np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype))
+
+
+def _elements(name: str, n: int, raw: bytes) -> npt.NDArray[np.object_]:
+    if len(raw) < 4 * n:
+        raise wrong(name, f"has {len(raw)} bytes, which is too little for {n} elements of BYTES")
+    found: list[bytes] = []
+    at = 0
+    while at < len(raw) and len(found) < n:
+        begin = at + 4
+        if begin > len(raw):
+            break
+        at = begin + int(struct.unpack_from("<I", raw, at)[0])
+        found.append(raw[begin:at])
+    if at != len(raw) or len(found) != n:
+        raise wrong(name, f"its {len(raw)} bytes are not {n} elements, each after its length as uint32")
+    return objects(found)
+
+
+def objects(elements: Sequence[bytes]) -> npt.NDArray[np.object_]:
+    made = np.empty(len(elements), np.object_)
+    made[:] = elements
+    return made
+
+
+def to_bytes(tensor: Tensor) -> bytes:
+    if tensor.datatype == "BYTES":
+        return b"".join(struct.pack("<I", len(element)) + element for element in tensor.data.ravel())
+    return np.ascontiguousarray(tensor.data, NUMPY[tensor.datatype].newbyteorder("<")).tobytes()

@@ -45,7 +45,6 @@ class Entry:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Never call back again."""
         self.cancelled = True
 
 

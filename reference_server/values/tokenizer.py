@@ -15,16 +15,6 @@ VOCABULARY = 320
 """Ids the model has rows for: 256 bytes, the specials, and room up to a multiple of 64."""
 
 
-def encode(text: str) -> list[int]:
-    """Token ids of ``text``: the beginning-of-sequence id, then one id per UTF-8 byte."""
-    return [BOS, *text.encode("utf-8", errors="replace")]
-
-
-def decode(tokens: Sequence[int]) -> str:
-    """Text of ``tokens``; specials vanish, invalid bytes become U+FFFD."""
-    return bytes(token for token in tokens if token < 256).decode("utf-8", errors="replace")
-
-
 class Decoding(Protocol):
     """One answer's tokens becoming text."""
 
@@ -66,19 +56,15 @@ class Bytes:
     eos = frozenset({EOS})
 
     def encode(self, text: str) -> list[int]:
-        """BOS, then one id per UTF-8 byte."""
-        return encode(text)
+        return [BOS, *text.encode("utf-8", errors="replace")]
 
     def begin(self, tokens: Sequence[int]) -> list[int]:
-        """BOS, then the ids."""
         return [BOS, *tokens]
 
     def chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
-        """``role: content`` lines."""
-        return encode("".join(f"{role}: {content}\n" for role, content in messages) + "assistant: ")
+        return self.encode("".join(f"{role}: {content}\n" for role, content in messages) + "assistant: ")
 
     def decoding(self) -> StreamDecoder:
-        """A decoder that never emits half a character."""
         return StreamDecoder()
 
 

@@ -23,11 +23,10 @@ from plimsoll.reports.comparison.comparison_parts import (
 from plimsoll.reports.comparison.overlay import overlay
 from plimsoll.reports.comparison.scatter import scatter
 from plimsoll.reports.formats.html_ import render_page
-from plimsoll.reports.sections.measures import ORDER
-from plimsoll.reports.sections.measures import title as title_of
 from plimsoll.reports.svg.forest import Row, forest
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, chart
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.indicator import in_order, title_of
 
 _WIDE, _NARROW = 1040.0, 420.0
 _HALF = Canvas(540, 300, right=92)
@@ -151,7 +150,7 @@ def _row(effect: EffectPart) -> Row:
 def _curves(report: ComparisonReport, classes: Mapping[str, str]) -> list[Chart]:
     arms = {arm.name: arm for arm in (report.base, *report.arms)}
     names = dict.fromkeys(name for arm in arms.values() for name in arm.profiles)
-    ordered = [name for name in ORDER if name in names] + [name for name in names if name not in ORDER]
+    ordered = in_order(names)
     charts = []
     for name in ordered:
         parts = {arm: part.profiles[name] for arm, part in arms.items() if name in part.profiles}

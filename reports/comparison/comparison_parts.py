@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from plimsoll.reports.parts.parts import Number, Text
-from plimsoll.slo.comparison.compare import Method, Outcome
+from plimsoll.slo.comparison.compare import Outcome
+from plimsoll.slo.comparison.effects import Method
 
 SCHEMA: Final = "plimsoll.comparison/1"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from plimsoll.reports.dashboard.live_parts import BINS_AN_OCTAVE, LiveReport
 from plimsoll.reports.formats.openmetrics import family
 from plimsoll.reports.parts.parts import Number
-from plimsoll.reports.sections.measures import title as title_of
+from plimsoll.slo.metrics.indicator import title_of
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _STAGES = ("preparing", "warm-up", "running", "draining", "over")

@@ -10,14 +10,13 @@ from markupsafe import Markup
 from plimsoll.reports.dashboard.live_parts import Band, BurnPart, Intervals, LiveReport
 from plimsoll.reports.parts.chart_parts import LagBand, Timeline
 from plimsoll.reports.sections.budgets import BudgetPart, BurnTimeline
-from plimsoll.reports.sections.measures import ORDER
-from plimsoll.reports.sections.measures import title as title_of
 from plimsoll.reports.sentences import words
 from plimsoll.reports.svg.burn import burn_chart
 from plimsoll.reports.svg.gauge import bad_share
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, chart
 from plimsoll.reports.svg.strip import Layer, Strip, strip
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.indicator import in_order, title_of
 
 #: Of more objectives than these only the fastest burning ones are drawn; all of them have a row.
 MAX_BURNS = 4
@@ -35,7 +34,7 @@ def strips(report: LiveReport) -> list[Chart]:
     data = [_rates(found), _in_flight(found)]
     if any(found.failed):
         data.append(_errors(found))
-    names = sorted(found.bands, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    names = in_order(found.bands)
     data += [_band(name, found.bands[name], report) for name in names]
     return [_draw(one, timeline, last=index == len(data) - 1) for index, one in enumerate(data)]
 

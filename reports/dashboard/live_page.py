@@ -14,10 +14,9 @@ from markupsafe import Markup
 from plimsoll.reports.dashboard.live_charts import burns, strips
 from plimsoll.reports.dashboard.live_parts import BurnPart, LiveReport, Percentiles
 from plimsoll.reports.formats.html_ import render_page
-from plimsoll.reports.sections.measures import ORDER
-from plimsoll.reports.sections.measures import title as title_of
 from plimsoll.reports.sentences import words
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.indicator import in_order, short_of, title_of
 
 _TILES = ("ttft", "first_partial", "finalization", "voice_to_voice", "first_audio", "tpot", "latency")
 #: Metrics that get a tile.
@@ -82,7 +81,7 @@ _PRECISION = (
 
 
 def _ordered(report: LiveReport) -> list[str]:
-    return sorted(report.metrics, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    return in_order(report.metrics)
 
 
 def _seal(report: LiveReport) -> str:
@@ -157,7 +156,8 @@ def _tile(name: str, value: str, unit: str, more: str, class_: str = "") -> dict
 
 
 def _short(name: str) -> str:
-    return {"ttft": "TTFT", "tpot": "TPOT"}.get(name, title_of(name))
+    known = short_of(name)
+    return known if known.isupper() else title_of(name)
 
 
 def _number(rate: float | None) -> str:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from plimsoll.reports.parts.parts import Text
 from plimsoll.reports.sections.provenance import public_url
-from plimsoll.slo.objectives.presets.preset import TITLES
+from plimsoll.slo.objectives.presets import TITLES
 from plimsoll.slo.peers import loadgen
 from plimsoll.slo.peers.loadgen import NEVER, EarlyStopping, Limit, Result
 from plimsoll.slo.records.records import Records

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,19 +13,16 @@ from plimsoll.reports.parts.chart_parts import Band, Curve, Distribution, Timeli
 from plimsoll.reports.parts.parts import MAX_BUCKETS
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.measures import HEARD, LIVE
-from plimsoll.reports.svg.curves import Limit, percentiles, short
+from plimsoll.reports.svg.curves import Limit, percentiles
 from plimsoll.reports.svg.histogram import Mark, histogram
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, chart
 from plimsoll.reports.svg.strip import Layer, Strip, strip
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.indicator import lines_of, short_of
 
 #: Fewer measured requests than this make no picture.
 ENOUGH = 5
 
-_ANSWER = ("ttft", "latency", "service_time")
-_LIVE = ("first_partial", "word_emission", "finalization", "voice_to_voice")
-_SOUND = ("first_audio", "first_audio_perceived")
-_PACE = ("tpot", "itl")
 _HALF = Canvas(520, 320, left=62, right=68, top=16)
 _FULL = Canvas(1080, 340, left=66, right=72, top=16)
 _NARROW = Canvas(420, 290, left=58, right=62, top=16)
@@ -40,19 +37,19 @@ def curve_charts(report: Report) -> list[Chart]:
         (
             "Live speech by percentile",
             "From true speech: first partial from its onset, a word from its end, finalization and voice to voice from the end.",
-            _LIVE,
+            lines_of("live"),
         ),
         (
             "First sound by percentile",
             "From the moment a request was due; the audible one without leading silence.",
-            _SOUND,
+            lines_of("sound"),
         ),
         (
             "Latency by percentile",
             "From the moment a request was due; service time from the moment it was sent.",
-            () if _is_live(report) else _ANSWER,
+            [] if _is_live(report) else lines_of("answer"),
         ),
-        ("Time between tokens by percentile", "TPOT is one mean gap per request; ITL is every gap.", _PACE),
+        ("Time between tokens by percentile", "TPOT is one mean gap per request; ITL is every gap.", lines_of("pace")),
     ]
     kept = [(title, note, _present(report.charts.curves, names)) for title, note, names in groups]
     kept = [group for group in kept if group[2]]
@@ -75,7 +72,7 @@ def _is_live(report: Report) -> bool:
     return any(name in report.charts.curves for name in LIVE)
 
 
-def _present(curves: Mapping[str, Curve], names: tuple[str, ...]) -> dict[str, Curve]:
+def _present(curves: Mapping[str, Curve], names: Sequence[str]) -> dict[str, Curve]:
     return {
         name: curves[name]
         for name in names
@@ -91,7 +88,7 @@ def _curve_label(title: str, curves: Mapping[str, Curve]) -> str:
     for name, curve in curves.items():
         middle = next((v for q, v in zip(curve.q, curve.value, strict=True) if q >= 0.5), None)
         high = next((v for q, v in zip(curve.q, curve.value, strict=True) if q >= 0.99), None)
-        parts.append(f"{short(name)}: p50 {units.human(middle, 'ns')}, p99 {units.human(high, 'ns')}")
+        parts.append(f"{short_of(name)}: p50 {units.human(middle, 'ns')}, p99 {units.human(high, 'ns')}")
     return f"{title}. {'; '.join(parts)}"
 
 
@@ -100,11 +97,11 @@ def _limits(report: Report, curves: Mapping[str, Curve]) -> list[Limit]:
     for result in report.verdict.objectives:
         q = quantile_of(result.statistic)
         if result.indicator in curves and q is not None and result.threshold and result.unit == "ns":
-            label = f"{result.statistic} {short(result.indicator)} ≤ {units.limit(result.threshold, 'ns')}"
+            label = f"{result.statistic} {short_of(result.indicator)} ≤ {units.limit(result.threshold, 'ns')}"
             limits.append(Limit(result.indicator, q, result.threshold, label, result.outcome == "PASS"))
     for part in report.verdict.request_objectives:
         if part.indicator in curves and part.threshold and part.unit == "ns":
-            label = f"{short(part.indicator)} ≤ {units.limit(part.threshold, 'ns')}"
+            label = f"{short_of(part.indicator)} ≤ {units.limit(part.threshold, 'ns')}"
             limits.append(Limit(part.indicator, None, part.threshold, label))
     return limits
 
@@ -122,8 +119,9 @@ def quantile_of(statistic: str) -> float | None:
 def distribution_charts(report: Report) -> list[Chart]:
     """How speech is waited for, or the first token and the pace (or, without any, the latency), is distributed."""
     data = report.charts.distributions
-    token_names: list[str] = [name for name in (*LIVE, *HEARD, "ttft", "tpot") if name in data]
-    names = token_names or ["latency"] * ("latency" in data)
+    usual = (*LIVE, *HEARD, "ttft", "tpot")
+    names = [name for name in usual if name in data] or ["latency"] * ("latency" in data)
+    names += [name for name in data if name not in (*usual, "latency")]
     names = [name for name in names if data[name].counts and data[name].n >= ENOUGH]
     return [_distribution(report, name, data[name], _BARS if len(names) > 1 else _BARS_FULL) for name in names]
 
@@ -137,7 +135,7 @@ def _distribution(report: Report, name: str, data: Distribution, canvas: Canvas)
     curves = {name: report.charts.curves[name]} if name in report.charts.curves else {}
     seen = {limit.value: limit for limit in reversed(_limits(report, curves))}
     marks += [Mark(value, f"limit {units.limit(value, data.unit)}", "limit") for value in sorted(seen)]
-    title = f"{metric.title if metric and metric.title else short(name)}: distribution"
+    title = f"{metric.title if metric and metric.title else short_of(name)}: distribution"
     note = "Bins of equal ratio."
     if data.infinite:
         note = f"{without_value(report, data.infinite)}, and no bar. {note}"
@@ -230,7 +228,7 @@ def _band(report: Report, timeline: Timeline, name: str, band: Band) -> Strip:
         Layer("p99", f"s-{name}", band.p99, infinite=lost),
         Layer("p50", f"s-{name}", band.p50, "planned"),
     ]
-    title = metric.title if metric is not None and metric.title else short(name)
+    title = metric.title if metric is not None and metric.title else short_of(name)
     curves = {name: report.charts.curves[name]} if name in report.charts.curves else {}
     limits = [(limit.value, limit.label) for limit in _limits(report, curves) if limit.q is None or limit.q >= 0.9]
     return Strip(title, unit, layers, limits[:1])

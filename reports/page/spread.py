@@ -9,11 +9,11 @@ from functools import partial
 from plimsoll.reports.page.pictures import without_value
 from plimsoll.reports.parts.chart_parts import ByPrompt, Heatmap
 from plimsoll.reports.report import Report
-from plimsoll.reports.svg.curves import short
 from plimsoll.reports.svg.heat import LEVELS, heat
 from plimsoll.reports.svg.lengths import ENOUGH_FOR_P99, lengths
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, chart
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.indicator import short_of
 
 #: Fewer requests than this make no map.
 _ENOUGH = 40
@@ -56,7 +56,7 @@ def prompt_chart(report: Report) -> Chart | None:
     data = report.charts.by_prompt
     if data is None or data.n < _ENOUGH or not data.points:
         return None
-    name = short(data.metric) if data.metric in ("ttft", "latency") else _title(report, data.metric)
+    name = short_of(data.metric) if data.metric in ("ttft", "latency") else _title(report, data.metric)
     title = f"{name[0].upper()}{name[1:]} by prompt length"
     keys = [Key("p50", "s-p50"), Key("p90", "s-p90")]
     if any(part.n >= ENOUGH_FOR_P99 and part.p99 is not None for part in data.bins):
@@ -91,4 +91,4 @@ def _prompt_label(title: str, data: ByPrompt) -> str:
 
 def _title(report: Report, name: str) -> str:
     metric = report.metrics.get(name)
-    return metric.title if metric is not None and metric.title else short(name)
+    return metric.title if metric is not None and metric.title else short_of(name)

@@ -2,17 +2,16 @@
 
 Conventions of every part: times are integer nanoseconds, rates are per second, fractions lie in 0..1. A
 number that is infinite (a failed request ranks as infinitely slow) is ``null`` in JSON, because JSON has no
-infinity; the ``failed`` or ``n`` beside it says why. This module computes nothing and formats nothing.
+infinity; the ``failed`` or ``n`` beside it says why. ``part`` makes one of a value of ``slo``; nothing is
+computed or formatted here.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from plimsoll.reports.parts.bracket import Bracket
-from plimsoll.reports.parts.timer import Timer
 from plimsoll.slo.records.foreign import printable as printable
 
 #: A statistic: integer nanoseconds for times, float for ratios and rates, None for +inf or "no data".
@@ -26,7 +25,19 @@ Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 #: Upper bounds of what a report may hold, whatever the size of the run.
 MAX_CURVE_POINTS = 200
 MAX_BUCKETS = 300
-MAX_ERRORS = 20
+
+
+_Part = TypeVar("_Part", bound=BaseModel)
+
+
+def part(kind: type[_Part], *values: object, **given: Any) -> _Part:
+    """A part that says ``values``: its fields are theirs of the same name, the first one's that has it, but for what is ``given``."""
+    found: dict[str, Any] = {}
+    for name in kind.model_fields.keys() - given.keys():
+        of = next((value for value in values if hasattr(value, name)), None)
+        if of is not None:
+            found[name] = getattr(of, name)
+    return kind.model_validate({**found, **given}, from_attributes=True)
 
 
 class Scenario(BaseModel, frozen=True, extra="forbid"):
@@ -42,6 +53,18 @@ class Target(BaseModel, frozen=True, extra="forbid"):
 
     url: Text = ""
     protocol: Text = ""
+
+
+class Timer(BaseModel, frozen=True, extra="forbid"):
+    """How late the host woke a sleeper, and how long the engine therefore stayed awake before each due time."""
+
+    p50_ns: int
+    p90_ns: int
+    p99_ns: int
+    max_ns: int
+    sleeps: int = Field(description="of 1 ms each")
+    spin_ns: int
+    core_share: float = Field(description="of a core at most, for staying awake, in each worker")
 
 
 class Run(BaseModel, frozen=True, extra="forbid"):
@@ -152,6 +175,16 @@ class Validity(BaseModel, frozen=True, extra="forbid"):
     )
     pool_wait_p99_ns: int = 0
     generator_error: GeneratorError = GeneratorError()
+
+
+class Bracket(BaseModel, frozen=True, extra="forbid"):
+    """An objective at both ends of the generator's own lateness: ``upper`` as measured, ``lower`` with it taken off."""
+
+    lower: int | float | None = None
+    upper: int | float | None = None
+    outcome_lower: str
+    outcome_upper: str
+    lateness_ns: int = Field(description="the most of it that may be in any request's time")
 
 
 class ObjectiveResult(BaseModel, frozen=True, extra="forbid"):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from plimsoll.slo.objectives.objective import ACCURACY_SHARES
-from plimsoll.slo.statistics.confidence import Probability, clopper_pearson
-from plimsoll.slo.verdict.accuracy import Scores
+from plimsoll.reports.parts.parts import part
+from plimsoll.slo.verdict.accuracy import Accuracy as Numbers
 
 
 class AccuracyScore(BaseModel, frozen=True, extra="forbid"):
@@ -30,24 +29,6 @@ class Accuracy(BaseModel, frozen=True, extra="forbid"):
     scores: dict[str, AccuracyScore] = Field(default_factory=dict)
 
 
-def accuracy_part(scores: Scores | None, confidence: Probability) -> Accuracy | None:
+def accuracy_part(found: Numbers | None) -> Accuracy | None:
     """The part, or None for a run that kept no answers or had no references."""
-    if scores is None:
-        return None
-    return Accuracy(
-        samples=len(scores),
-        answered=int(scores.answered.sum()),
-        scores={metric: _score(scores, metric, confidence) for metric in scores.metrics},
-    )
-
-
-def _score(scores: Scores, metric: str, confidence: Probability) -> AccuracyScore:
-    observed = scores.observed(metric)
-    value = observed if abs(observed) != float("inf") and observed == observed else None
-    if metric in ACCURACY_SHARES:
-        right, n = int(scores.right[metric].sum()), len(scores)
-        interval = clopper_pearson(right, n, confidence, sides=1)
-        return AccuracyScore(value=value, right=right, of=n, interval=interval)
-    if metric == "token_match":
-        return AccuracyScore(value=value, right=int(scores.matched.sum()), of=int(scores.places.sum()))
-    return AccuracyScore(value=value, of=int(scores.words.sum()), errors=int(scores.errors.sum()))
+    return None if found is None else part(Accuracy, found)

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.parts.parts import Text
+from plimsoll.reports.parts.parts import Text, part
 from plimsoll.reports.sections.provenance import public_text
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics import anatomy as stages
-from plimsoll.slo.records.records import Records
 
 HELD = "before it was sent"
 REST = "outside the stages"
@@ -57,12 +56,9 @@ class Row:
     shares: tuple[str, ...]
 
 
-def anatomy_part(records: Records) -> Anatomy | None:
+def anatomy_part(found: stages.Anatomy | None) -> Anatomy | None:
     """None when no server said how long its stages took."""
-    found = stages.anatomy(records)
-    if found is None:
-        return None
-    return Anatomy(n=found.n, n_ok=found.n_ok, bands=[_band(band) for band in found.bands])
+    return None if found is None else part(Anatomy, found, bands=[_band(band) for band in found.bands])
 
 
 def rows(part: Anatomy) -> list[Row]:
@@ -106,14 +102,7 @@ def _band(band: stages.Band) -> LatencyBand:
         Stage(name=named[name], ns=ns, part_of=named.get(stages.parent(name), ""))
         for name, ns in band.stages_ns.items()
     ]
-    return LatencyBand(
-        percentile=band.percentile,
-        n=band.n,
-        latency_ns=band.latency_ns,
-        held_ns=band.held_ns,
-        stages=told,
-        rest_ns=band.rest_ns,
-    )
+    return part(LatencyBand, band, stages=told)
 
 
 def _span(ns: int) -> str:

@@ -1,25 +1,18 @@
 """The error budgets of a report: what each SLO's budget is, what the run spent of it, and which alerts would have fired.
 
-Frozen values under the key ``budgets`` of ``report.json``, and the one function that fills them from ``plimsoll.slo.objectives.budgets.budget`` and
-``plimsoll.slo.objectives.budgets.alerts``. Conventions are those of ``plimsoll.reports.parts.parts``. Where something was not to be seen, the value is null and
-a text beside it says why; nothing here extrapolates, judges or formats.
+Where something was not to be seen, the value is null and a text beside it says why; nothing here extrapolates, judges or formats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.parts.parts import Number, Text
-from plimsoll.slo.objectives.budgets.alerts import Alert, Window, alerts, policy
-from plimsoll.slo.objectives.budgets.budget import Budget, Spending, budget, run_span_ns, spending
-from plimsoll.slo.objectives.budgets.burn import tallies
-from plimsoll.slo.objectives.budgets.ledger import Ledger
-from plimsoll.slo.records.records import Records
-from plimsoll.slo.statistics.confidence import Probability
-from plimsoll.slo.statistics.distribution import exact
+from plimsoll.reports.parts.parts import Number, Text, part
+from plimsoll.slo.objectives.budgets.alerts import Budgeted
+from plimsoll.slo.objectives.budgets.budget import Spending
 
 
 class BurnWindow(BaseModel, frozen=True, extra="forbid"):
@@ -121,66 +114,24 @@ class BudgetPart(BaseModel, frozen=True, extra="forbid"):
     reason: Text = Field(default="", description="why there is no SLI and no burn rate")
 
 
-def budgets(
-    records: Records,
-    ledgers: Sequence[Ledger],
-    span_ns: int | None = None,
-    *,
-    policy_name: str = "sre-workbook",
-    confidence: Probability = "0.95",
-) -> list[BudgetPart]:
-    """The budget of every ledger that was drawn from ``records``, in order.
-
-    ``span_ns``: the length of the run, where it is not simply from t0 to the last due or done. ``policy_name`` names the
-    alerts of ledgers that bring none. ``confidence`` is of each bound alone.
-    """
-    span = run_span_ns(records) if span_ns is None else span_ns
-    return [_budget(ledger, span, policy_name, confidence) for ledger in ledgers]
+def budgets_part(found: Sequence[Budgeted]) -> list[BudgetPart]:
+    """The budget of every SLO, in order."""
+    return [_budget(one) for one in found]
 
 
-def _budget(ledger: Ledger, span_ns: int, policy_name: str, confidence: Probability) -> BudgetPart:
-    accounts = tallies(ledger)
-    seen = budget(ledger, span_ns, confidence, accounts)
-    rules = ledger.rules or policy(policy_name, ledger.period_ns)
-    would = alerts(ledger, rules, accounts)
-    return BudgetPart(
-        name=ledger.name,
-        objective=ledger.objective,
-        target=float(ledger.target),
-        allowed=float(1 - ledger.target),
-        period_ns=ledger.period_ns,
-        entry=ledger.entry,
-        confidence=float(exact(confidence)),
-        production_per_s=ledger.production_per_s,
-        policy="the SLO's own" if ledger.rules else policy_name,
-        timeline=_timeline(spending(ledger, span_ns, accounts)),
-        windows=[_window(window) for window in would.windows],
-        alerts=[_alert(alert) for alert in would.alerts],
-        **_amounts(seen),
+def _budget(one: Budgeted) -> BudgetPart:
+    seen = one.budget
+    return part(
+        BudgetPart,
+        one,
+        seen,
+        interval_method=seen.method,
+        sli_interval=seen.sli_interval or (None, None),
+        burn_interval=seen.burn_interval or (None, None),
+        timeline=_timeline(one.spending),
+        windows=[part(BurnWindow, window, observable=window.max_burn is not None) for window in one.alerts.windows],
+        alerts=[part(AlertPart, alert, alert.rule) for alert in one.alerts.alerts],
     )
-
-
-def _amounts(seen: Budget) -> dict[str, Any]:
-    """What ``plimsoll.slo.objectives.budgets.budget`` found, by the keys of the part."""
-    return {
-        "n": seen.n,
-        "bad": seen.bad,
-        "budget_ns": seen.budget_ns,
-        "span_ns": seen.span_ns,
-        "covered_ns": seen.covered_ns,
-        "interval_method": seen.method,
-        "sli": seen.sli,
-        "sli_interval": seen.sli_interval or (None, None),
-        "burn": seen.burn,
-        "burn_interval": seen.burn_interval or (None, None),
-        "spent_by_time": seen.spent_by_time,
-        "spent_by_events": seen.spent_by_events,
-        "no_events_reason": seen.no_events_reason,
-        "remaining": seen.remaining,
-        "exhausted_in_ns": seen.exhausted_in_ns,
-        "affordable_share": seen.affordable_share,
-        "reason": seen.reason,
-    }
 
 
 def _timeline(seen: Spending) -> BurnTimeline:
@@ -188,36 +139,4 @@ def _timeline(seen: Spending) -> BurnTimeline:
         end_ns=seen.end_ns.tolist(),
         burn=[None if burn != burn else float(f"{burn:.6g}") for burn in seen.burn.tolist()],
         spent=[float(f"{spent:.6g}") for spent in seen.spent.tolist()],
-    )
-
-
-def _window(seen: Window) -> BurnWindow:
-    return BurnWindow(
-        window_ns=seen.window_ns,
-        observable=seen.max_burn is not None,
-        max_burn=seen.max_burn,
-        max_at_ns=seen.max_at_ns,
-    )
-
-
-def _alert(seen: Alert) -> AlertPart:
-    rule = seen.rule
-    return AlertPart(
-        name=rule.name,
-        severity=rule.severity,
-        factor=rule.factor,
-        operator=rule.operator,
-        long_ns=rule.long_ns,
-        short_ns=rule.short_ns,
-        after_ns=rule.after_ns,
-        observable=seen.observable,
-        reason=seen.reason,
-        fired=seen.fired,
-        first_fired_at_ns=seen.first_fired_at_ns,
-        resolved_at_ns=seen.resolved_at_ns,
-        fired_alone_at_ns=seen.fired_alone_at_ns,
-        held_back=seen.held_back,
-        max_burn_long=seen.max_burn_long,
-        max_burn_short=seen.max_burn_short,
-        detection_ns=seen.detection_ns,
     )

@@ -1,16 +1,28 @@
-"""Arrays to chart data: quantile curves and log-spaced histograms of bounded size, exact and vectorised.
+"""The data of every chart, of bounded size and exact: quantile curves, histograms, the timeline, the heat map, the wait by prompt length.
 
-Values come in as float64 with +inf for failed requests. Nothing here is drawn, and nothing is fitted or
-smoothed: each number can be recomputed from the records.
+Values come in as float64 with +inf for failed requests, which are never left out. Nothing is drawn, fitted or smoothed: each
+number can be recomputed from the records. Works on whole columns; the only Python loops are over buckets and bins.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
-from plimsoll.reports.parts.chart_parts import Curve, Distribution
-from plimsoll.reports.parts.parts import MAX_CURVE_POINTS, Number
-from plimsoll.slo.records.records import FloatArray, IntArray
+from plimsoll.reports.parts.chart_parts import (
+    Band,
+    ByPrompt,
+    Curve,
+    Distribution,
+    Heatmap,
+    LagBand,
+    PromptBin,
+    Timeline,
+)
+from plimsoll.reports.parts.parts import MAX_BUCKETS, MAX_CURVE_POINTS, Number
+from plimsoll.slo.records.records import FloatArray, IntArray, Phase, Records, Status, TokensFrom
 from plimsoll.slo.statistics.distribution import exact, quantile
 
 _BINS = 48
@@ -103,3 +115,290 @@ def grouped(values: FloatArray, group: IntArray, groups: int, q: tuple[str, ...]
                 column[index] = quantile(part, fraction)
         begin = end
     return result
+
+
+# -- the run in buckets of time ---------------------------------------------------------------------------------------
+
+_MS = 1_000_000
+_STEPS_MS = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000)
+_SLAB = 4_000_000  # chunks taken at a time: bounds the memory, not the result
+
+
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """Equal buckets from ``start_ns``; the last one takes the remainder, so it is half to one and a half
+    wide.
+    """
+
+    start_ns: int
+    end_ns: int
+    width_ns: int
+    n: int
+
+    def index(self, times_ns: IntArray) -> IntArray:
+        return np.clip((times_ns - self.start_ns) // self.width_ns, 0, self.n - 1)
+
+    def edges(self) -> IntArray:
+        inner = self.start_ns + self.width_ns * np.arange(self.n, dtype=np.int64)
+        return np.append(inner, self.end_ns)
+
+    def per_s(self, times_ns: IntArray) -> list[float]:
+        return self.rates(np.bincount(self.index(times_ns), minlength=self.n).astype(np.float64))
+
+    def rates(self, totals: FloatArray) -> list[float]:
+        seconds = np.maximum(np.diff(self.edges()), 1) / 1e9
+        return [float(f"{rate:.6g}") for rate in (totals / seconds).tolist()]
+
+
+def _buckets(start_ns: int, end_ns: int, n: int) -> _Buckets:
+    """Buckets wide enough to hold some requests each, and at most ``MAX_BUCKETS`` of them."""
+    span = max(end_ns - start_ns, 1)
+    target = min(MAX_BUCKETS // 2, max(20, n // 40))
+    width = next((step * _MS for step in _STEPS_MS if span <= step * _MS * target), 0)
+    if width == 0:
+        width = -(-span // target // (600_000 * _MS)) * 600_000 * _MS  # whole ten-minute steps, rounded up
+    return _Buckets(start_ns, start_ns + span, width, max(1, round(span / width)))
+
+
+def timeline(records: Records, values: Mapping[str, tuple[FloatArray, IntArray, str]]) -> Timeline | None:
+    """The timeline of the measured rows, or None when nothing was measured.
+
+    ``values`` gives each banded indicator by name: its values, the row each belongs to, and its unit.
+    """
+    rows = np.flatnonzero(records["phase"] == Phase.MEASURE)
+    if len(rows) == 0:
+        return None
+    due, ready, sent, done, status = (
+        records[name][rows] for name in ("due_ns", "ready_ns", "sent_ns", "done_ns", "status")
+    )
+    start = int(min(0, due.min()))
+    end = int(max(due.max(), sent.max(), done.max(), start + 1))
+    buckets = _buckets(start, end, len(rows))
+    ok, was_sent, was_issued = status == Status.OK, sent >= 0, ready >= 0
+    ended = np.where(done >= 0, done, end)
+    # A request that waits for a connection is in flight: its user waits as well.
+    peak, mean = _in_flight(ready[was_issued], np.maximum(ended, ready)[was_issued], buckets)
+    lag = grouped(
+        (sent - due)[was_sent].astype(np.float64),
+        buckets.index(due[was_sent]),
+        buckets.n,
+        ("0.5", "0.99", "1"),
+    )
+    all_due = records["due_ns"]
+    bands = {
+        name: Band(**dict(zip(("p50", "p99"), band(v, buckets.index(all_due[row]), buckets.n, unit), strict=True)))
+        for name, (v, row, unit) in values.items()
+    }
+    return Timeline(
+        bucket_ns=buckets.width_ns,
+        start_ns=start,
+        end_ns=buckets.end_ns,
+        due=np.bincount(buckets.index(due), minlength=buckets.n).tolist(),
+        planned_per_s=buckets.per_s(due),
+        sent_per_s=buckets.per_s(sent[was_sent]),
+        completed_per_s=buckets.per_s(ended[ok]),
+        errors_per_s=buckets.per_s(ended[~ok & (status != Status.UNSENT)]),
+        in_flight_max=peak,
+        in_flight_mean=mean,
+        output_tokens_per_s=_tokens(records, rows, buckets),
+        bands=bands,
+        lag=LagBand(**dict(zip(("p50", "p99", "max"), (_whole(column) for column in lag), strict=True))),
+    )
+
+
+def _whole(column: FloatArray) -> list[int | None]:
+    return [None if np.isnan(v) else round(v) for v in column.tolist()]
+
+
+def _in_flight(sent: IntArray, done: IntArray, buckets: _Buckets) -> tuple[list[int], list[float]]:
+    """Most and mean number of requests on the wire per bucket, by an event sweep (departures first on a
+    tie).
+    """
+    if len(sent) == 0:
+        return [0] * buckets.n, [0.0] * buckets.n
+    # The low bit of the key is the direction, so one sort of int64 orders time and ties at once.
+    key = np.sort(np.concatenate((sent * 2 + 1, done * 2)))
+    level = np.cumsum((key & 1) * 2 - 1)
+    at = key >> 1
+    held = np.append(np.diff(at), 0) * level
+    area = np.concatenate(([0], np.cumsum(held)[:-1]))  # request-nanoseconds before event i
+    edges = buckets.edges()
+    last = np.searchsorted(at, edges, side="right") - 1  # last event at or before each edge
+    seen = np.maximum(last, 0)
+    total = np.where(last >= 0, area[seen] + level[seen] * (edges - at[seen]), 0)
+    entering = np.where(last >= 0, level[seen], 0)[:-1]
+    peak = entering.copy()
+    np.maximum.at(peak, buckets.index(at), level)
+    mean = np.diff(total) / np.maximum(np.diff(edges), 1)
+    return peak.tolist(), [float(f"{m:.6g}") for m in mean.tolist()]
+
+
+def _tokens(records: Records, rows: IntArray, buckets: _Buckets) -> list[float] | None:
+    """Output tokens per second by arrival; a row's tokens are spread evenly over its chunks. None: no
+    tokens.
+    """
+    n_out, chunks = records["n_out"], np.diff(records.chunk_offsets)
+    tokens = np.where(n_out >= 0, n_out, chunks).astype(np.float64)
+    measured = np.zeros(len(records), dtype=bool)
+    measured[rows] = True
+    tokens[~measured] = 0.0
+    if not np.any(tokens > 0):
+        return None
+    totals = np.zeros(buckets.n)
+    whole = np.flatnonzero((chunks == 0) & (tokens > 0) & (records["done_ns"] >= 0))
+    totals += np.bincount(buckets.index(records["done_ns"][whole]), weights=tokens[whole], minlength=buckets.n)
+    weight = tokens / np.maximum(chunks, 1)
+    offsets, first = records.chunk_offsets, 0
+    while first < len(records):
+        last = int(np.searchsorted(offsets, offsets[first] + _SLAB, side="right")) - 1
+        last = min(max(last, first + 1), len(records))
+        where = buckets.index(records.chunk_ns[offsets[first] : offsets[last]])
+        spread = np.repeat(weight[first:last], chunks[first:last])
+        totals += np.bincount(where, weights=spread, minlength=buckets.n)
+        first = last
+    return buckets.rates(totals)
+
+
+# -- a heat map: how one latency was distributed in each stretch of the run -------------------------------------------
+
+#: Cells: at most so many columns of time and rows of values.
+MAX_COLUMNS = 120
+MAX_ROWS = 36
+#: Requests that a column should hold, so that its colours mean something.
+_PER_COLUMN = 12
+
+
+def heatmap(name: str, values: FloatArray, due_ns: IntArray, unit: str, timeline: Timeline) -> Heatmap | None:
+    """The map of ``values`` (+inf for failures) by when each was due, its columns whole buckets of ``timeline``.
+
+    None where there is no finite value.
+    """
+    finite = np.isfinite(values)
+    if not finite.any():
+        return None
+    together = _buckets_a_column(len(values), len(timeline.due))
+    width, columns = timeline.bucket_ns * together, -(-len(timeline.due) // together)
+    column = np.clip((due_ns - timeline.start_ns) // width, 0, columns - 1)
+    edges = _edges(values[finite], unit)
+    rows = len(edges) - 1
+    row = np.clip(np.searchsorted(edges, values[finite], side="right") - 1, 0, rows - 1)
+    counts = np.bincount(row * columns + column[finite], minlength=rows * columns).reshape(rows, columns)
+    p50, p99 = band(values, column, columns, unit)
+    return Heatmap(
+        metric=name,
+        unit=unit,
+        column_ns=width,
+        start_ns=timeline.start_ns,
+        end_ns=timeline.end_ns,
+        n=len(values),
+        edges=[float(f"{edge:.6g}") for edge in edges],
+        counts=counts.tolist(),
+        failed=np.bincount(column[~finite], minlength=columns).tolist(),
+        p50=p50,
+        p99=p99,
+    )
+
+
+def _buckets_a_column(n: int, buckets: int) -> int:
+    """How many buckets of the timeline make a column that holds enough requests, of at most ``MAX_COLUMNS``."""
+    columns = min(MAX_COLUMNS, max(8, n // _PER_COLUMN), buckets)
+    return -(-buckets // max(columns, 1))
+
+
+def _edges(finite: FloatArray, unit: str) -> FloatArray:
+    """Edges of equal ratio from the least to the greatest value; fewer rows for few values or a narrow range."""
+    floor = 1.0 if unit == "ns" else 1e-9
+    low, high = max(float(finite.min()), floor), max(float(finite.max()), floor)
+    if high < low * 1.1:
+        low, high = low * 0.95, high * 1.05
+    rows = int(min(MAX_ROWS, max(8, np.sqrt(len(finite)) * 1.5)))
+    edges = np.geomspace(low, high, rows + 1)
+    # Rounded outwards, because what is written are six digits and no value may lie outside of them.
+    edges[0], edges[-1] = edges[0] * (1 - 1e-5), edges[-1] * (1 + 1e-5)
+    return np.asarray(edges)
+
+
+# -- the wait for an answer by the length of its prompt ---------------------------------------------------------------
+
+MAX_BINS = 12
+MAX_POINTS = 300
+#: Requests that a bin should hold on average, and the ratio of lengths below which there is nothing to compare.
+_PER_BIN = 8
+_VARIES = 1.25
+
+
+def by_prompt(name: str, values: FloatArray, row: IntArray, unit: str, records: Records) -> ByPrompt | None:
+    """``values[i]`` (+inf for a failure) belongs to row ``row[i]``. None where lengths are unknown or hardly vary."""
+    lengths = prompt_lengths(records)[row]
+    known = lengths > 0
+    if not known.any():
+        return None
+    n_in, found = lengths[known], values[known]
+    low, high = int(n_in.min()), int(n_in.max())
+    if high < low * _VARIES:
+        return None
+    bounds = _bounds(low, high, len(n_in))
+    place = np.searchsorted(bounds, n_in, side="right") - 1
+    order = np.lexsort((found, place))
+    ends = np.cumsum(np.bincount(place, minlength=len(bounds)))
+    bins, slowest, begin = [], [], 0
+    for index, end in enumerate(ends.tolist()):
+        if end > begin:
+            top = high if index == len(bounds) - 1 else int(bounds[index + 1]) - 1
+            bins.append(_bin(int(bounds[index]), top, found[order[begin:end]], unit))
+            slowest.append(order[begin + max(bins[-1].n - bins[-1].failed, 1) - 1])
+        begin = end
+    picked = np.unique(np.concatenate((_even(len(found), MAX_POINTS - len(slowest)), np.array(slowest))))
+    return ByPrompt(
+        metric=name,
+        unit=unit,
+        n=len(found),
+        unknown=int(np.count_nonzero(~known)),
+        planned=lengths_planned(records),
+        bins=bins,
+        points=[(int(n_in[i]), number(float(found[i]), unit)) for i in picked if np.isfinite(found[i])],
+    )
+
+
+def prompt_lengths(records: Records) -> IntArray:
+    """int64[n]: input tokens of each row as the server counted them, -1 where unknown.
+
+    A row that failed takes the count of a success with the same payload: its own is at best an estimate of ours, in other
+    tokens than the server's. Where no success was counted, all rows have the plan's lengths (``lengths_planned``).
+    """
+    n_in, payload = records["n_in"], records["payload_ix"]
+    if lengths_planned(records):
+        return n_in
+    ok = records.ok & (records["n_in_from"] != TokensFrom.PLAN)
+    told = ok & (n_in >= 0) & (payload >= 0)
+    if ok.all() or not told.any():
+        return np.where(ok, n_in, -1)
+    known, first = np.unique(payload[told], return_index=True)
+    lost = ~ok
+    at = np.minimum(np.searchsorted(known, payload[lost]), len(known) - 1)
+    filled = n_in.copy()
+    filled[lost] = np.where(known[at] == payload[lost], n_in[told][first][at], -1)
+    return filled
+
+
+def lengths_planned(records: Records) -> bool:
+    """No server counted any: the lengths there are, are the plan's."""
+    known = records["n_in_from"][records.ok & (records["n_in"] >= 0)]
+    return len(known) > 0 and bool((known == TokensFrom.PLAN).all())
+
+
+def _bounds(low: int, high: int, n: int) -> IntArray:
+    """First length of each bin: equal ratios, whole numbers, no two alike."""
+    bins = min(MAX_BINS, max(2, n // _PER_BIN))
+    return np.unique(np.floor(np.geomspace(low, high + 1, bins + 1)[:-1] + 1e-9).astype(np.int64))
+
+
+def _bin(low: int, high: int, ordered: FloatArray, unit: str) -> PromptBin:
+    p50, p90, p99 = (number(quantile(ordered, share), unit) for share in ("0.5", "0.9", "0.99"))
+    failed = int(np.count_nonzero(np.isinf(ordered)))
+    return PromptBin(low=low, high=high, n=len(ordered), failed=failed, p50=p50, p90=p90, p99=p99)
+
+
+def _even(n: int, at_most: int) -> IntArray:
+    """At most so many positions of 0..n-1, evenly apart."""
+    return np.unique(np.linspace(0, n - 1, min(n, at_most)).astype(np.int64))

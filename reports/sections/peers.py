@@ -6,15 +6,13 @@ tool at hand. Nothing here is judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
 
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.parts.parts import Number
+from plimsoll.reports.parts.parts import Number, part
 from plimsoll.reports.sections.chart_data import number
-from plimsoll.slo.peers.figures import Figures, measure
-from plimsoll.slo.records.records import Records
+from plimsoll.slo.peers.figures import Figures
 
 
 class Peer(BaseModel, frozen=True, extra="forbid"):
@@ -35,27 +33,13 @@ class Peer(BaseModel, frozen=True, extra="forbid"):
     note: str = Field(default="", description="parameters, and why there is no value")
 
 
-def peers(records: Records, objectives: Iterable[Any] = ()) -> dict[str, Peer]:
-    """Every variant whose stamps the run has. ``objectives`` give the limits of goodput and of Etalon's deadlines."""
-    return {name: _part(figures) for name, figures in measure(records, objectives).items()}
+def peers_part(found: Mapping[str, Figures]) -> dict[str, Peer]:
+    """Every variant whose stamps the run has."""
+    return {name: _part(figures) for name, figures in found.items()}
 
 
 def _part(figures: Figures) -> Peer:
     peer = figures.peer
-    values = [number(value, peer.unit) for value in figures.percentiles] or [None] * 4
-    p50, p90, p95, p99 = values
-    return Peer(
-        unit=peer.unit,
-        n=figures.n,
-        mean=None if figures.mean is None else number(figures.mean, peer.unit),
-        p50=p50,
-        p90=p90,
-        p95=p95,
-        p99=p99,
-        value=None if figures.value is None else number(figures.value, peer.unit),
-        start=peer.start,
-        percentile=peer.percentile,
-        definition=peer.definition,
-        source=peer.source,
-        note=figures.note,
-    )
+    values = (figures.mean, figures.value, *(figures.percentiles or (None,) * 4))
+    mean, value, p50, p90, p95, p99 = (None if one is None else number(one, peer.unit) for one in values)
+    return part(Peer, figures, peer, mean=mean, value=value, p50=p50, p90=p90, p95=p95, p99=p99)

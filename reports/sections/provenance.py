@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from plimsoll.reports.parts.parts import Run, Scenario, Target
-from plimsoll.reports.parts.timer import timer_part
+from plimsoll.reports.parts.parts import Run, Scenario, Target, Timer
 
 _URL = re.compile(r"[a-z][a-z0-9+.\-]*://[^\s'\"<>]+", re.IGNORECASE)
 _QUERY = re.compile(r"[?#]")
 _SECRET = re.compile(r"key|token(?!s)|secret|password|passwd|credential|auth|cookie|header|bearer", re.IGNORECASE)
 _HIDDEN = "***"
 _LENGTH = 4000
+_RANKS = ("p50", "p90", "p99", "max")
 
 
 def run_part(manifest: Mapping[str, Any], scenario: Mapping[str, Any], open_loop: bool) -> Run:
@@ -53,8 +53,18 @@ def run_part(manifest: Mapping[str, Any], scenario: Mapping[str, Any], open_loop
         command=public_command(manifest.get("command")),
         directory=_text(manifest.get("directory")),
         open_loop=open_loop,
-        timer=timer_part(_mapping(manifest.get("timer"))),
+        timer=_timer(_mapping(manifest.get("timer"))),
     )
+
+
+def _timer(found: Mapping[str, Any]) -> Timer | None:
+    """The manifest's ``timer``; None of an older run, or a damaged one."""
+    late = found.get("late_ns")
+    try:
+        named = {f"{name}_ns": late[name] for name in _RANKS} if isinstance(late, Mapping) else {}
+        return Timer(**named, **{name: found[name] for name in ("sleeps", "spin_ns", "core_share")})
+    except (KeyError, ValueError):
+        return None
 
 
 def public_url(url: str) -> str:

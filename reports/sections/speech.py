@@ -11,29 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, Field
 
-from plimsoll.reports.parts.parts import Lag, Text
+from plimsoll.reports.parts.parts import Lag, Text, part
 from plimsoll.reports.sections.provenance import public_text
 from plimsoll.reports.wording import units
-from plimsoll.slo.metrics import word_error_rate as wer
-from plimsoll.slo.metrics.indicator import catalogue, measure
-from plimsoll.slo.metrics.playback import PREBUFFERS_NS
-from plimsoll.slo.metrics.speech import playback
-from plimsoll.slo.objectives.goodput import per_second, span_ns
-from plimsoll.slo.records.records import BoolArray, Records
-from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_EAGER, PACE_FILE, PACE_OTHER
-from plimsoll.slo.statistics.confidence import Probability
-from plimsoll.slo.statistics.distribution import quantile
-from plimsoll.slo.validity.live_audio import LiveAudio
+from plimsoll.slo.judge import Judged
+from plimsoll.slo.metrics.word_error_rate import WordErrorRate
 
-_PACES = {
-    PACE_FILE: "file or burst",
-    PACE_CAPTURE: "1x as captured",
-    PACE_EAGER: "1x eager",
-    PACE_OTHER: "another speed",
-}
 #: Slices shown in the formats for people, those of most words; the JSON has all.
 MOST_SLICES = 24
 _SLICE_NAME = 60
@@ -114,45 +99,19 @@ class Speech(BaseModel, frozen=True, extra="forbid"):
     sent: SentAudio | None = None
 
 
-def speech_part(
-    records: Records,
-    live: LiveAudio | None,
-    manifest: Mapping[str, Any],
-    scenario: Mapping[str, Any],
-    confidence: Probability,
-) -> Speech | None:
-    """None for a run without audio. ``live``: what validity saw of it."""
-    if records.session is None:
+def speech_part(judged: Judged, manifest: Mapping[str, Any], scenario: Mapping[str, Any]) -> Speech | None:
+    """None for a run without audio. The normaliser is the one that the manifest names, else the scenario."""
+    found, live = judged.speech, judged.validity.live_audio
+    if found is None:
         return None
-    pace = records["pace"]
-    audio = records.in_measure & ((pace >= PACE_FILE) | (records["media_out_ns"] >= 0) | (records["words"] >= 0))
-    if not audio.any():
-        return None
-    whole = wer.word_error_rate(records, confidence)
-    slices = wer.by_slice(records, confidence)
-    cut_off = measure(catalogue()["false_endpoints"], records)
-    inside = cut_off.values[np.isfinite(cut_off.values)]
-    return Speech(
-        sessions=int(np.count_nonzero(audio)),
-        paces={name: int(n) for code, name in _PACES.items() if (n := np.count_nonzero(audio & (pace == code)))},
-        audio_in_per_s=_rate(records, "media_ns", audio & (pace >= PACE_FILE)),
-        audio_out_per_s=_rate(records, "media_out_ns", audio),
-        normaliser=_normaliser(manifest, scenario) if whole is not None else "",
-        wer=None if whole is None else _words(whole),
-        slices=[Slice(name=public_text(name)[:_SLICE_NAME], wer=_words(one)) for name, one in slices.items()],
-        false_endpoints=float(inside.mean()) if len(inside) else None,
-        outside_rtf=int(np.count_nonzero(audio & (pace >= PACE_CAPTURE))),
-        playback=_playback(records),
-        sent=None if live is None else _sent(live),
+    return part(
+        Speech,
+        found,
+        normaliser=_normaliser(manifest, scenario) if found.wer is not None else "",
+        wer=None if found.wer is None else _words(found.wer),
+        slices=[Slice(name=public_text(name)[:_SLICE_NAME], wer=_words(one)) for name, one in found.slices.items()],
+        sent=None if live is None else part(SentAudio, live),
     )
-
-
-def _rate(records: Records, column: str, rows: BoolArray) -> float | None:
-    """Seconds of audio per second of the run."""
-    known = rows & (records[column] >= 0)
-    if not known.any():
-        return None
-    return per_second(float(records[column][known & records.ok].sum()) * 1e-9, span_ns(records))
 
 
 def _normaliser(manifest: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
@@ -162,54 +121,15 @@ def _normaliser(manifest: Mapping[str, Any], scenario: Mapping[str, Any]) -> str
     return public_text(str(manifest.get("normaliser") or name or ""))
 
 
-def _words(one: wer.WordErrorRate) -> WordErrors:
+def _words(one: WordErrorRate) -> WordErrors:
     counted = one.words > 0
-    return WordErrors(
-        sessions=one.sessions,
-        failed=one.failed,
-        guessed=one.guessed,
-        words=one.words,
-        errors=one.errors,
+    return part(
+        WordErrors,
+        one,
         rate=one.rate if counted else None,
         interval=one.interval if counted else None,
         mean=one.mean if one.mean == one.mean else None,
         design_effect=float(f"{one.design_effect:.4g}"),
-    )
-
-
-def _playback(records: Records) -> Playback | None:
-    answers = records.in_measure & records.ok
-    buffers: list[Buffered] = []
-    for prebuffer in PREBUFFERS_NS:
-        played = playback(records, prebuffer)
-        rows = answers & played.valid
-        if not rows.any():
-            return None
-        stalled, media = played.stalled_ns[rows], played.media_ns[rows]
-        buffers.append(
-            Buffered(
-                prebuffer_ns=prebuffer,
-                stall_ratio=float(stalled.sum() / (stalled.sum() + media.sum())),
-                without_stall=float((played.underruns[rows] == 0).mean()),
-                longest_stall_ns=int(played.longest_ns[rows].max()),
-            )
-        )
-    delay = np.sort(played.required_ns[rows]).astype(np.float64)
-    lag = Lag(p50=int(quantile(delay, "0.5")), p99=int(quantile(delay, "0.99")), max=int(delay[-1]))
-    return Playback(n=len(delay), startup_delay_ns=lag, buffers=buffers)
-
-
-def _sent(live: LiveAudio) -> SentAudio:
-    lag = live.frame_lag_ns
-    return SentAudio(
-        sessions=live.sessions,
-        frames=live.frames,
-        frame_ns=live.frame_ns,
-        frame_lag_ns=Lag(p50=lag.p50, p99=lag.p99, max=lag.max),
-        late=live.late,
-        held=live.held,
-        unsent_bytes=live.unsent_bytes,
-        unsent_ns=live.unsent_ns,
     )
 
 

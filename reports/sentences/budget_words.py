@@ -9,7 +9,7 @@ from plimsoll.reports.parts.parts import Number
 from plimsoll.reports.sections.budgets import AlertPart, BudgetPart
 from plimsoll.reports.sentences import words
 from plimsoll.reports.wording import units
-from plimsoll.slo.objectives.budgets.policies import DAY_NS, HOUR_NS, MINUTE_NS, window_text
+from plimsoll.slo.objectives.budgets.ledger import DAY_NS, HOUR_NS, MINUTE_NS, window_text
 
 
 def title(part: BudgetPart) -> str:

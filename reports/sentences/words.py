@@ -7,8 +7,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import NamedTuple
 
-from plimsoll.reports.parts.parts import LowEnd, Metric, ObjectiveResult, Statistics, Validity
-from plimsoll.reports.parts.timer import Timer
+from plimsoll.reports.parts.parts import LowEnd, Metric, ObjectiveResult, Statistics, Timer, Validity
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.accuracy import Accuracy
 from plimsoll.reports.sections.failures import FailureKind

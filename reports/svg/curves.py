@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from markupsafe import Markup
 
@@ -18,24 +17,7 @@ from plimsoll.reports.svg.axis import Axis, from_zero, logarithmic, tail, tail_a
 from plimsoll.reports.svg.ink import Point, element, join, line, path, spread, text
 from plimsoll.reports.svg.plot import FONT, Canvas, Picture, grid, hover, series, svg
 from plimsoll.reports.wording import units
-
-#: Names short enough to stand at the end of a line.
-SHORT = MappingProxyType(
-    {
-        "ttft": "TTFT",
-        "tpot": "TPOT",
-        "itl": "ITL",
-        "latency": "latency",
-        "service_time": "service",
-        "e2e": "e2e",
-        "first_partial": "partial",
-        "word_emission": "words",
-        "finalization": "final",
-        "voice_to_voice": "voice",
-        "first_audio": "audio",
-        "first_audio_perceived": "audible",
-    }
-)
+from plimsoll.slo.metrics.indicator import short_of
 
 _LOG_ABOVE = 12.0
 
@@ -51,11 +33,6 @@ class Limit:
     value: float
     label: str
     met: bool | None = None
-
-
-def short(name: str) -> str:
-    """The label at the end of the line of indicator ``name``."""
-    return SHORT.get(name, name.replace("_", " "))
 
 
 def percentiles(curves: Mapping[str, Curve], limits: Sequence[Limit], label: str, canvas: Canvas) -> Picture:
@@ -110,7 +87,7 @@ def _end_labels(curves: Mapping[str, Curve], x: Axis, y: Axis, canvas: Canvas) -
     places = spread(wanted, FONT + 3, y.end + 4, y.start)
     labels = []
     for (name, curve), place in zip(curves.items(), places, strict=True):
-        shown = f"{short(name)} ∞" if curve.failed else short(name)
+        shown = f"{short_of(name)} ∞" if curve.failed else short_of(name)
         at = x.at(tail_at(1.0, curve.n)) if not curve.failed else min(_lost_from(curve, x), x.end)
         labels.append(text(at + 6, place, shown, f"end halo s-{name}"))
     return join(labels)
@@ -172,7 +149,7 @@ def _hover(curves: Mapping[str, Curve], x: Axis, y: Axis, canvas: Canvas) -> dic
     for name, curve in curves.items():
         values = [value_at(curve, q) for q in widest.q]
         heights = [None if v is None else y.at(v) for v in values]
-        lines.append(series(short(name), f"s-{name}", heights, [units.human(v, curve.unit) for v in values]))
+        lines.append(series(short_of(name), f"s-{name}", heights, [units.human(v, curve.unit) for v in values]))
     return hover(canvas, positions, [units.quantile_name(q) for q in widest.q], lines)
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 from plimsoll.reports.parts.parts import Number, ObjectiveResult
 from plimsoll.reports.report import Report
 from plimsoll.reports.sweep.sweep_parts import MetricPart, PointOutcome, PromisePart, Setting, SweepPoint
-from plimsoll.slo.search.knee import Standing, pace
+from plimsoll.slo.search.curve import Standing, pace
 
 #: The promise of a report that says whether the endpoint kept up.
 _KEPT_UP = "steady"

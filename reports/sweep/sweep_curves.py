@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from plimsoll.reports.sections.measures import ORDER
 from plimsoll.reports.sweep.sweep_parts import (
     AttainmentPart,
     BendPart,
@@ -17,14 +16,13 @@ from plimsoll.reports.sweep.sweep_parts import (
     LinePart,
     SweepPoint,
 )
-from plimsoll.slo.search.curve import Curve, linear_crossing, through
-from plimsoll.slo.search.knee import Bracket, Standing, bracket, knee, max_distance
+from plimsoll.slo.metrics.indicator import catalogue, in_order
+from plimsoll.slo.search.curve import Bracket, Curve, Standing, bracket, knee, linear_crossing, max_distance, through
 
 #: What DistServe asks of its attainment, where the objectives name no share of good requests.
 _ATTAINMENT = 0.9
 #: Variables of which more is harder, so that a greatest one that holds means something.
 RISING = ("rate", "concurrency", "speed", "prompt_tokens", "output_tokens")
-_USUAL = ("ttft", "tpot", "latency")
 _JUDGED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 
 #: A lower load that is answered this much faster than the knee is worth a word: two runs of one load differ by less.
@@ -53,8 +51,10 @@ def times_of(points: Sequence[SweepPoint]) -> list[str]:
     """The indicators that are worth a chart, those of the objectives first."""
     there = dict.fromkeys(name for point in points if point.measured for name in point.metrics)
     promised = [p.indicator for point in points for p in point.objectives if p.indicator in there]
-    usual = [name for name in _USUAL if name in there]
-    rest = [name for name in (*ORDER, *there) if name in there] if not usual and not promised else []
+    known = catalogue()
+    shown = [name for name in in_order(there) if name in known]
+    usual = [name for name in shown if known[name].group == "answer" and known[name].drawn]
+    rest = shown if not usual and not promised else []
     return list(dict.fromkeys([*promised, *usual, *rest[:1]]))[:4]
 
 

@@ -18,7 +18,7 @@ from plimsoll.reports.sweep.figures import Seen, point
 from plimsoll.reports.sweep.sweep_curves import RISING, bend_of, knee_of, line_of, standings, times_of
 from plimsoll.reports.sweep.sweep_parts import Outcome, SeriesPart, Setting, SweepPoint, SweepReport
 from plimsoll.slo.comparison.pareto import Point, front
-from plimsoll.slo.search.knee import saturated
+from plimsoll.slo.search.curve import saturated
 
 _JUDGED = ("PASS", "FAIL", "INCONCLUSIVE")
 _MS = 1e6

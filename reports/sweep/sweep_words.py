@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from plimsoll.reports.sections.measures import title as title_of
 from plimsoll.reports.sweep.sweep_curves import RISING
 from plimsoll.reports.sweep.sweep_parts import LinePart, SeriesPart, Setting, SweepPoint, SweepReport
 from plimsoll.reports.wording import units
+from plimsoll.slo.metrics.indicator import short_of, title_of
 
 SYMBOLS = MappingProxyType(
     {
@@ -61,7 +61,8 @@ def at(x: str, value: float) -> str:
 
 def short(name: str) -> str:
     """An indicator as the head of a column."""
-    return name.upper() if name in ("ttft", "tpot", "itl") else name.replace("_", " ")
+    known = short_of(name)
+    return known if known.isupper() else name.replace("_", " ")
 
 
 def metric(name: str) -> str:

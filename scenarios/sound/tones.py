@@ -1,6 +1,6 @@
 """Words as pairs of tones, in the code that the bundled recogniser hears: speech whose every boundary is known to the sample. Pure.
 
-The code is the contract in docs/reference-server.md (Speech): a symbol of 60 ms is one of 14 low and one of 7 high tones over a hum; symbol s
+The code is the contract in docs/reference/reference-server.md (Speech): a symbol of 60 ms is one of 14 low and one of 7 high tones over a hum; symbol s
 takes high tone s // 7 and low tone s % 7, and in odd places of an utterance the other seven low tones. A word's tones are weaker by up to 17 dB, by a
 checksum of the word. It knows that alphabet and nothing else, and shares no code with the server.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from plimsoll.scenarios.plan.lengths import Length, draw_lengths
 from plimsoll.scenarios.plan.plan import IntArray
-from plimsoll.scenarios.plan.seeds import child
+from plimsoll.scenarios.plan.seeds import child, stream
 from plimsoll.scenarios.samples.clip import NS, Clip, Word
 from plimsoll.scenarios.samples.payload import Payload, PayloadSource
 from plimsoll.scenarios.samples.payload_list import cap
@@ -28,13 +28,48 @@ from plimsoll.scenarios.sound.condition import louder, to_int16, with_noise
 from plimsoll.scenarios.sound.manifest import Entry, read_manifest
 from plimsoll.scenarios.sound.reading import Recording, Unreadable, probe, samples_of
 from plimsoll.scenarios.sound.resample import resample
-from plimsoll.scenarios.sound.slices import AS_IT_IS, Slice, assigned
 from plimsoll.scenarios.sound.tones import speak
 from plimsoll.scenarios.text.durations import Duration
 from plimsoll.scenarios.text.errors import ScenarioError
 from plimsoll.scenarios.text.paths import FileName, expanded, missing
 from plimsoll.scenarios.text.strict import STRICT
 from plimsoll.scenarios.text.words import WORDS
+
+
+class Slice(BaseModel):
+    """One condition. Speed comes first, then noise, then gain: gain changes the level and leaves the ratio of speech to noise alone."""
+
+    model_config = STRICT
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+-]*$", max_length=60, description="As reports call it.")
+    noise_db: float | None = Field(
+        default=None, ge=-30, le=100, description="White noise so far below the mean power of the speech (SNR in dB)."
+    )
+    gain_db: float = Field(default=0.0, ge=-90, le=60, description="Louder or softer; 16 bits clip and round.")
+    speed: float = Field(
+        default=1.0, ge=0.25, le=4, description="Synthetic: said faster. Recordings: played faster, and so higher."
+    )
+    share: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, description="Of the clips, relative to others.")
+
+
+#: What a clip without a slice goes through.
+AS_IT_IS = Slice(name="as it is")
+
+
+def assigned(shares: list[float], n: int, seed: int) -> IntArray:
+    """Which slice each of ``n`` clips belongs to: counts are exact within one (largest remainder), places are shuffled.
+
+    Raises ValueError when there are fewer clips than slices, because a slice without clips can't be reported.
+    """
+    if n < len(shares):
+        raise ValueError(f"{n} clips can't be spread over {len(shares)} slices. Give more clips, or paired: true")
+    # One clip for each slice first: a share of a hundredth among fifty clips still has one.
+    ideal = np.array(shares) / sum(shares) * (n - len(shares))
+    counts = np.floor(ideal).astype(np.int64)
+    rest = n - len(shares) - int(counts.sum())
+    counts[np.argsort(counts - ideal, kind="stable")[:rest]] += 1
+    order = np.argsort(stream(seed).random_raw(n), kind="stable")
+    return np.repeat(np.arange(len(shares), dtype=np.int64), counts + 1)[order]
+
 
 MOST_WORDS = 3000
 """Of one synthetic clip: about 20 minutes."""
@@ -54,7 +89,7 @@ class Audio(BaseModel):
         default=None, strict=False, min_length=1, description="Recordings; `*` and `?` match names, in their order."
     )
     manifest: FileName | None = Field(
-        default=None, description="JSON Lines of file, text, start, end, words, slice; see docs/scenarios.md."
+        default=None, description="JSON Lines of file, text, start, end, words, slice; see docs/reference/scenarios.md."
     )
     count: int | None = Field(
         default=None, ge=1, le=1_000_000, description="Clips; synthetic: 64 by default, else all recordings."

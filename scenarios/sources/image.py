@@ -18,8 +18,7 @@ from pydantic import BaseModel, Field, model_validator
 from plimsoll.documents import files
 from plimsoll.scenarios.picture.decoding import Undecodable, pixels_of, require_decoder
 from plimsoll.scenarios.picture.jpeg import jpeg_bytes
-from plimsoll.scenarios.picture.png import png_bytes
-from plimsoll.scenarios.picture.synthetic import picture
+from plimsoll.scenarios.picture.synthetic import picture, png_bytes
 from plimsoll.scenarios.plan.seeds import child
 from plimsoll.scenarios.samples.payload import Payload, PayloadSource
 from plimsoll.scenarios.samples.payload_list import cap

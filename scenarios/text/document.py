@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.documents import files
-from plimsoll.documents.text import Mistake, Written, written
 from plimsoll.scenarios.text.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from plimsoll.documents.text import Mistake, Written
 
 
 class Document(dict[str, Any]):
@@ -52,6 +54,8 @@ def read_file(path: Path, where: str, instead: str) -> Document:
 
 def read_document(text: str, where: str) -> Document:
     """The mapping in ``text``. Raises ``ScenarioError`` with every error of its YAML, each with its line."""
+    from plimsoll.documents.text import written
+
     found = list(written(text, objects=False, merges=True))
     errors = [f"{where}:{_at(mistake)}: {mistake.what}." for one in found for mistake in one.errors]
     if not found:

@@ -16,8 +16,7 @@ import numpy as np
 from plimsoll.slo.comparison.one_run import Within
 from plimsoll.slo.comparison.quantity import Quantity
 from plimsoll.slo.metrics.indicator import Measured, catalogue, measure
-from plimsoll.slo.metrics.ratios import against
-from plimsoll.slo.objectives.goodput import Goodput, goodput, throughput
+from plimsoll.slo.objectives.goodput import Goodput, against, goodput, throughput
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.records.records import FloatArray, Records
 from plimsoll.slo.statistics import share
@@ -184,6 +183,3 @@ def _rate(quantity: Quantity, records: Records, good: Goodput) -> Reading:
 def _profile(ordered: FloatArray) -> tuple[float, ...]:
     n = len(ordered)
     return tuple(quantile(ordered, round(q, 9)) if n and q <= 1 - 1 / n else float("nan") for q in PROFILE_Q)
-
-
-__all__ = ["PROFILE_Q", "Arm", "Reading", "RunSample", "Within", "sample"]

@@ -18,12 +18,21 @@ from typing import Literal
 
 import numpy as np
 
-from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, Within, sample
-from plimsoll.slo.comparison.effects import Measured, Method, decidable, measure, pairs, runs_needed
+from plimsoll.slo.comparison.arms import Arm, Reading, RunSample
+from plimsoll.slo.comparison.effects import (
+    Measured,
+    Method,
+    Terms,
+    decidable,
+    finding,
+    measure,
+    pairs,
+    runs_needed,
+    why,
+)
 from plimsoll.slo.comparison.one_run import OneRun
 from plimsoll.slo.comparison.quantity import Quantity, usual
 from plimsoll.slo.comparison.ranks import benjamini_hochberg
-from plimsoll.slo.comparison.sayings import Terms, finding, why
 from plimsoll.slo.statistics.distribution import exact
 
 Outcome = Literal["IMPROVEMENT", "INDISTINGUISHABLE", "INCONCLUSIVE", "REGRESSION", "INVALID"]
@@ -314,23 +323,3 @@ def _thin(quantity: Quantity, base: Arm, candidate: Arm) -> bool:
     nothing = Reading(math.nan, 0)
     sizes = [run.readings.get(str(quantity), nothing).n for arm in (base, candidate) for run in arm.runs]
     return bool(sizes) and 0 < min(sizes) * tail < _TAIL
-
-
-__all__ = [
-    "RANK",
-    "Arm",
-    "CandidateResult",
-    "Comparison",
-    "Effect",
-    "Method",
-    "OneRun",
-    "Outcome",
-    "Quantity",
-    "Reading",
-    "RunSample",
-    "Within",
-    "compare",
-    "sample",
-    "together",
-    "worst",
-]

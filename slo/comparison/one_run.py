@@ -16,9 +16,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from plimsoll.slo.comparison.quantity import Quantity
+from plimsoll.slo.comparison.quantity import Quantity, back, worse
 from plimsoll.slo.comparison.ranks import fisher
-from plimsoll.slo.comparison.scale import back, worse
 from plimsoll.slo.records.records import FloatArray
 from plimsoll.slo.statistics.confidence import clopper_pearson
 

@@ -7,6 +7,7 @@ compared here, and nothing is promised.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Literal
 
+import numpy as np
+
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import BAD_RATIOS, RATES, RATIOS
+from plimsoll.slo.records.records import FloatArray
 
 _SHAPE = re.compile(r"\s*([a-z]+[0-9.]*)\s*\(\s*(\w+)\s*\)\s*(?:(?:±|\+-)?\s*([0-9]+(?:\.[0-9]+)?)\s*%)?\s*")
 
@@ -133,3 +137,39 @@ def usual(has: Callable[[str], bool]) -> tuple[Quantity, ...]:
 def every_usual() -> tuple[Quantity, ...]:
     """All that ``usual`` may ask for: what a sample of a run should hold."""
     return parse_all(tuple(dict.fromkeys(SPOKEN + HEARD + STREAMED + WHOLE)))
+
+
+# -- the scale on which two values are compared: up is worse, and a difference is what counts -------------------------
+
+# The logarithm of a time, minus that of a rate, a share of errors as it is. A difference of two such numbers is a ratio
+# or a difference of shares, rises whenever the candidate gets slower, and may be infinite.
+
+
+def worse(values: FloatArray, quantity: Quantity) -> FloatArray:
+    """``values`` turned and scaled so that a greater one is a worse one and differences are what is compared."""
+    sign = 1.0 if quantity.better == "lower" else -1.0
+    if quantity.scale == "difference":
+        return sign * values
+    with np.errstate(divide="ignore"):  # zero is minus infinity here, and means it
+        return sign * np.log(values)
+
+
+def back(low: float, high: float, quantity: Quantity) -> tuple[float, float]:
+    """An interval of differences of ``worse`` as an interval of the effect."""
+    if quantity.better == "higher":
+        low, high = -high, -low
+    if quantity.scale == "difference":
+        return low + 0.0, high + 0.0
+    return _exp(low), _exp(high)
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
+def limits(quantity: Quantity, tolerance: float) -> tuple[float, float]:
+    """Where worse and better begin: 1 + tolerance and 1 - tolerance of the base, whichever way is worse."""
+    if quantity.scale == "difference":
+        return tolerance, -tolerance
+    up, down = math.log1p(tolerance), math.log1p(-tolerance)
+    return (up, down) if quantity.better == "lower" else (-down, -up)

@@ -181,6 +181,3 @@ def _unfit(arm: Arm, quantity: Quantity) -> str:
 def _key(arm: Arm, quantity: Quantity) -> tuple[float, str]:
     value = float(np.median(arm.values(quantity)))
     return (value if quantity.better == "lower" else -value), arm.name
-
-
-__all__ = ["Overlap", "Pairing", "Place", "Ranking", "rank"]

@@ -26,6 +26,8 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="audio_frame_lag",
+    title="Lag of audio frames",
+    group="last",
     unit="ns",
     better="lower",
     scope="frame",

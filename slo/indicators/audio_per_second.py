@@ -29,6 +29,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="audio_per_second",
+    title="Audio per second of a request",
+    group="speech",
+    rank=19,
     unit="1",
     better="higher",
     scope="request",

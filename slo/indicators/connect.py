@@ -24,6 +24,9 @@ def _reused(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="connect",
+    title="Connection set-up",
+    group="last",
+    rank=5,
     unit="ns",
     better="lower",
     scope="request",

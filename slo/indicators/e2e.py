@@ -17,11 +17,15 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="e2e",
+    title="Time to last token",
+    group="answer",
+    rank=4,
     unit="ns",
     better="lower",
     scope="request",
     needs=("due_ns", "last_token_ns"),
     formula="last_token - due",
+    from_due=True,
     source="vLLM bench (latency ends at the last token chunk), from the due time",
     summary="from when the request was due to the last token of output",
     compute=_compute,

@@ -21,6 +21,9 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="endpointing",
+    title="Endpointing delay",
+    group="speech",
+    rank=7,
     unit="ns",
     better="lower",
     scope="request",

@@ -19,6 +19,9 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="error",
+    title="Error",
+    group="last",
+    rank=6,
     unit="1",
     better="lower",
     scope="request",

@@ -28,6 +28,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="false_endpoints",
+    title="False endpoints",
+    group="speech",
+    rank=8,
     unit="1",
     better="lower",
     scope="request",

@@ -21,6 +21,12 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="finalization",
+    title="Finalization latency",
+    short="final",
+    group="speech",
+    rank=9,
+    chart="live",
+    drawn=True,
     unit="ns",
     better="lower",
     scope="request",

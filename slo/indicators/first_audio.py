@@ -23,11 +23,17 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="first_audio",
+    title="Time to first audio",
+    short="audio",
+    group="speech",
+    rank=12,
+    chart="sound",
     unit="ns",
     better="lower",
     scope="request",
     needs=("due_ns", "first_audio_ns", "media_out_ns"),
     formula="first_audio - due",
+    from_due=True,
     source="time to first audio (TTFA), from the due time",
     summary="from when the request was due to the first sample of audio",
     compute=_compute,

@@ -25,6 +25,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="first_audio_from_text_end",
+    title="First audio from text end",
+    group="speech",
+    rank=14,
     unit="ns",
     better="lower",
     scope="request",

@@ -25,6 +25,12 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="first_audio_perceived",
+    title="Time to first audible audio",
+    short="audible",
+    group="speech",
+    rank=13,
+    chart="sound",
+    drawn=True,
     unit="ns",
     better="lower",
     scope="request",
@@ -38,6 +44,7 @@ INDICATOR = Indicator(
         "media_out_ns",
     ),
     formula="max(chunk[i] + leading_silence left before chunk i, audible) - due",
+    from_due=True,
     source="Coval (TTFA with leading silence)",
     summary="from when the request was due until a voice is heard, leading silence included",
     compute=_compute,

@@ -23,6 +23,9 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="first_final_after_speech_end",
+    title="First final after speech end",
+    group="speech",
+    rank=10,
     unit="ns",
     better="lower",
     scope="request",

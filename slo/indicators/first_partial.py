@@ -20,6 +20,12 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="first_partial",
+    title="Time to first partial",
+    short="partial",
+    group="speech",
+    rank=1,
+    chart="live",
+    drawn=True,
     unit="ns",
     better="lower",
     scope="request",

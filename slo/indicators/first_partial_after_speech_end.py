@@ -19,6 +19,9 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="first_partial_after_speech_end",
+    title="First partial after speech end",
+    group="speech",
+    rank=3,
     unit="ns",
     better="lower",
     scope="request",

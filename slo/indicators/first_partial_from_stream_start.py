@@ -18,6 +18,9 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="first_partial_from_stream_start",
+    title="First partial from stream start",
+    group="speech",
+    rank=2,
     unit="ns",
     better="lower",
     scope="request",

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll.slo.metrics import fluidity_index as fluidity
+from plimsoll.slo.metrics import deadlines
 from plimsoll.slo.metrics.indicator import Indicator
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
 def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
-    met = fluidity.measure(records, records["due_ns"])
-    return fluidity.share_on_time(met), met.valid
+    met = deadlines.measure(records, records["due_ns"])
+    return deadlines.share_on_time(met), met.valid
 
 
 def _no_token(records: Records) -> BoolArray:
@@ -27,6 +27,7 @@ def _no_token(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="fluidity",
+    title="Fluidity",
     unit="1",
     better="higher",
     scope="request",

@@ -39,6 +39,7 @@ def _first(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="frame_jitter",
+    title="Frame jitter",
     unit="ns",
     better="lower",
     scope="query",

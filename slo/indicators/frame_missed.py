@@ -28,6 +28,7 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="frame_missed",
+    title="Frame missed",
     unit="1",
     better="lower",
     scope="query",

@@ -32,6 +32,7 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="frame_overlap",
+    title="Frame overlap",
     unit="1",
     better="lower",
     scope="query",

@@ -16,11 +16,15 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="generator_lag",
+    title="Generator lag",
+    group="last",
+    rank=4,
     unit="ns",
     better="lower",
     scope="request",
     needs=("due_ns", "ready_ns"),
     formula="ready - due",
+    from_due=True,
     source="Plimsoll's own health check",
     summary="how late the generator itself took the request up",
     compute=_compute,

@@ -39,6 +39,11 @@ def _no_gap(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="itl",
+    title="Inter-token latency",
+    short="ITL",
+    group="answer",
+    rank=3,
+    chart="pace",
     unit="ns",
     better="lower",
     scope="gap",

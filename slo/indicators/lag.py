@@ -16,11 +16,15 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="lag",
+    title="Schedule lag",
+    group="last",
+    rank=3,
     unit="ns",
     better="lower",
     scope="request",
     needs=("due_ns", "sent_ns"),
     formula="sent - due",
+    from_due=True,
     source="Gil Tene on coordinated omission; Plimsoll's own health check",
     summary="how late the request was sent: the generator's lateness plus any wait for a connection",
     compute=_compute,

@@ -27,6 +27,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="lag_slope",
+    title="Slope of the transcript lag",
+    group="speech",
+    rank=6,
     unit="1",
     better="lower",
     scope="request",

@@ -18,11 +18,17 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="latency",
+    title="Latency",
+    group="answer",
+    rank=5,
+    chart="answer",
+    drawn=True,
     unit="ns",
     better="lower",
     scope="request",
     needs=("due_ns", "done_ns"),
     formula="done - due",
+    from_due=True,
     source="MLPerf LoadGen (latency from the scheduled time); wrk2",
     summary="from when the request was due to the last byte of its answer",
     compute=_compute,

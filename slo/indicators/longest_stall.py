@@ -25,6 +25,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="longest_stall",
+    title="Longest stall",
+    group="speech",
+    rank=16,
     unit="ns",
     better="lower",
     scope="request",

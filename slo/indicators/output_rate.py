@@ -23,6 +23,9 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="output_rate",
+    title="Tokens per second of a request",
+    group="last",
+    rank=1,
     unit="per_s",
     better="higher",
     scope="request",

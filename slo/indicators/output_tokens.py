@@ -19,6 +19,9 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="output_tokens",
+    title="Output tokens of a request",
+    group="last",
+    rank=2,
     unit="1",
     better="higher",
     scope="request",

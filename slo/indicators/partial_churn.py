@@ -25,6 +25,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="partial_churn",
+    title="Rewritten words per word",
+    group="speech",
+    rank=23,
     unit="1",
     better="lower",
     scope="request",

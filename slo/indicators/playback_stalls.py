@@ -25,6 +25,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="playback_stalls",
+    title="Stalls",
+    group="speech",
+    rank=17,
     unit="1",
     better="lower",
     scope="request",

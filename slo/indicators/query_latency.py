@@ -26,11 +26,13 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="query_latency",
+    title="Query latency",
     unit="ns",
     better="lower",
     scope="query",
     needs=("query_id", "due_ns", "done_ns", "status"),
     formula="max over samples of done - due",
+    from_due=True,
     source="MLPerf LoadGen, MultiStream: a query is done when its last sample is",
     summary="from when a query of several samples was due to the end of its slowest sample",
     compute=_compute,

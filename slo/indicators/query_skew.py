@@ -25,6 +25,7 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="query_skew",
+    title="Query skew",
     unit="ns",
     better="lower",
     scope="query",

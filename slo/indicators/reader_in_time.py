@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from plimsoll.slo.metrics.deadlines import reading, share_in_time
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.metrics.smoothness import reading, share_in_time
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
@@ -25,6 +25,7 @@ def _no_token(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="reader_in_time",
+    title="Reader in time",
     unit="1",
     better="higher",
     scope="request",

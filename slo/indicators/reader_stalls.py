@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from plimsoll.slo.metrics.deadlines import reading
 from plimsoll.slo.metrics.indicator import Indicator
-from plimsoll.slo.metrics.smoothness import reading
 from plimsoll.slo.records.records import BoolArray, FloatArray, Records
 
 
@@ -24,6 +24,7 @@ def _no_token(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="reader_stalls",
+    title="Reader stalls",
     unit="1",
     better="lower",
     scope="request",

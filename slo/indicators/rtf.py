@@ -27,6 +27,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="rtf",
+    title="Real-time factor",
+    group="speech",
+    rank=20,
     unit="1",
     better="lower",
     scope="request",

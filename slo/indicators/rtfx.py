@@ -27,6 +27,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="rtfx",
+    title="Inverse real-time factor",
+    group="speech",
+    rank=21,
     unit="1",
     better="higher",
     scope="request",

@@ -16,6 +16,11 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="service_time",
+    title="Service time",
+    short="service",
+    group="answer",
+    rank=6,
+    chart="answer",
     unit="ns",
     better="lower",
     scope="request",

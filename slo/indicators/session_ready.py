@@ -24,11 +24,14 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="session_ready",
+    title="Time to a ready session",
+    group="speech",
     unit="ns",
     better="lower",
     scope="request",
     needs=("due_ns", "open_ns"),
     formula="open - due",
+    from_due=True,
     source="Coval (connection time, kept apart from latency)",
     summary="from when the session was due until audio or text could be sent",
     compute=_compute,

@@ -27,6 +27,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="stall_ratio",
+    title="Stalled share of playing time",
+    group="speech",
+    rank=15,
     unit="1",
     better="lower",
     scope="request",

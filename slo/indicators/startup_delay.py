@@ -26,6 +26,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="startup_delay",
+    title="Required start-up delay",
+    group="speech",
+    rank=18,
     unit="ns",
     better="lower",
     scope="request",

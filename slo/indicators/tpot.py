@@ -28,6 +28,12 @@ def _one_token(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="tpot",
+    title="Time per output token",
+    short="TPOT",
+    group="answer",
+    rank=2,
+    chart="pace",
+    drawn=True,
     unit="ns",
     better="lower",
     scope="request",

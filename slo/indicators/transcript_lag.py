@@ -29,6 +29,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="transcript_lag",
+    title="Transcript lag",
+    group="speech",
+    rank=5,
     unit="ns",
     better="lower",
     scope="interim",

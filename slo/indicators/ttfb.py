@@ -16,11 +16,15 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="ttfb",
+    title="Time to first byte",
+    group="answer",
+    rank=7,
     unit="ns",
     better="lower",
     scope="request",
     needs=("due_ns", "first_byte_ns"),
     formula="first_byte - due",
+    from_due=True,
     source="curl's time_starttransfer, taken from the due time",
     summary="from when the request was due to the first byte of the answer",
     compute=_compute,

@@ -17,11 +17,17 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="ttft",
+    title="Time to first token",
+    short="TTFT",
+    group="answer",
+    chart="answer",
+    drawn=True,
     unit="ns",
     better="lower",
     scope="request",
     needs=("due_ns", "first_token_ns"),
     formula="first_token - due",
+    from_due=True,
     source="MLPerf LoadGen token mode (TTFT = first token - scheduled time)",
     summary="from when the request was due to the first token of output, reasoning included",
     compute=_compute,

@@ -17,11 +17,15 @@ def _compute(records: Records) -> tuple[FloatArray, BoolArray]:
 
 INDICATOR = Indicator(
     name="ttft_answer",
+    title="Time to first answer token",
+    group="answer",
+    rank=1,
     unit="ns",
     better="lower",
     scope="request",
     needs=("due_ns", "first_answer_ns"),
     formula="first_answer - due",
+    from_due=True,
     source="ours; equals ttft for a model that does not reason aloud",
     summary="from when the request was due to the first token of the answer itself, after any reasoning",
     compute=_compute,

@@ -26,6 +26,12 @@ def _no_turn(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="voice_to_voice",
+    title="Voice to voice",
+    short="voice",
+    group="speech",
+    rank=11,
+    chart="live",
+    drawn=True,
     unit="ns",
     better="lower",
     scope="request",

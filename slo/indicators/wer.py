@@ -27,6 +27,9 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="wer",
+    title="Word error rate of a request",
+    group="speech",
+    rank=22,
     unit="1",
     better="lower",
     scope="request",

@@ -29,6 +29,11 @@ def _outside(records: Records) -> BoolArray:
 
 INDICATOR = Indicator(
     name="word_emission",
+    title="Word emission latency",
+    short="words",
+    group="speech",
+    rank=4,
+    chart="live",
     unit="ns",
     better="lower",
     scope="word",

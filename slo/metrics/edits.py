@@ -78,6 +78,3 @@ def _distance(left: Sequence[str], right: Sequence[str], columns: list[tuple[int
         if columns is not None:
             columns.append((up, down))
     return distance
-
-
-__all__ = ["aligned", "cells", "word_errors"]

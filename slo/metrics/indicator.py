@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -27,6 +29,10 @@ _PLENTY = 1_000_000
 #: What one value belongs to: a request; the step between two of its chunks; a word of its reference that was heard; a frame
 #: of audio that was sent; a transcript that came while audio was going out; a query of several samples.
 Scope = Literal["request", "gap", "word", "frame", "interim", "query"]
+#: Where a table shows a metric: what an answer takes, what speech does, others by name, what explains them.
+Group = Literal["answer", "speech", "other", "last"]
+#: The chart of percentiles that a metric has a line in.
+Chart = Literal["", "answer", "live", "sound", "pace"]
 #: The same for people.
 ENTRIES: Mapping[Scope, str] = MappingProxyType(
     {
@@ -60,6 +66,11 @@ class Indicator:
     where more is better. ``outside`` marks successful records that the definition does not cover; they
     satisfy a limit on a single request. ``awaited``: what a user waits for; a success that never brought it, in a run
     where others did, ranks as the worst too, unless it is outside.
+
+    ``from_due``: a time that begins when the request was due, so that what is above a limit is later than it.
+
+    How it is shown: ``title``, and ``short`` for the end of a line; ``group`` and ``rank``, its place in tables; ``chart``, the
+    chart of percentiles that has a line of it ("": none); ``drawn``: its distribution and its course are drawn too.
     """
 
     name: str
@@ -74,6 +85,18 @@ class Indicator:
     on_failure: OnFailure = OnFailure.WORST
     outside: Callable[[Records], BoolArray] | None = None
     awaited: bool = False
+    from_due: bool = False
+    title: str = ""
+    short: str = ""
+    group: Group = "other"
+    rank: int = 0
+    chart: Chart = ""
+    drawn: bool = False
+
+    def __post_init__(self) -> None:
+        words = self.name.replace("_", " ")
+        object.__setattr__(self, "title", self.title or words.capitalize())
+        object.__setattr__(self, "short", self.short or words)
 
     @property
     def worst(self) -> float:
@@ -223,38 +246,66 @@ def _lost(had: IntArray, failed: IntArray) -> IntArray:
     return lost
 
 
+@cache
 def catalogue() -> Mapping[str, Indicator]:
-    """Every indicator by name: each module of ``plimsoll.slo.indicators`` exports ``INDICATOR``, one or a tuple of
-    them.
+    """Every indicator by name: each module of ``plimsoll.slo.indicators`` exports ``INDICATOR``, one or a tuple of them, and an
+    outside package names its own by an entry point in the group ``plimsoll.indicators``.
 
-    Raises ``LookupError`` for a module that exports none, or a name that is taken.
+    Raises ``LookupError`` for a module that exports none, an entry point that doesn't load, or a name that is taken.
     """
     import plimsoll.slo.indicators as folder
 
     found: dict[str, Indicator] = {}
-    for module in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
-        exported = getattr(importlib.import_module(f"plimsoll.slo.indicators.{module}"), "INDICATOR", None)
-        if exported is None:
-            raise LookupError(f"slo/indicators/{module}.py: exports no INDICATOR; name its Indicator so")
-        for indicator in exported if isinstance(exported, tuple) else (exported,):
-            if indicator.name in found:
-                raise LookupError(f"slo/indicators/{module}.py: {indicator.name} exists already; choose another name")
-            found[indicator.name] = indicator
+    modules = sorted(info.name for info in pkgutil.iter_modules(folder.__path__))
+    ours = ((f"slo/indicators/{name}.py", importlib.import_module(f"{folder.__name__}.{name}")) for name in modules)
+    outside = sorted(entry_points(group="plimsoll.indicators"), key=lambda point: point.name)
+    for where, exported in (
+        *((where, getattr(module, "INDICATOR", None)) for where, module in ours),
+        *((f"entry point {point.name} ({point.value})", _loaded(point)) for point in outside),
+    ):
+        several = exported if isinstance(exported, tuple) else (exported,)
+        if not all(isinstance(one, Indicator) for one in several):
+            raise LookupError(f"{where}: exports no INDICATOR; name its Indicator so")
+        for one in several:
+            if one.name in found:
+                raise LookupError(f"{where}: {one.name} exists already; choose another name")
+            found[one.name] = one
     return MappingProxyType(found)
 
 
-__all__ = [
-    "ENTRIES",
-    "Indicator",
-    "Measured",
-    "OnFailure",
-    "Scope",
-    "between",
-    "catalogue",
-    "entries",
-    "entry_rows",
-    "gap_rows",
-    "measure",
-    "of_successes",
-    "succeeded",
-]
+def _loaded(point: EntryPoint) -> object:
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise LookupError(
+            f"entry point {point.name} ({point.value}): {error}. Repair or uninstall that package"
+        ) from error
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of metrics as tables show them: by group, rank and name; names that nobody knows last."""
+    known = catalogue()
+    groups = get_args(Group)
+
+    def place(name: str) -> tuple[int, int, str]:
+        one = known.get(name)
+        return (len(groups), 0, name) if one is None else (groups.index(one.group), one.rank, name)
+
+    return sorted(names, key=place)
+
+
+def title_of(name: str) -> str:
+    """What people call a metric."""
+    known = catalogue().get(name)
+    return name.replace("_", " ").capitalize() if known is None else known.title
+
+
+def short_of(name: str) -> str:
+    """A name short enough to stand at the end of a line."""
+    known = catalogue().get(name)
+    return name.replace("_", " ") if known is None else known.short
+
+
+def lines_of(chart: Chart) -> list[str]:
+    """The metrics that one chart of percentiles has a line of."""
+    return in_order(name for name, one in catalogue().items() if one.chart == chart)

@@ -134,6 +134,3 @@ def _bounds(rate: float, words: int, sessions: int, effect: float, confidence: P
     # No share any more: the linearised interval, whose variance the design effect holds.
     spread = t * math.sqrt(effect * 0.25 / words)
     return max(0.0, rate - spread), rate + spread
-
-
-__all__ = ["NO_SLICE", "WordErrorRate", "by_slice", "word_error_rate"]

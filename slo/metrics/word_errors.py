@@ -105,6 +105,3 @@ def _plain(character: str) -> str:
     if character in "'\u2019\u02bc":
         return "'"
     return " " if unicodedata.category(character)[0] in "PSZC" else character
-
-
-__all__ = ["NAMES", "Normaliser", "NormaliserError", "normaliser", "word_errors", "words"]

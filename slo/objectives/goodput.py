@@ -11,9 +11,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plimsoll.slo.metrics.indicator import catalogue, entry_rows
+from plimsoll.slo.metrics.indicator import catalogue, entry_rows, measure
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records, TokensFrom
+
+# -- what counts against a ratio --------------------------------------------------------------------------------------
+
+# The first two are shares of requests, the last one of frames: queries with a deadline.
+
+
+def against(name: str, records: Records, good: BoolArray) -> tuple[BoolArray, IntArray]:
+    """(bad bool[m], row int64[m]): of every entry whether it counts against the ratio, and its record, ascending.
+
+    ``good`` bool[records] is the goodput's. Frames without a deadline are no entries.
+    """
+    if name == "frame_missed":
+        found = measure(catalogue()[name], records)
+        return found.values > 0, found.row
+    rows = np.flatnonzero(records.in_measure)
+    return ~(good if name == "good" else records.ok)[rows], rows
+
+
+def entries(name: str) -> str:
+    """What the ratio is a share of, for people."""
+    return "frames" if name == "frame_missed" else "requests"
+
+
+def failing(name: str) -> str:
+    """What an entry that counts against it is, for people."""
+    return {"error": "failed", "good": "not good", "frame_missed": "missed their deadline"}[name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,15 @@ from typing import Literal
 import numpy as np
 
 from plimsoll.slo.metrics.indicator import Measured, catalogue, measure, of_successes, succeeded
-from plimsoll.slo.metrics.ratios import against, entries, failing
 from plimsoll.slo.metrics.word_error_rate import word_error_rate
-from plimsoll.slo.objectives.goodput import Goodput, over, throughput
+from plimsoll.slo.objectives.goodput import Goodput, against, entries, failing, over, throughput
 from plimsoll.slo.objectives.objective import Objective, Promise, show
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 from plimsoll.slo.statistics import confidence as sure
 from plimsoll.slo.statistics import share
 from plimsoll.slo.statistics.distance import Distance
 from plimsoll.slo.statistics.distribution import exact, quantile
-from plimsoll.slo.statistics.percentile_bounds import bounds
+from plimsoll.slo.statistics.share import bounds
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 #: Begins what a detail says of a decision by distance.

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from plimsoll.slo.metrics.indicator import catalogue, entries
-from plimsoll.slo.metrics.ratios import entries as entries_of_ratio
-from plimsoll.slo.metrics.ratios import failing
+from plimsoll.slo.objectives.goodput import entries as entries_of_ratio
+from plimsoll.slo.objectives.goodput import failing
 from plimsoll.slo.objectives.objective import Promise, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, Outcome
 from plimsoll.slo.statistics.confidence import deciding
@@ -62,7 +62,7 @@ def broken(limit: Promise) -> str:
         return f"{'not below' if inclusive else 'above'} {value}"
     if inclusive:
         return f"not under {value}"
-    if indicator.formula.endswith("- due"):
+    if indicator.from_due:
         return f"later than {value}"
     return f"{'longer than' if indicator.scope == 'gap' else 'above'} {value}"
 

@@ -5,25 +5,90 @@ failures out, divide by another count or interpolate percentiles. Each variant h
 how that tool takes percentiles, where that is written. They reconcile a bake-off; Plimsoll judges by none of them, since
 with most of them a server gains by failing its slowest requests.
 
-``plimsoll.slo.peers.samples`` makes the values; this module summarises each as its tool would. Bounded: each sample is sorted once,
+``plimsoll.slo.peers.figures`` makes the values; this module summarises each as its tool would. Bounded: each sample is sorted once,
 and gaps are never held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from plimsoll.slo.metrics import fluidity_index as fluidity
-from plimsoll.slo.peers import peers_goodput as peer_goodput
+from plimsoll.slo.metrics import deadlines
+from plimsoll.slo.metrics.deadlines import slabs
+from plimsoll.slo.objectives.goodput import per_second, span_ns
 from plimsoll.slo.peers.catalogue import CATALOGUE, Peer
-from plimsoll.slo.peers.samples import SAMPLES, Sample, Successes, fluidities, gaps, successes
-from plimsoll.slo.records.records import FloatArray, Records
+from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
+from plimsoll.slo.statistics.confidence import n_required
 from plimsoll.slo.statistics.distribution import exact, quantile, quantile_linear, quantile_loadgen
-from plimsoll.slo.statistics.selection import order_statistics
+
+# -- a few ranks of fifty million gaps --------------------------------------------------------------------------------
+
+# A sample brackets each rank, one pass counts what lies below the bracket and keeps what lies in it, and the kept few
+# are sorted. When a bracket misses its rank, which a sample can't rule out, everything is sorted after all: the result
+# is always the exact one.
+
+#: Up to so many values sorting is as quick.
+SORTED = 2_000_000
+#: Values of the sample; a bracket reaches this many standard deviations to either side.
+SAMPLE = 100_000
+REACH = 6.0
+
+
+def order_statistics(parts: Callable[[], Iterable[IntArray]], n: int, ranks: Sequence[int]) -> list[int]:
+    """The values at these 0-based ranks of all ``n`` values in ``parts()``, which is gone through at most three times."""
+    if n <= SORTED:
+        return _sorted(parts, ranks)
+    sample = np.sort(np.concatenate([_some(part, n) for part in parts()]))
+    brackets = [_bracket(sample, rank / n) for rank in ranks]
+    below = [0] * len(ranks)
+    inside: list[list[IntArray]] = [[] for _ in ranks]
+    for part in parts():
+        for i, (low, high) in enumerate(brackets):
+            if i and brackets[i] == brackets[i - 1]:
+                continue
+            below[i] += int(np.count_nonzero(part < low))
+            inside[i].append(part[(part >= low) & (part <= high)])
+    found: list[int] = []
+    kept = np.empty(0, np.int64)
+    for i, rank in enumerate(ranks):
+        if i and brackets[i] == brackets[i - 1]:
+            below[i] = below[i - 1]
+        else:
+            kept = np.sort(np.concatenate(inside[i]))
+        place = rank - below[i]
+        if not 0 <= place < len(kept):
+            return _sorted(parts, ranks)
+        found.append(int(kept[place]))
+    return found
+
+
+def _sorted(parts: Callable[[], Iterable[IntArray]], ranks: Sequence[int]) -> list[int]:
+    values = np.concatenate([np.empty(0, np.int64), *parts()])
+    values.sort()
+    return [int(values[rank]) for rank in ranks]
+
+
+def _some(part: IntArray, n: int) -> IntArray:
+    """This part's share of the sample, drawn at random by a fixed seed: every k-th value would be the same gap of each
+    answer when answers have k chunks.
+    """
+    size = -(-len(part) * SAMPLE // n)
+    return part[np.random.default_rng(1).integers(0, len(part), size)] if len(part) else part
+
+
+def _bracket(sample: IntArray, share: float) -> tuple[int, int]:
+    """Two values that the quantile of this share very likely lies between."""
+    size = len(sample)
+    reach = REACH * float(np.sqrt(size * share * (1 - share))) + REACH
+    low, high = int(share * size - reach), int(share * size + reach) + 1
+    limits = np.iinfo(np.int64)
+    return (int(sample[low]) if low >= 0 else limits.min, int(sample[high]) if high < size else limits.max)
+
 
 PERCENTILES = ("0.5", "0.9", "0.95", "0.99")
 
@@ -66,7 +131,7 @@ def measure(records: Records, objectives: Iterable[Any] = ()) -> dict[str, Figur
     their limits on ``ttft`` and ``tpot`` are Etalon's deadlines too.
     """
     of = successes(records)
-    wanted = peer_goodput.limits(objectives)
+    wanted = limits(objectives)
     found = _distributions(of)
     found |= _of_gaps(records, of)
     found |= _of_tokens(records, of, wanted)
@@ -139,8 +204,8 @@ def _of_gaps(records: Records, of: Successes) -> dict[str, Figures]:
 
 def _of_tokens(records: Records, of: Successes, wanted: Mapping[str, float]) -> dict[str, Figures]:
     """Etalon's: both rules of the index, and its fluid token rate."""
-    prefill = int(wanted.get("ttft", fluidity.PREFILL_NS))
-    decode = max(int(wanted.get("tpot", fluidity.DECODE_NS)), 1)
+    prefill = int(wanted.get("ttft", deadlines.PREFILL_NS))
+    decode = max(int(wanted.get("tpot", deadlines.DECODE_NS)), 1)
     found: dict[str, Figures] = {}
     names = ("etalon.fluidity", "etalon.fluidity_docs")
     for name, sample in zip(names, fluidities(records, of.rows, prefill, decode), strict=True):
@@ -148,7 +213,7 @@ def _of_tokens(records: Records, of: Successes, wanted: Mapping[str, float]) -> 
             figures = summary(CATALOGUE[name], np.sort(sample.values))
             note = f"deadlines {prefill / 1e6:g} ms, then {decode / 1e6:g} ms"
             found[name] = Figures(figures.peer, figures.n, figures.mean, figures.percentiles, note=note)
-    pace = fluidity.fluid_pace(records, of.rows)
+    pace = deadlines.fluid_pace(records, of.rows)
     if pace.looked_at:
         p99 = quantile_linear(np.sort(pace.pace_ns), "0.99")
         peer = CATALOGUE["etalon.fluid_token_rate"]
@@ -162,11 +227,11 @@ def _goodputs(records: Records, of: Successes, wanted: Mapping[str, float]) -> d
     if not wanted or not bool(records.in_measure.any()):
         return {}
     shares = {
-        "vllm.goodput": peer_goodput.vllm_goodput(records, of, wanted),
-        "mlperf.goodput": peer_goodput.mlperf_goodput(records, of, wanted),
+        "vllm.goodput": vllm_goodput(records, of, wanted),
+        "mlperf.goodput": mlperf_goodput(records, of, wanted),
     }
     if "ttft" in wanted or "tpot" in wanted:
-        shares["distserve.attainment"] = peer_goodput.distserve_attainment(of, wanted)
+        shares["distserve.attainment"] = distserve_attainment(of, wanted)
     said = ", ".join(f"{key} {limit / 1e6:g} ms" for key, limit in wanted.items())
     return {
         name: Figures(
@@ -174,3 +239,236 @@ def _goodputs(records: Records, of: Successes, wanted: Mapping[str, float]) -> d
         )
         for name, share in shares.items()
     }
+
+
+# -- the samples that other tools' metrics are statistics of ----------------------------------------------------------
+
+# Every tool here leaves failed requests out, so this module does too: that is the difference to
+# ``plimsoll.slo.indicators``, and the reason why nothing here is ever judged. One sample serves all tools that agree on
+# it. Values are float64, in ns unless the name says otherwise; gaps are not held but streamed, because there may be
+# fifty million.
+
+
+@dataclass(frozen=True, slots=True)
+class Successes:
+    """Columns of the measured successes, int64[n], -1 for what did not happen: ``sent due first last done`` in ns,
+    ``tokens`` of output, ``head`` of them in the first chunk (an even share), ``rows``: their places in the records. ``failed``: how many
+    measured requests are not among them because they failed.
+    """
+
+    sent: IntArray
+    due: IntArray
+    first: IntArray
+    last: IntArray
+    done: IntArray
+    tokens: IntArray
+    head: IntArray
+    rows: BoolArray
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """``values`` float64[m], and how much each counts (None: all the same)."""
+
+    values: FloatArray
+    weights: FloatArray | None = None
+
+
+def successes(records: Records) -> Successes:
+    """The rows that a tool without failures would see."""
+    rows = np.asarray(records.ok & records.in_measure)
+    tokens = records["n_out"][rows]
+    chunks = np.maximum(np.diff(records.chunk_offsets)[rows], 1)
+    sent, due, first, last, done = (
+        records[name][rows] for name in ("sent_ns", "due_ns", "first_token_ns", "last_token_ns", "done_ns")
+    )
+    failed = int(np.count_nonzero(records.in_measure & ~records.ok))
+    return Successes(sent, due, first, last, done, tokens, np.maximum(tokens // chunks, 1), rows, failed)
+
+
+def _span(end: IntArray, start: IntArray) -> Sample:
+    both = (end != -1) & (start != -1)
+    return Sample((end[both] - start[both]).astype(np.float64))
+
+
+def _zero_without(of: Successes) -> Sample:
+    """From sent to the first token, and 0 for a success that has none."""
+    has = (of.first != -1) & (of.sent != -1)
+    return Sample(np.where(has, of.first - of.sent, 0).astype(np.float64) if has.any() else np.empty(0))
+
+
+def _per_later_token(of: Successes, end: IntArray, weighted: bool = False) -> Sample:
+    """(end - first token) / (tokens - 1), of answers of two tokens or more."""
+    rows = (of.first != -1) & (end != -1) & (of.tokens >= 2)
+    later = (of.tokens[rows] - 1).astype(np.float64)
+    return Sample((end[rows] - of.first[rows]) / later, later if weighted else None)
+
+
+def _rounded(sample: Sample) -> Sample:
+    return Sample(np.rint(sample.values))
+
+
+def _loadgen_tpot(of: Successes) -> Sample:
+    """LoadGen's: integer division by tokens - 1, where at most one token counts as none and so turns the sign."""
+    rows = (of.first != -1) & (of.done != -1) & (of.tokens >= 0)
+    span, tokens = of.done[rows] - of.first[rows], of.tokens[rows]
+    return Sample(np.where(tokens > 1, span // np.maximum(tokens - 1, 1), -span).astype(np.float64))
+
+
+def _after_first_chunk(of: Successes) -> Sample:
+    """(done - first token) / the tokens after the first chunk, where there is one."""
+    rows = (of.first != -1) & (of.done != -1) & (of.tokens > of.head)
+    return Sample((of.done[rows] - of.first[rows]) / (of.tokens[rows] - of.head[rows]))
+
+
+def _per_token(of: Successes, weighted: bool) -> Sample:
+    """(last token - sent) / tokens; unweighted also 0 for each answer without a token."""
+    rows = (of.last != -1) & (of.sent != -1) & (of.tokens >= 1)
+    tokens = of.tokens[rows].astype(np.float64)
+    values = (of.last[rows] - of.sent[rows]) / tokens
+    if weighted:
+        return Sample(values, tokens)
+    none = int(np.count_nonzero(of.tokens == 0)) if len(values) else 0
+    return Sample(np.concatenate([values, np.zeros(none)]))
+
+
+#: name -> how it is made.
+SAMPLES: Mapping[str, Callable[[Successes], Sample]] = MappingProxyType(
+    {
+        "first - sent": lambda of: _span(of.first, of.sent),
+        "first - sent or 0": _zero_without,
+        "first - due": lambda of: _span(of.first, of.due),
+        "last - sent": lambda of: _span(of.last, of.sent),
+        "done - sent": lambda of: _span(of.done, of.sent),
+        "done - due": lambda of: _span(of.done, of.due),
+        "last, per later token": lambda of: _per_later_token(of, of.last),
+        "last, per later token, rounded": lambda of: _rounded(_per_later_token(of, of.last)),
+        "last, per later token, by tokens": lambda of: _per_later_token(of, of.last, weighted=True),
+        "done, per later token": lambda of: _per_later_token(of, of.done),
+        "loadgen": _loadgen_tpot,
+        "after the first chunk": _after_first_chunk,
+        "per token": lambda of: _per_token(of, weighted=False),
+        "per token, by tokens": lambda of: _per_token(of, weighted=True),
+    }
+)
+
+
+def fluidities(records: Records, rows: BoolArray, prefill_ns: int, decode_ns: int) -> tuple[Sample, Sample]:
+    """Etalon's index by its code and by its documentation, a chunk taken as a token, from the time of sending."""
+    met = deadlines.measure(records, records["sent_ns"], prefill_ns, decode_ns, per_chunk=True)
+    wanted = met.valid & rows
+    return (
+        Sample(deadlines.share_of_deadlines(met)[wanted]),
+        Sample(deadlines.share_on_time(met)[wanted]),
+    )
+
+
+def gaps(records: Records, rows: BoolArray) -> Iterator[IntArray]:
+    """The gaps between chunks of these rows (bool[n]), slab by slab, int64 ns."""
+    offsets = records.chunk_offsets
+    for first, last in slabs(records):
+        begin, end = int(offsets[first]), int(offsets[last])
+        if end - begin < 2:
+            continue
+        steps = np.diff(records.chunk_ns[begin:end])
+        inside = np.ones(end - begin, np.bool_)
+        lengths = np.diff(offsets[first : last + 1])
+        if not rows[first:last].all():
+            inside = np.repeat(rows[first:last], lengths)
+        inside[offsets[first:last][lengths > 0] - begin] = False  # the step into a request's first chunk is no gap
+        yield steps[inside[1:]]
+
+
+# -- goodput as others define it --------------------------------------------------------------------------------------
+
+# What they disagree about: whether failed requests are in the denominator, from when a request is timed, what an answer
+# of one token has for a TPOT, and whether the limits hold jointly.
+
+_KEYS = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el", "latency": "e2el"}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """``value``: the number itself, None where the definition gives none, and then ``note`` says why. ``n``: of how many."""
+
+    value: float | None
+    n: int
+    note: str = ""
+
+
+def limits(objectives: Iterable[Any]) -> Mapping[str, float]:
+    """``ttft``, ``tpot`` and ``e2el`` in ns, as far as they were promised: the strictest limit on a single request, or
+    where there is none the strictest on a percentile of the run.
+    """
+    found: dict[str, dict[str, float]] = {"request": {}, "run": {}}
+    for promise in objectives:
+        key = _KEYS.get(promise.indicator)
+        statistic = promise.statistic or ""
+        scope = "request" if not statistic else "run" if statistic[:1] == "p" and statistic != "ratio" else None
+        if key and scope and promise.unit == "ns" and promise.operator in ("<=", "<"):
+            found[scope][key] = min(promise.threshold, found[scope].get(key, float("inf")))
+    return found["request"] or found["run"]
+
+
+def _tpot(of: Successes, nothing: float) -> IntArray | Any:
+    """Time per output token after the first, ``nothing`` for answers of at most one."""
+    known = (of.first != -1) & (of.last != -1) & (of.tokens >= 2)
+    return np.where(known, (of.last - of.first) / np.maximum(of.tokens - 1, 1), nothing)
+
+
+def _good(of: Successes, wanted: Mapping[str, float]) -> BoolArray:
+    """vLLM's and DistServe's rule for one result: every value at or below its limit, timed from when it was sent."""
+    good = np.ones(len(of.sent), np.bool_)
+    streamed = of.first != -1
+    if "ttft" in wanted:
+        good &= streamed & (of.first - of.sent <= wanted["ttft"])
+    if "tpot" in wanted:
+        good &= streamed & (_tpot(of, 0.0) <= wanted["tpot"])
+    if "e2el" in wanted:
+        good &= np.where(of.last != -1, of.last, of.done) - of.sent <= wanted["e2el"]
+    return good
+
+
+def vllm_goodput(records: Records, of: Successes, wanted: Mapping[str, float]) -> Share:
+    """Good completed requests per second of the whole run."""
+    good = int(np.count_nonzero(_good(of, wanted)))
+    return Share(per_second(good, span_ns(records)), len(of.sent))
+
+
+def distserve_attainment(of: Successes, wanted: Mapping[str, float]) -> Share:
+    """The share of *results* that kept TTFT and TPOT; a request without a result is not in it."""
+    n = len(of.sent)
+    wanted = {key: limit for key, limit in wanted.items() if key != "e2el"}
+    if not n:
+        return Share(None, 0, "no results")
+    return Share(int(np.count_nonzero(_good(of, wanted))) / n, n)
+
+
+def mlperf_goodput(records: Records, of: Successes, wanted: Mapping[str, float]) -> Share:
+    """Completed samples per second if the run would be VALID by its percentiles and early stopping, else None.
+
+    Each limit on its own, at the 99th percentile and 99 % confidence, from the due time. Nothing is said of minimum
+    duration and counts. A failed request has no place in LoadGen, so a run with one has no such number.
+    """
+    measured = records.in_measure
+    n = len(of.due)
+    if n < int(np.count_nonzero(measured)):
+        return Share(None, n, "INVALID: a request failed, and LoadGen waits for every answer")
+    sample = {"ttft": "first - due", "tpot": "loadgen", "e2el": "done - due"}
+    # In token mode the end-to-end limit is ignored.
+    asked = [key for key in ("ttft", "tpot") if key in wanted] or ["e2el"]
+    broken = []
+    for key in asked:
+        values = np.sort(SAMPLES[sample[key]](of).values)
+        over = len(values) - int(np.searchsorted(values, wanted[key], side="right"))
+        if len(values) < n or not n:
+            broken.append(f"{key}: {n - len(values)} answers have none")
+        elif quantile_loadgen(values, "0.99") > wanted[key]:
+            broken.append(f"{key}: p99 above the limit")
+        elif n < (needed := n_required(over, "0.99")):
+            broken.append(f"{key}: early stopping wants {needed} queries with {over} over the limit")
+    if broken:
+        return Share(None, n, f"INVALID: {'; '.join(broken)}")
+    last_issued = int(of.done[int(np.argmax(of.due))])
+    return Share(per_second(n - 1, last_issued), n)

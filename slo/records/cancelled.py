@@ -7,6 +7,7 @@ CANCELLED was given up for another reason, and counts as the failure it is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -44,6 +45,21 @@ def endings(records: Records) -> dict[str, int]:
     status = records["status"][chosen(records)]
     number = np.bincount(status, minlength=len(Status))
     return {member.name: int(number[member]) for member in Status if number[member]}
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """``chosen`` of ``of`` requests were to be cancelled, and how they ended: CANCELLED, or what came before their time."""
+
+    chosen: int
+    of: int
+    by_status: dict[str, int]
+
+
+def cancelled(records: Records) -> Cancelled | None:
+    """None for a run whose scenario cancels nothing."""
+    found = endings(records)
+    return Cancelled(sum(found.values()), len(planned(records.without_chunks())), found) if found else None
 
 
 def _with_phase(records: Records, rows: BoolArray, phase: int) -> Records:

@@ -74,10 +74,8 @@ def to_tables(records: Records, request_ids: Sequence[str]) -> tuple[Any, Any]:
     chunks["merged"] = pa.ListArray.from_arrays(lists.offsets, _array(marks(records)))
     if records.session is not None:
         _add_session(records, records.session, requests, chunks)
-    return (
-        pa.table(requests).replace_schema_metadata(metadata),
-        pa.table(chunks).replace_schema_metadata(metadata),
-    )
+    tables = pa.table(requests), pa.table(chunks)
+    return tables[0].replace_schema_metadata(metadata), tables[1].replace_schema_metadata(metadata)
 
 
 def _add_session(records: Records, session: SessionTable, requests: dict[str, Any], chunks: dict[str, Any]) -> None:
@@ -244,7 +242,8 @@ def _lists(column: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int
     lists = column.combine_chunks()
     if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
         raise RecordsError(f"column {name} holds {lists.type}, not lists. Measure again, or restore the file")
-    return _numbers(lists.flatten(), name), offsets_of(_numbers(lists.value_lengths(), name).astype(np.int64))
+    values, offsets = _numbers(lists.flatten(), name), _numbers(lists.offsets, name).astype(np.int64)
+    return values, offsets - offsets[0] if not lists.null_count else offsets_of(_numbers(lists.value_lengths(), name))
 
 
 def _decode(column: Any, name: str, names: tuple[str, ...] | None) -> tuple[npt.NDArray[Any], tuple[str, ...]]:

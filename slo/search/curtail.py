@@ -31,12 +31,12 @@ import math
 from fractions import Fraction
 
 from plimsoll.slo.metrics.indicator import catalogue
-from plimsoll.slo.metrics.ratios import entries, failing
+from plimsoll.slo.objectives.goodput import entries, failing
 from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.statistics.blocks import BLOCKS, EXCESS_WEIGHT, MIN_BLOCK, MIN_BLOCKS
 from plimsoll.slo.statistics.confidence import Probability, binomial_at_least
 from plimsoll.slo.statistics.distance import MULTIPLES, tail
 from plimsoll.slo.statistics.distribution import exact
+from plimsoll.slo.statistics.memory import BLOCKS, EXCESS_WEIGHT, MIN_BLOCK, MIN_BLOCKS
 
 #: Keeps a bound that is met exactly on the safe side of rounding.
 _ROUNDING = 1 - 1e-9

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +25,7 @@ MOST = 10**12
 #: Shares so near to the limit that it takes more are on it.
 MOST_DECIDING = 10**11
 #: A verdict that looks for memory asks for more than the exact test even where there is none, because chance looks like a
-#: little of it: with this many times the requests it decides at least as often. docs/statistics.md has the simulation.
+#: little of it: with this many times the requests it decides at least as often. docs/evidence/statistics.md has the simulation.
 CLUSTERED = Fraction(6, 5)
 #: The same for values of which not one is bad: the exact test asks for so few of them that chance costs more.
 CLUSTERED_NONE = Fraction(9, 5)
@@ -101,29 +100,6 @@ def max_failures(n: int, p: Probability, c: Probability = "0.99", d: Probability
     limit = float(1 - _open("c", c))
     found = _first(lambda t: binomial_at_most(t, n, over) >= limit, 0)
     return -1 if found is None or found == 0 else found - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """LoadGen's early-stopping percentile ``value``: the ``discarded`` largest of ``n`` were left out."""
-
-    value: float
-    discarded: int
-    n: int
-
-
-def early_stopping_estimate(
-    sorted_values: npt.NDArray[np.float64], p: Probability, c: Probability = "0.99", d: Probability = 0.0
-) -> Estimate | None:
-    """A value that the true p-quantile stays below with confidence c: LoadGen's SingleStream and
-    MultiStream score.
-
-    ``sorted[n - t]`` for the largest t >= 1 with ``n_required(t) <= n``; one rank above the minimal bound.
-    None when n < ``n_required(1)`` (662 for p99). ``sorted_values`` float64[n], ascending.
-    """
-    n = len(sorted_values)
-    t = max_failures(n, p, c, d)
-    return Estimate(float(sorted_values[n - t]), t - 1, n) if t >= 1 else None
 
 
 def order_statistic_bounds(n: int, p: Probability, confidence: Probability = "0.95", sides: int = 2) -> tuple[int, int]:

@@ -177,17 +177,6 @@ def hdr_counts(values_ns: npt.ArrayLike, config: HdrConfig = DEFAULT_HDR) -> tup
     return counts, int(np.count_nonzero(outside))
 
 
-def hdr_quantile(counts: IntArray, p: Fraction | str | float, config: HdrConfig = DEFAULT_HDR) -> int:
-    """Highest value of the bucket that holds the nearest rank: never below the exact quantile of the same
-    values.
-    """
-    total = int(counts.sum())
-    if total == 0:
-        raise ValueError("no values: an empty histogram has no quantiles")
-    rank = max(int(-(-(exact(p) * total) // 1)), 1)
-    return int(config.bounds(int(np.searchsorted(np.cumsum(counts), rank)))[1])
-
-
 def merge(parts: Sequence[IntArray]) -> IntArray:
     """Counts of the union. All parts must have one configuration, else ValueError."""
     if not parts:

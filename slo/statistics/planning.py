@@ -102,15 +102,3 @@ def without_bad(burns: Sequence[Fraction], confidence: Probability = "0.95", des
     total = float(sum(burns))
     # 0 of n shows a share below u = 1 - alpha^(1/n), and total * u <= 1.
     return _dependent(max(1, math.ceil(math.log(alpha) / math.log1p(-1 / total))), design_effect) if total > 1 else 1
-
-
-def fixed_sample(p: Probability, confidence: Probability = "0.99") -> int:
-    """The number of queries that the MLPerf policies ask for where early stopping is not used: z^2 p (1 - p) / m^2, with a
-    margin m of a twentieth of 1 - p. The policies round it up to a multiple of 2^13.
-    """
-    from scipy.special import ndtri
-
-    q = float(exact(p))
-    z = float(ndtri(1 - float(1 - exact(confidence)) / 2))
-    margin = (1 - q) / 20
-    return math.ceil(z * z * q * (1 - q) / margin**2)

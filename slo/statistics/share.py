@@ -11,10 +11,10 @@ times the share that may be bad is (Markov's inequality, whatever the memory), o
 some multiple of the limit.
 
 Events of which nothing is known but which are bad (errors, slices) have no values to show a memory: blocks of them do
-(``plimsoll.slo.statistics.blocks``). Values of which some are failures allow no more of these than a promise on errors would.
+(``plimsoll.slo.statistics.memory``). Values of which some are failures allow no more of these than a promise on errors would.
 
 With the memory given, all are monotone: one more bad entry never turns FAIL into anything else, and never makes a PASS.
-No test that estimates the memory of values can promise that of it as well: docs/statistics.md has the proof.
+No test that estimates the memory of values can promise that of it as well: docs/evidence/statistics.md has the proof.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -30,12 +30,12 @@ import numpy as np
 
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray, Records
 from plimsoll.slo.statistics import confidence as sure
+from plimsoll.slo.statistics import distance
 from plimsoll.slo.statistics import memory as remembered
-from plimsoll.slo.statistics.blocks import Blocks, blocks_of, design_effect, p_of_blocks
 from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.statistics.distance import Distance, chance
 from plimsoll.slo.statistics.distribution import exact
-from plimsoll.slo.statistics.memory import Memory
+from plimsoll.slo.statistics.memory import Blocks, Memory, blocks_of, design_effect, p_of_blocks
 
 _WINDOWS = 16
 _SLAB = 4_000_000  # values taken at a time: bounds the memory, not the result
@@ -355,3 +355,134 @@ def _needed_of(errors: Blocks, limit: Fraction, confidence: Probability) -> floa
     """The entries that it takes to show that few of them fail, if they go on to cluster as they did."""
     worth = sure.deciding(Fraction(errors.n_bad, errors.n), limit, confidence)
     return 0.0 if worth is None else worth * design_effect(errors)
+
+
+# -- bounds of a percentile -------------------------------------------------------------------------------------------
+
+# For independent values these are the usual order statistics.
+
+
+def bounds(
+    values: FloatArray,
+    laid: Series,
+    p: Fraction,
+    confidence: sure.Probability = "0.95",
+    *,
+    upward: bool = True,
+    scaled: bool = False,
+    floor: float = 0.0,
+    failed: BoolArray | None = None,
+) -> tuple[float, float]:
+    """Lower and upper bound of the p-quantile of values[m], m > 0, laid along ``laid``; each alone at ``confidence``.
+
+    ``upward``: larger values are worse, or better (False). ``scaled``: multiples of a value mean something, so distance counts.
+    ``floor``, and +inf, where the sample is too small for a bound: nothing can be below it. ``failed`` bool[m]: values that
+    are the worst there is because a request has none.
+    """
+    alpha = float(1 - exact(confidence))
+    if upward:
+        ordered = np.sort(values)
+        low, high = _by_number(values, ordered, laid, p, confidence, failed)
+        near, far = _by_distance(ordered, laid, p, confidence, scaled, failed, alpha)
+        return max(low, near, floor), min(high, far)
+    ordered = np.sort(-values)
+    low, high = _by_number(-values, ordered, laid, 1 - p, confidence, failed)
+    with np.errstate(divide="ignore"):
+        turned = -1 / ordered if scaled else ordered
+    near, far = _by_distance(turned, laid, 1 - p, confidence, scaled, failed, alpha)
+    if scaled:
+        return max(-high, 1 / far if far > 0 else math.inf, floor), min(-low, 1 / near if near > 0 else math.inf)
+    return max(-high, -far, floor), min(-low, -near)
+
+
+def _by_number(
+    values: FloatArray,
+    ordered: FloatArray,
+    laid: Series,
+    p: Fraction,
+    confidence: sure.Probability,
+    failed: BoolArray | None,
+) -> tuple[float, float]:
+    """Where larger values are worse; ``ordered``: the values, ascending. (-inf, inf): no bound."""
+    n = len(values)
+    limit, alpha = 1 - p, float(1 - exact(confidence))
+    lower, upper = sure.order_statistic_bounds(n, p, confidence, sides=1)
+
+    def beyond(rank: int) -> Counted:
+        return laid.count(values > ordered[rank - 1], failed)
+
+    def from_on(rank: int) -> Counted:
+        return laid.count(values >= ordered[rank - 1], failed)
+
+    above = _first(lambda rank: p_few(beyond(rank), limit) <= alpha, upper, n)
+    below = _first(lambda rank: p_many(from_on(n + 1 - rank), limit) <= alpha, n + 1 - lower, n)
+    high = math.inf if above is None else float(ordered[above - 1])
+    return -math.inf if below is None else float(ordered[n - below]), high
+
+
+def _by_distance(
+    ordered: FloatArray,
+    laid: Series,
+    p: Fraction,
+    confidence: sure.Probability,
+    scaled: bool,
+    failed: BoolArray | None,
+    alpha: float,
+) -> tuple[float, float]:
+    """The largest limit that is shown to be broken and the nearest that is shown to be kept, where the bare number agrees.
+
+    ``ordered`` ascending, larger is worse. (-inf, inf): distance says nothing.
+    """
+    lower, upper = sure.order_statistic_bounds(len(ordered), p, confidence, sides=1)
+    near, far, limit = -math.inf, math.inf, 1 - p
+    if lower >= 1:
+        near = min(float(ordered[lower - 1]), _multiple(ordered, float(limit), alpha, scaled))
+    if scaled and upper <= len(ordered):
+        # What a limit beyond all of them asks beside distance: few failures, and requests enough.
+        rest = laid.count(np.zeros(len(ordered), bool), failed)
+        if p_few(replace(rest, design=1.0), limit) <= alpha:
+            far = max(float(ordered[upper - 1]), _far(ordered, laid, float(limit), alpha))
+    return near, far
+
+
+def _far(ordered: FloatArray, laid: Series, allowed: float, alpha: float) -> float:
+    """The nearest limit that passes by distance."""
+    base, bulk = distance.least_of(ordered), distance.bulk_of(ordered, laid.memory, allowed)
+    if bulk <= base or math.isinf(bulk):
+        return max(bulk, 0.0)
+    factor = max(distance.LEAST, distance.required(laid.memory, allowed) * distance.reach_for(alpha))
+    return min(bulk * factor, base + (bulk - base) * factor * distance.FROM_BASE)
+
+
+def _multiple(ordered: FloatArray, allowed: float, alpha: float, scaled: bool) -> float:
+    """The largest limit that Markov's inequality says is broken, or that the whole run lies beyond; -inf where there is none."""
+    finite = ordered[: np.searchsorted(ordered, np.inf)]
+    found = -math.inf
+    for multiple in (1.0, *distance.MULTIPLES) if scaled else (1.0,):
+        least = distance.tail(allowed, multiple) / alpha * len(ordered)
+        of = ordered if multiple == 1.0 else finite  # failures are beyond the limit, and no multiple of it
+        rank = len(of) - math.ceil(least)
+        if 0 <= rank < len(of):
+            found = max(found, float(of[rank]) / multiple)
+    return max(found, distance.whole_beyond(ordered)) if scaled and alpha >= 0.05 else found
+
+
+def _first(holds: Callable[[int], bool], start: int, most: int) -> int | None:
+    """The smallest rank from ``start`` to ``most`` that holds, where all after it do; None when none does.
+
+    Gallops, because the answer is nearly always at or just after the start, and each question counts all values.
+    """
+    if start > most:
+        return None
+    if holds(start):
+        return start
+    bad, step = start, 1
+    while bad + step < most and not holds(bad + step):
+        bad, step = bad + step, step * 2
+    good = min(bad + step, most)
+    if good == most and not holds(most):
+        return None
+    while good - bad > 1:
+        middle = (bad + good) // 2
+        bad, good = (bad, middle) if holds(middle) else (middle, good)
+    return good

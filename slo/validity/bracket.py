@@ -3,7 +3,7 @@
 With L = done - due as recorded, no request left before it was due, so where earlier arrivals only make departures earlier L is
 at least what a perfect generator would have seen. Arrivals late by at most G delay departures by at most G, so L - G is at most that:
 G of a request is the largest lateness among those that could have influenced it, which are those due before it was over and since
-nothing was last in flight. docs/validity.md has the derivation, and what it assumes.
+nothing was last in flight. docs/reference/validity.md has the derivation, and what it assumes.
 
 The lower end is records too: the same requests over earlier by G, those that left in a bunch at once, and without the failures that lateness
 may have caused. Nothing is measured here, and the two ends are judged by whoever judges records.
@@ -356,6 +356,3 @@ def _quoted(records: Records, pooled: bool) -> Iterator[tuple[str, float, float]
         for q in ("0.5", "0.9", "0.99") if len(took) >= lateness.P99_NEEDS else ("0.5",) if len(took) else ():
             without, whole = (float(quantile(one, q)) for one in ends)
             yield f"p{float(q) * 100:g} of {name}", without, whole
-
-
-__all__ = ["LowerEnd", "both_ends", "checks", "combined", "doubtful", "lower_end", "names_of", "reach"]

@@ -145,6 +145,3 @@ def _waiting_ns(records: Records, frames: IntArray) -> FloatArray:
 
 def _shown(value: int | None) -> str:
     return "none" if value is None else show(value, "ns")
-
-
-__all__ = ["LATE_SHARE", "LiveAudio", "checks", "late_sessions", "live_audio", "warnings"]

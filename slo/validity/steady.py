@@ -8,7 +8,7 @@ In flight at t: requests due by t and not over by t. Its growth over a window is
 of the growth in BLOCKS equal parts. While an endpoint is saturated the parts are nearly independent, so the sum divided by
 its standard error, estimated from the parts, is a t statistic. While it keeps up, its queue comes back to where it was:
 the parts cancel, and the statistic is far smaller than by chance (so the noise of a busy but stable queue, which is
-strongly autocorrelated and defeats a regression of the queue length, does not trip it). docs/validity.md has the numbers.
+strongly autocorrelated and defeats a regression of the queue length, does not trip it). docs/reference/validity.md has the numbers.
 """
 
 from __future__ import annotations

@@ -16,29 +16,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from plimsoll.slo.objectives.objective import Objective, show
-from plimsoll.slo.records import (
-    cancelled,
-)
+from plimsoll.slo.records import cancelled
 from plimsoll.slo.records.merged import WARN_SHARE as MERGED_SHARE
 from plimsoll.slo.records.merged import Merged, measure
 from plimsoll.slo.records.records import IntArray, Records, Stamp, Status
-from plimsoll.slo.validity import (
-    accounts,
-    arrivals,
-    bracket,
-    causes,
-    contradictions,
-    idle,
-    lateness,
-    live_audio,
-    repeats,
-    steady,
-    strain,
-)
-from plimsoll.slo.validity.generator import Cause, Check, GeneratorFacts
+from plimsoll.slo.validity import accounts, arrivals, bracket, lateness, live_audio, repeats, steady, strain
+from plimsoll.slo.validity.generator import Cause, Check, GeneratorFacts, reasons
 from plimsoll.slo.validity.lateness import LAG_FLOOR_NS, Lag, LagLimits, lag_limits
-
-__all__ = ["Check", "GeneratorFacts", "Lag", "LagLimits", "Validity", "assess", "lag_limits"]
 
 #: With more than this share of the requests held back before they left, the report says so.
 WAITED_SHARE = 0.01
@@ -112,7 +96,7 @@ def assess(
     ]
     return Validity(
         outcome="VALID" if all(check.ok for check in checks) else "INVALID",
-        reasons=causes.reasons(checks),
+        reasons=reasons(checks),
         warnings=(*_warnings(facts, sent, kept_up, limits, slots), *_merged(together), *live_audio.warnings(audio)),
         checks=(*checks, kept_up),
         planned=_planned(rows, facts),
@@ -203,7 +187,7 @@ def _stamp(rows: Records) -> tuple[Literal["kernel", "user", "mixed", "none"], f
 
 def _whole(records: Records, rows: Records, facts: GeneratorFacts) -> list[Check]:
     """The run came to its own end, and its records are whole."""
-    found = contradictions.find(rows)
+    found = accounts.contradictions(rows)
     again = "Correct that and measure again"
 
     def none(name: str, what: str, faults: Sequence[str], fix: str, cause: Cause = "generator") -> Check:
@@ -268,7 +252,7 @@ def _ended_by(facts: GeneratorFacts) -> Cause | None:
     if facts.interrupted or facts.max_duration_hit:
         return "user"
     if facts.aborted is not None:
-        return "endpoint"  # it fell behind, or could only fail (harness/series/search/hopeless.py)
+        return "endpoint"  # it fell behind, or could only fail (harness/series/search/probe.py)
     return "generator" if facts.worker_faults or facts.disk_faults or facts.cut_off is not None else None
 
 
@@ -362,27 +346,33 @@ def _kept_up(queue: steady.Backlog | None) -> Check:
     if queue is None:
         return Check("steady", True, "not judged: too few requests, or no constant rate", cause="endpoint")
     before, after = queue.in_flight
+    if not queue.growing:
+        seen = (
+            f"{before} requests in flight after a third of the run, {after} at its end, t = {queue.statistic:.1f} (what grows and is "
+            f"above {steady.T_LIMIT:g} is a backlog)"
+        )
+        return Check("steady", True, seen, cause="endpoint")
     took = " and ".join(show(value, "ns") for value in queue.latency_ns)
     detail = (
         f"unstable: the backlog grew to the end, from {before} to {after} requests in flight while {queue.arrivals} came "
         f"(t = {queue.statistic:.1f}, limit {steady.T_LIMIT:g}; median latency in the halves {took}). The endpoint does not keep up "
         "with this rate, so every latency depends on how long the run lasted"
     )
-    return Check("steady", not queue.growing, detail, "Lower the rate", "endpoint")
+    return Check("steady", False, detail, "Lower the rate", "endpoint")
 
 
-def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: idle.Idle | None) -> list[Check]:
+def _had_time(facts: GeneratorFacts, limits: LagLimits, share: float, slots: strain.Idle | None) -> list[Check]:
     found = strain.checks(facts, limits, share)
     full = any(check.name == "generator CPU" and not check.ok for check in found)
-    return [*found, *idle.checks(slots, facts, full)]
+    return [*found, *strain.idle_checks(slots, facts, full)]
 
 
-def _idle(records: Records, facts: GeneratorFacts) -> idle.Idle | None:
-    return idle.measure(records.without_chunks(), facts) if not strain.paced(facts) else None
+def _idle(records: Records, facts: GeneratorFacts) -> strain.Idle | None:
+    return strain.idle_slots(records.without_chunks(), facts) if not strain.paced(facts) else None
 
 
 def _warnings(
-    facts: GeneratorFacts, sent: _Sent, kept_up: Check, limits: LagLimits, slots: idle.Idle | None
+    facts: GeneratorFacts, sent: _Sent, kept_up: Check, limits: LagLimits, slots: strain.Idle | None
 ) -> tuple[str, ...]:
     found = [] if kept_up.ok else [kept_up.reason]
     if not facts.open_loop:
@@ -390,7 +380,7 @@ def _warnings(
             "closed loop: a stalled endpoint is asked less while it stalls, so percentiles hide the stall "
             "(coordinated omission). Read the maximum, and use an open loop to judge latency"
         )
-    told = (*strain.warnings(facts), *repeats.warnings(sent.left, facts), *idle.warnings(slots, facts))
+    told = (*strain.warnings(facts), *repeats.warnings(sent.left, facts), *strain.idle_warnings(slots, facts))
     return (*found, *told, *_waits(facts, sent.left, limits))
 
 
@@ -413,14 +403,14 @@ def _waits(facts: GeneratorFacts, left: Records, limits: LagLimits) -> list[str]
     found = []
     wait = left["sent_ns"] - left["ready_ns"]
     opened = (left["connect_ns"] != -1) & (left["open_ns"] == -1)  # a session's own connection is part of it
-    for rows, what in (
-        (opened, "requests opened a connection of their own before they left"),
-        (left["connect_ns"] == -1, "requests were held back by the client"),
+    for rows, ours, what in (
+        (opened, False, "requests opened a connection of their own before they left"),
+        (left["connect_ns"] == -1, True, "requests were held back by the client"),
     ):
         slow = wait[rows & (wait > LAG_FLOOR_NS)]
-        if what.endswith("client") and facts.pool_waits:
+        if ours and facts.pool_waits:
             continue  # their connection was not free: told below, by those who counted it
-        far = what.endswith("client") and bool((slow > limits.max_ns).any())
+        far = ours and bool((slow > limits.max_ns).any())
         if len(slow) > WAITED_SHARE * len(left) or far:
             p99 = lateness.summary(slow).p99
             assert p99 is not None

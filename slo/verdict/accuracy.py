@@ -11,6 +11,7 @@ known here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plimsoll.slo.metrics.edits import word_errors
-from plimsoll.slo.objectives.objective import ACCURACIES, ACCURACY_SHARES, Objective, show
+from plimsoll.slo.objectives.objective import ACCURACY_SHARES, Objective, show
 from plimsoll.slo.objectives.objective_verdict import ObjectiveVerdict, judge_words, not_compared
 from plimsoll.slo.records.records import BoolArray, IntArray, Records
 from plimsoll.slo.statistics import confidence as sure
@@ -86,6 +87,47 @@ def score(answers: Sequence[Answer | None], expected: Sequence[Any]) -> Scores:
     matched, places, errors, words = counts
     answered = np.array([answer is not None for answer in answers], bool)
     return Scores(tuple(metrics), answered, {"exact_match": exact, "top1": top}, matched, places, errors, words)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One metric over all samples: ``value`` 0 to 1, None where an answer is missing or nothing is known; ``right`` ``of`` so many
+    samples, or words of token_match; of wer ``errors`` instead. ``interval`` is exact; None: a fact about this set.
+    """
+
+    value: float | None
+    of: int
+    right: int | None = None
+    errors: int | None = None
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Answers against references, by each metric that the references allow."""
+
+    samples: int
+    answered: int
+    scores: dict[str, Score]
+
+
+def accuracy(scores: Scores | None, confidence: sure.Probability) -> Accuracy | None:
+    """The numbers, whether or not an objective is on them; None for a run that kept no answers or had no references."""
+    if scores is None:
+        return None
+    found = {metric: _of_metric(scores, metric, confidence) for metric in scores.metrics}
+    return Accuracy(len(scores), int(scores.answered.sum()), found)
+
+
+def _of_metric(scores: Scores, metric: str, confidence: sure.Probability) -> Score:
+    observed = scores.observed(metric)
+    value = observed if math.isfinite(observed) else None
+    if metric in ACCURACY_SHARES:
+        right, n = int(scores.right[metric].sum()), len(scores)
+        return Score(value, n, right, interval=sure.clopper_pearson(right, n, confidence, sides=1))
+    if metric == "token_match":
+        return Score(value, int(scores.places.sum()), int(scores.matched.sum()))
+    return Score(value, int(scores.words.sum()), errors=int(scores.errors.sum()))
 
 
 def _exact(answer: Answer, want: Any) -> bool:
@@ -191,6 +233,3 @@ def judge_accuracy(objective: Objective, scores: Scores | None, confidence: sure
         design_effect=test.design_effect,
         failed=missing,
     )
-
-
-__all__ = ["ACCURACIES", "Answer", "Compared", "Scores", "judge_accuracy", "score", "split", "word_errors"]

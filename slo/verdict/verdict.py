@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
-from plimsoll.slo.objectives.goodput import Goodput, Throughput, goodput, throughput
+from plimsoll.slo.objectives.goodput import Goodput, goodput
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.objective_verdict import BY_DISTANCE, ObjectiveVerdict, Outcome, judge_objective
 from plimsoll.slo.objectives.sentence import decisive, named
@@ -32,7 +32,7 @@ from plimsoll.slo.validity.validity import Validity
 _RANK: tuple[Outcome, ...] = ("PASS", "INCONCLUSIVE", "FAIL", "INVALID")
 
 
-class Judged(Protocol):
+class WholePromise(Protocol):
     """A promise that judges itself, such as an OpenSLO document's: one result for each of its objectives."""
 
     @property
@@ -76,11 +76,13 @@ def judge(
     objectives: Sequence[Objective],
     validity: Validity,
     confidence: sure.Probability = "0.95",
-    slos: Sequence[Judged] = (),
+    slos: Sequence[WholePromise] = (),
+    good: Goodput | None = None,
+    along: Course | None = None,
 ) -> Verdict:
-    """Judge the measured rows. ``confidence`` is of each bound alone (one-sided), between 0 and 1."""
-    along = course_of(records, validity)
-    judged = holm(both(records, objectives, validity, confidence, slos, along), confidence, along.span_ns)
+    """Judge the measured rows, whose goodput and course may be known. ``confidence`` is of each bound alone (one-sided), between 0 and 1."""
+    along = course_of(records, validity) if along is None else along
+    judged = holm(both(records, objectives, validity, confidence, slos, good, along), confidence, along.span_ns)
 
     def on_others(others: Records) -> tuple[ObjectiveVerdict, ...]:
         return holm(both(others, objectives, validity, confidence, slos), confidence, along.span_ns)
@@ -110,7 +112,8 @@ def both(
     objectives: Sequence[Objective],
     validity: Validity,
     confidence: sure.Probability,
-    slos: Sequence[Judged] = (),
+    slos: Sequence[WholePromise] = (),
+    good: Goodput | None = None,
     along: Course | None = None,
 ) -> list[ObjectiveVerdict]:
     """Every objective over the run at both ends of the generator's lateness, before ``holm``."""
@@ -119,11 +122,11 @@ def both(
     along = laid(records) if along is None else along
     limits = [one for one in objectives if one.scope == "request"]
     found = []
-    good = goodput(records, objectives)
+    known = goodput(records, objectives) if good is None else good
 
     def judged(objective: Objective, rows: Records) -> ObjectiveVerdict:
         if rows is records:
-            return judge_objective(objective, rows, good, confidence, along)
+            return judge_objective(objective, rows, known, confidence, along)
         return judge_objective(objective, rows, goodput(rows, objectives), confidence, laid(rows))
 
     for one in objectives:
@@ -138,7 +141,7 @@ def both(
 
 
 def _one_of(
-    slo: Judged, place: int, confidence: sure.Probability, laid: Callable[[Records], Course], records: Records
+    slo: WholePromise, place: int, confidence: sure.Probability, laid: Callable[[Records], Course], records: Records
 ) -> ObjectiveVerdict:
     return slo.judge(records, confidence, laid(records))[place]
 
@@ -212,18 +215,3 @@ def _without_objectives(records: Records) -> tuple[Outcome, tuple[str, ...]]:
         common = max(set(texts), key=texts.count) if texts else "no error text"
         return "FAIL", (f"not one of {len(rows)} requests succeeded; most often: {common}",)
     return "PASS", ("no objective given",)
-
-
-__all__ = [
-    "Goodput",
-    "Judged",
-    "ObjectiveVerdict",
-    "Outcome",
-    "Throughput",
-    "Verdict",
-    "goodput",
-    "holm",
-    "judge",
-    "throughput",
-    "worst",
-]

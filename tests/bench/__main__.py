@@ -2,7 +2,7 @@
 
 Figures of the cases are scaled by a calibration loop, so that a slower or busier machine does not look like slower code. A
 case fails when it is more than 10 % and more than three standard errors above its baseline. ``--save`` writes a new
-baseline, ``--save-doc`` the table of the peers into docs/performance.md.
+baseline, ``--save-doc`` the table of the peers into docs/evidence/performance.md.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def main() -> int:
     parser.add_argument("--peers", action="store_true", help="only the comparisons with the peers")
     parser.add_argument("--cases", action="store_true", help="only the cases of the hot path")
     parser.add_argument("--save", action="store_true", help="write a new baseline of the cases")
-    parser.add_argument("--save-doc", action="store_true", help="write the peers' table into docs/performance.md")
+    parser.add_argument(
+        "--save-doc", action="store_true", help="write the peers' table into docs/evidence/performance.md"
+    )
     parser.add_argument("--rounds", type=int, default=peers.ROUNDS, help="of each contestant (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=peers.SECONDS, help="of load in a round (default %(default)s)")
     parser.add_argument("--raw", type=Path, help="write every round's figures here, as JSON")

@@ -49,7 +49,7 @@ class Cell:
     runs: int
 
     def faults(self) -> list[str]:
-        """Where the cell breaks what docs/statistics.md promises, two standard errors granted."""
+        """Where the cell breaks what docs/evidence/statistics.md promises, two standard errors granted."""
         found = []
         passed, failed = self.outcomes[1.0]
         for what, share_ in (("PASS", passed), ("FAIL", failed)):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from plimsoll.reference_server.engine.batcher import Batcher
-from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.tensors import Tensor, bytes_tensor
 
 MODULES = {"resnet50": "resnet", "dlrm": "dlrm", "embedder": "embedder"}

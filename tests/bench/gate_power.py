@@ -1,6 +1,6 @@
 """How often does `compare` cry regression when every quantity is worse by exactly what is tolerated? And what does it find?
 
-``python -m tests.bench.gate_power [COMPARISONS]`` prints the tables of docs/compare-statistics.md. Six quantities of made runs:
+``python -m tests.bench.gate_power [COMPARISONS]`` prints the tables of docs/evidence/compare-statistics.md. Six quantities of made runs:
 percentiles of log-normal requests, drawn by the exact distribution of their order statistics, a rate, and a binomial share of
 errors; each run has a factor of its own per quantity. Sends no load and reads no clock.
 """
@@ -15,8 +15,9 @@ import numpy as np
 from scipy.signal import lfilter
 from scipy.special import ndtr, ndtri
 
-from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, Within
+from plimsoll.slo.comparison.arms import Arm, Reading, RunSample
 from plimsoll.slo.comparison.compare import compare
+from plimsoll.slo.comparison.one_run import Within
 from plimsoll.slo.comparison.quantity import STREAMED, parse_all
 from plimsoll.slo.records.records import FloatArray
 from plimsoll.slo.statistics import share

@@ -17,8 +17,8 @@ import torch
 from plimsoll.reference_server.device.llama_runner import LlamaRunner, Options
 from plimsoll.reference_server.models.llama import Llama, seeded
 from plimsoll.reference_server.models.presets import LLAMAS, LlamaShape
-from plimsoll.reference_server.seams.runner import Chunk
-from plimsoll.reference_server.values.startup import Startup
+from plimsoll.reference_server.seams.models import Chunk
+from plimsoll.reference_server.values.durations import Startup
 
 TARGETS = {"decode, batch 1": 0.60, "decode, batch 64": 0.50, "prefill, 2048 tokens": 0.40}
 """Of the data sheet's roofline: bandwidth for decoding, dense bf16 for prefill."""

@@ -15,7 +15,6 @@ from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.rpc.call import GrpcRequest
 from plimsoll.harness.transport.rpc.channel import Channel
 from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
-from plimsoll.harness.transport.rpc.settings import GrpcOptions
 from plimsoll.harness.wire.grpc_messages import prefixed
 from plimsoll.harness.wire.hpack_blocks import literal
 from plimsoll.harness.wire.http2 import Session
@@ -61,7 +60,7 @@ class _Calls:
     def __init__(self, request: GrpcRequest) -> None:
         self._request = request
         self.clock = VirtualClock()
-        self.client = GrpcClient(Target("127.0.0.1:1", "bench"), self.clock, self, GrpcOptions())
+        self.client = GrpcClient(Target("127.0.0.1:1", "bench"), self.clock, self)
         self.finished = 0
         self.channel = _connected(self.client, self.clock)
         self.client._channels.append(self.channel)

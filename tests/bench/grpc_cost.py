@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,12 @@ from plimsoll.harness.clock import LoopClock
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.rpc.call import GrpcRequest
-from plimsoll.harness.transport.rpc.official import OfficialClient
 from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
-from plimsoll.harness.transport.rpc.settings import GrpcOptions
 from plimsoll.scenarios.samples.payload import Payload
 from tests.bench.grpc_h2 import H2Client
 from tests.bench.grpc_origin import REQUEST, RESPONSE
 from tests.bench.pinned import two_cores
+from tests.grpcio_client import OfficialClient
 
 CLIENTS = ("grpcio", "h2", "ours", "ours, own connections")
 ROUNDS = 5
@@ -60,10 +60,10 @@ class Ask:
 
 def client_of(name: str, target: Target, clock: LoopClock, ask: Ask) -> Any:
     if name == "grpcio":
-        return OfficialClient(target, clock, ask, GrpcOptions())
+        return OfficialClient(target, clock, ask)
     if name == "h2":
         return H2Client(target, clock, ask)
-    return GrpcClient(target, clock, ask, GrpcOptions(own_connection="own" in name))
+    return GrpcClient(replace(target, options={"own_connection": "own" in name}), clock, ask)
 
 
 class Load:

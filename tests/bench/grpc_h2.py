@@ -14,7 +14,7 @@ import h2.events
 from plimsoll.harness.clock import Clock, WallMap
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.origin import locate
+from plimsoll.harness.transport.endpoint import locate
 from plimsoll.harness.transport.rpc.call import GrpcDialect
 from plimsoll.harness.transport.stream import Readers, Stream
 from plimsoll.harness.wire.grpc_messages import MessageReader, prefixed

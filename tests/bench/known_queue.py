@@ -27,7 +27,7 @@ import numpy as np
 
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.series.search.question import Texts, read
-from plimsoll.slo.search.search import Settings
+from plimsoll.slo.search.probe import Settings
 from tests.bench.pinned import two_cores
 from tests.bench.truth import pinned
 from tests.e2e.oracle import oracle

@@ -3,7 +3,7 @@
 2,000 Poisson requests at 70 % of a server, under a generator that stalls (and a generator of two workers of which one stalls). Shown: the
 share of requests whose truth lies outside [L - G, L], and by how much the true p90 and p99 lie outside what verdicts are judged by (L;
 L - G, and nothing of what left in a bunch), over 40 seeds: mean and worst.
-Runs that are INVALID anyway, by the shape of their arrivals, are left out. The table is in docs/validity.md.
+Runs that are INVALID anyway, by the shape of their arrivals, are left out. The table is in docs/reference/validity.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import from_columns
-from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
 from tests.late_queue import MS, Case, Queue, batches, case, drawn, first_come, last_come, shared, shortest, stalled
 
 N = 2000

@@ -1,4 +1,4 @@
-"""How many live audio streams one machine plays on time: the figures of docs/performance.md, section Live streams.
+"""How many live audio streams one machine plays on time: the figures of docs/evidence/performance.md, section Live streams.
 
 ``python -m tests.bench.live_streams [STREAMS] [FRAME_MS] [SECONDS] [WORKERS]`` runs ``plimsoll run`` with that many WebSocket
 sessions at once, each 16 kHz PCM in frames of FRAME_MS on absolute deadlines, against ``live_sink`` on the last core, and

@@ -19,7 +19,7 @@ from tests.bench import machine, pinned, servers, table
 from tests.bench.loopback import TOKENS
 from tests.bench.rounds import Comparison, alternate
 
-PAGE = pinned.ROOT / "docs" / "performance.md"
+PAGE = pinned.ROOT / "docs" / "evidence" / "performance.md"
 ROUNDS = 5
 SECONDS = 2.0
 PACED_STREAMS, FULL_STREAMS, WHOLE_STREAMS = 1000, 64, 16
@@ -28,7 +28,7 @@ Contestants = dict[str, Callable[[], who.Round]]
 
 
 def run(rounds: int = ROUNDS, seconds: float = SECONDS, save_doc: bool = False, raw: Path | None = None) -> None:
-    """Take all comparisons and print the tables; write them into docs/performance.md, the rounds into ``raw``, if asked."""
+    """Take all comparisons and print the tables; write them into docs/evidence/performance.md, the rounds into ``raw``, if asked."""
     bench = who.Bench(pinned.two_cores(), seconds)
     load = machine.load()
     stolen, all_ticks = machine.busy_ticks()

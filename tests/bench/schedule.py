@@ -162,7 +162,7 @@ def read(run: Path) -> Schedule:
 
 
 def main() -> int:
-    """The table of docs/performance.md: three rates, three lengths of spin, interleaved; medians of three rounds."""
+    """The table of docs/evidence/performance.md: three rates, three lengths of spin, interleaved; medians of three rounds."""
     print(
         "| rate | spin | lag p50 us | p99 | max | rate off by | dispersion | KS distance | KS p | engine CPU |\n|---|"
         + "---|" * 9

@@ -1,4 +1,4 @@
-"""How many live streams one core hears: the figures of docs/reference-server.md, section Speech.
+"""How many live streams one core hears: the figures of docs/reference/reference-server.md, section Speech.
 
 ``python -m tests.bench.speech_streams [STREAMS] [SECONDS]`` plays speech of 16 kHz in pieces of 100 ms to the recogniser in this process, each stream in
 real time from its own random instant, and prints the CPU spent per second of audio and how long a piece took to be heard. No
@@ -14,9 +14,10 @@ import time
 import numpy as np
 
 from plimsoll.reference_server.assembly import recogniser
-from plimsoll.reference_server.assembly.config import ServerConfig
-from plimsoll.reference_server.speech.seam import Audio, Recogniser
-from plimsoll.reference_server.values.startup import Startup
+from plimsoll.reference_server.config import ServerConfig
+from plimsoll.reference_server.seams.models import Audio
+from plimsoll.reference_server.speech.listening import Recogniser
+from plimsoll.reference_server.values.durations import Startup
 from tests.bench.speech_wer import RATE, spoken, texts
 
 _PIECE_S = 0.1
@@ -39,7 +40,7 @@ async def _live(model: Recogniser, audio: Audio, begin_s: float, seconds: float,
 
 async def main(n_streams: int = 200, seconds: float = 10.0) -> str:
     """One line of figures."""
-    model = recogniser.build(ServerConfig(models=("recogniser",), device="cpu", queue_limit=max(1, n_streams - 32)))
+    model = recogniser(ServerConfig(models=("recogniser",), device="cpu", queue_limit=max(1, n_streams - 32)))
     await model.start(Startup())
     rng = np.random.default_rng(1)
     audios = [np.concatenate([spoken(text), np.zeros(RATE // 2, np.float32)]) for text in texts(20, seed=1)]

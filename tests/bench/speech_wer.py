@@ -1,4 +1,4 @@
-"""How noise, speed and gain degrade what the recogniser hears of the synthesiser: the tables of docs/reference-server.md, section Speech.
+"""How noise, speed and gain degrade what the recogniser hears of the synthesiser: the tables of docs/reference/reference-server.md, section Speech.
 
 ``python -m tests.bench.speech_wer`` prints them. Sends no load, reads no clock, and is repeatable by its seed.
 """
@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from plimsoll.reference_server.assembly.recogniser import ToneBank
+from plimsoll.reference_server.models.tone_bank import ToneBank
+from plimsoll.reference_server.seams.models import Audio, Heard
 from plimsoll.reference_server.speech import audio as samples
-from plimsoll.reference_server.speech.alphabet import normalise, symbols
-from plimsoll.reference_server.speech.hearing import Hearing, Piece
+from plimsoll.reference_server.speech.listening import Hearing, Piece
 from plimsoll.reference_server.speech.resample import kernel
-from plimsoll.reference_server.speech.seam import Audio, Heard
-from plimsoll.reference_server.speech.tones import Utterance
+from plimsoll.reference_server.speech.tones import Utterance, normalise, symbols
 
 RATE = 16_000
 SNRS_DB = (20, 15, 10, 5, 0, -5)

@@ -12,8 +12,9 @@ from plimsoll.harness.clock import LoopClock
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.rpc.call import GrpcRequest
-from plimsoll.harness.transport.rpc.rpc_options import grpc_client
+from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
 from plimsoll.scenarios.samples.payload import Payload
+from tests.grpcio_client import OfficialClient
 
 
 class Fixed:
@@ -37,10 +38,11 @@ class Fixed:
 class GrpcBench:
     """A client and its clock."""
 
-    def __init__(self, url: str, options: dict[str, Any], **target: Any) -> None:
+    def __init__(self, url: str, transport: str, options: dict[str, Any], **target: Any) -> None:
         self.clock = LoopClock(asyncio.get_running_loop())
         self.dialect = Fixed()
-        self.client: Any = grpc_client(Target(url, "test", options=options, **target), self.clock, self.dialect)
+        make = OfficialClient if transport == "grpcio" else GrpcClient
+        self.client: Any = make(Target(url, "test", options=options, **target), self.clock, self.dialect)
 
     def start(self, request: GrpcRequest, request_id: bytes = b"run-0-0") -> tuple[Exchange, asyncio.Future[Exchange]]:
         self.dialect.request = request
@@ -77,7 +79,7 @@ async def grpc_bench(url: str, ahead: int = 0, transport: str = "stamped", **opt
     }
     target = {name: value for name, value in options.items() if name in mine}
     rest = {name: value for name, value in options.items() if name not in mine}
-    bench = GrpcBench(url, {"transport": transport, **rest}, **target)
+    bench = GrpcBench(url, transport, rest, **target)
     await bench.client.open(ahead)
     try:
         yield bench

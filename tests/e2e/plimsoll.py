@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -15,8 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).parent.parent.parent
+#: What a run leaves in its directory.
+FILES = {
+    *("manifest.json", "scenario.yaml", "plan.npz", "promises.json", "generator.json"),
+    *("requests.parquet", "chunks.parquet", "report.json", "report.html"),
+}
 PLIMSOLL = [sys.executable, "-m", "plimsoll"]
 
 
@@ -26,6 +34,7 @@ class Server:
 
     process: subprocess.Popen[str]
     url: str
+    grpc: str = ""
 
     def truth(self) -> dict[str, dict[str, Any]]:
         """Server-side stamps by request id."""
@@ -51,7 +60,8 @@ def server(*arguments: str) -> Iterator[Server]:
     )
     assert process.stdout is not None
     try:
-        yield Server(process, json.loads(process.stdout.readline())["url"])
+        ready = json.loads(process.stdout.readline())
+        yield Server(process, ready["url"], ready.get("grpc") or "")
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -74,6 +84,25 @@ def plimsoll(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> s
         env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         check=False,
     )
+
+
+def plimsoll_here(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """The command within this process, for what sends nothing (a refusal, a gate, a report): a second of start-up less."""
+    from plimsoll.harness.verbs.cli import main
+
+    said, errors, code = io.StringIO(), io.StringIO(), 0
+    with (
+        contextlib.chdir(cwd),
+        mock.patch.dict(os.environ, env or {}),
+        mock.patch.object(sys, "argv", ["plimsoll", *arguments]),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(errors),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return subprocess.CompletedProcess(arguments, code, said.getvalue(), errors.getvalue())
 
 
 def plimsoll_valid(*arguments: str, cwd: Path, out: str = "r") -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll.harness.generator import native
-from tests.e2e.plimsoll import plimsoll
+from tests.e2e.plimsoll import plimsoll, plimsoll_here
 
 pytestmark = pytest.mark.e2e
 
@@ -121,7 +121,7 @@ def test_the_run_directory_alone_is_judged_again(url: str, tmp_path: Path) -> No
     scenario = questions(tmp_path, 60, _7="wrong")
     given = ["--url", url, "--out", "r", "--slo", "accuracy(exact_match) >= 80%"]
     assert plimsoll("run", str(scenario), *given, cwd=tmp_path).returncode == 0
-    assert plimsoll("gate", "r", cwd=tmp_path).returncode == 0
+    assert plimsoll_here("gate", "r", cwd=tmp_path).returncode == 0
     stricter = plimsoll(
         "gate", "r", "--slo", "accuracy(wer) <= 1%", "--slo", "accuracy(exact_match) >= 99%", cwd=tmp_path
     )
@@ -193,20 +193,22 @@ def test_performance_mode_keeps_no_answer(url: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["accuracy"] is None
     assert not [*(tmp_path / "r").glob("outputs*"), *(tmp_path / "r").glob("mlperf_log*")]
-    assert plimsoll("gate", "r", "--slo", "accuracy(exact_match) >= 50%", cwd=tmp_path).returncode == 3
+    assert plimsoll_here("gate", "r", "--slo", "accuracy(exact_match) >= 50%", cwd=tmp_path).returncode == 3
 
 
 def test_bad_input_is_told_at_once_and_nothing_is_sent(tmp_path: Path) -> None:
     scenario = questions(tmp_path, 4)
     (tmp_path / "e.jsonl").write_text('{"id": "q0", "expected": "Paris"}\n')
     given = ["--url", "http://127.0.0.1:9", "--slo", "accuracy(exact_match) >= 50%"]
-    lacking = plimsoll("run", str(scenario), *given, "--reference", "e.jsonl", "--slo", "p99(tfft) <= 1s", cwd=tmp_path)
+    lacking = plimsoll_here(
+        "run", str(scenario), *given, "--reference", "e.jsonl", "--slo", "p99(tfft) <= 1s", cwd=tmp_path
+    )
     assert lacking.returncode == 2
     for said in ("sample q1 has no reference", "sample q3 has no reference", "indicator tfft is not known"):
         assert said in lacking.stderr
-    wrong_mode = plimsoll("run", str(scenario), *given, "--mode", "performance", cwd=tmp_path)
+    wrong_mode = plimsoll_here("run", str(scenario), *given, "--mode", "performance", cwd=tmp_path)
     assert wrong_mode.returncode == 2
     assert "Add --mode accuracy" in wrong_mode.stderr
-    nothing = plimsoll("run", "--mode", "accuracy", *given, cwd=tmp_path)
+    nothing = plimsoll_here("run", "--mode", "accuracy", *given, cwd=tmp_path)
     assert nothing.returncode == 2
     assert "nothing to compare with" in nothing.stderr

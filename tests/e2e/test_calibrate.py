@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from plimsoll.harness.run.timer import LIMIT_NS, lateness
-from tests.e2e.plimsoll import begin, children, plimsoll, server
+from tests.e2e.plimsoll import begin, children, plimsoll, plimsoll_here, server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -78,12 +78,12 @@ def test_a_machine_is_measured_and_a_run_beyond_its_table_is_warned_before_the_s
     error = json.loads(within.stdout)["validity"]["generator_error"]
     assert error["added_ttft_ns"] == {"p50": 4_000, "p99": 70_000}, error
     assert (error["stamp"], error["engine"]) == ("kernel", table["host"]["engine"])
-    again = plimsoll("report", "in", "--json", cwd=tmp_path)  # with no table at hand
+    again = plimsoll_here("report", "in", "--json", cwd=tmp_path)  # with no table at hand
     assert json.loads(again.stdout)["validity"]["generator_error"] == error
 
 
 def test_a_budget_that_is_too_short_is_refused_at_once(tmp_path: Path) -> None:
-    done = plimsoll("calibrate", "--budget", "1s", cwd=tmp_path)
+    done = plimsoll_here("calibrate", "--budget", "1s", cwd=tmp_path)
     assert done.returncode == 2
     assert "--budget: 1s is not from 5 s to 10 min" in done.stderr
 

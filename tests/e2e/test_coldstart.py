@@ -15,8 +15,8 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.series.coldstart.coldstart_session import _between
-from plimsoll.harness.series.coldstart.served import Served
-from tests.e2e.plimsoll import ROOT, begin, plimsoll, wait_for
+from plimsoll.harness.series.coldstart.warden import Served
+from tests.e2e.plimsoll import ROOT, begin, plimsoll, plimsoll_here, wait_for
 from tests.unit.harness.test_coldstart_session import wanted
 
 pytestmark = pytest.mark.e2e
@@ -138,7 +138,7 @@ def test_a_command_that_dies_is_exit_5_with_the_end_of_its_log(tmp_path: Path) -
 def test_a_server_that_runs_already_is_exit_2_and_nothing_is_started(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         url = f"http://127.0.0.1:{there.getsockname()[1]}"
-        done = plimsoll("coldstart", "--start", "touch started", "--url", url, "--out", "c", cwd=tmp_path)
+        done = plimsoll_here("coldstart", "--start", "touch started", "--url", url, "--out", "c", cwd=tmp_path)
     assert done.returncode == 2
     assert "answers there already" in done.stderr
     assert not (tmp_path / "started").exists()

@@ -23,7 +23,7 @@ from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status, TokensFrom
-from plimsoll.slo.validity import contradictions
+from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.in_process import asked
 from tests.e2e.plimsoll import Server, plimsoll, server
 from tests.fakes import anthropic, bentoml, llamacpp, ollama, plain_http, ray_serve, tfserving, tgi, torchserve
@@ -68,7 +68,7 @@ def run(
     )  # fmt: skip
     assert (folder / "r" / "report.json").is_file(), done.stderr
     records = tables.load(folder / "r")
-    assert contradictions.find(records) == []
+    assert contradictions(records) == []
     table = pq.read_table(folder / "r" / "requests.parquet", columns=["request_id", "error", "server_timing"])
     columns = table.to_pydict()
     t0 = json.loads((folder / "r" / "manifest.json").read_text())["t0_monotonic_ns"]
@@ -344,7 +344,7 @@ def test_a_form_arrives_as_a_server_reads_it(tmp_path: Path) -> None:
     assert fake.log[0].body == {"file": ["a.txt", "text/plain", "attached"], "q": [None, None, "hello"]}
 
 
-#: The recipes of docs/protocols.md, as they stand there but for the address.
+#: The recipes of docs/reference/protocols.md, as they stand there but for the address.
 RECIPES: dict[str, tuple[Serve, str, str]] = {
     "Ray Serve": (
         ray_serve.serve,

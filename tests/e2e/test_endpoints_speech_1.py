@@ -23,7 +23,7 @@ import pytest
 
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
-from plimsoll.slo.validity import contradictions
+from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.live_session import MS, against, audio_payload, clip_of
 from tests.e2e.plimsoll import ROOT, Server, plimsoll, server
 from tests.fakes import assemblyai, deepgram_flux, openai_realtime_vllm
@@ -79,7 +79,7 @@ def run(folder: Path, url: str, protocol: str, source: dict[str, Any], *flags: s
     ran = plimsoll("run", "s.yaml", "--url", url, "--timeout", "8s", "--out", "r", *flags, cwd=folder)
     assert (folder / "r" / "report.json").is_file(), ran.stderr
     records = tables.load(folder / "r")
-    assert contradictions.find(records) == []
+    assert contradictions(records) == []
     table = pq.read_table(folder / "r" / "requests.parquet", columns=["request_id", "error"]).to_pydict()
     t0 = json.loads((folder / "r" / "manifest.json").read_text())["t0_monotonic_ns"]
     report = json.loads((folder / "r" / "report.json").read_text())

@@ -27,7 +27,7 @@ from plimsoll.harness.exchange import Exchange
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
-from plimsoll.slo.validity import contradictions
+from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.live_session import MS, against, audio_payload, clip_of, session
 from tests.e2e.plimsoll import ROOT, plimsoll_valid
 from tests.fakes.websocket_fake import Fake, Knobs
@@ -184,7 +184,7 @@ def test_a_run_of_several_sessions_agrees_with_the_servers_own_log(case: Case, t
     assert done.returncode == 0, done.stderr[-2000:]
     run = tmp_path / "r"
     records = tables.load(run)
-    assert contradictions.find(records) == []
+    assert contradictions(records) == []
     assert records["status"].tolist() == [Status.OK] * 4
     assert json.loads((run / "report.json").read_text())["validity"]["stamp"] == "kernel"
     assert all(KEY not in file.read_text(errors="replace") for file in run.iterdir())

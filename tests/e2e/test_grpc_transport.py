@@ -1,6 +1,6 @@
-"""Both gRPC transports against grpcio's server: every kind of call, every way in which one can end.
+"""Our gRPC transport and grpcio's client against grpcio's server: every kind of call, every way in which one can end.
 
-The transport that is ours and the one that is grpcio's pass the same tests. Real sockets, real time, each test short.
+The transport that is ours and the client of grpcio (``tests/grpcio_client.py``) pass the same tests. Real sockets, real time, each test short.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import pytest
 import trustme
 import uvloop
 
-from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING
 from plimsoll.harness.transport.rpc.call import GrpcRequest
-from plimsoll.reference_server.frontends.grpc_ import inference_pb2
+from plimsoll.reference_server.protos import inference_pb2
 from plimsoll.slo.records.records import Stamp, Status
 from tests.e2e.grpc_bench import GrpcBench, bidi, grpc_bench, messages, stream, unary
 from tests.e2e.test_reference_server import running
@@ -420,15 +419,6 @@ def test_calls_over_the_servers_limit_wait_and_are_counted() -> None:
         assert (stats["pool_waits"], stats["stream_waits"]) == (4, 4)
 
     play(body, slow, server=(("grpc.max_concurrent_streams", 2),), ahead=1)
-
-
-def test_grpcio_is_asked_for_what_it_cannot_do() -> None:
-    async def main() -> None:
-        with pytest.raises(HarnessFault, match=r"tls_verify: grpcio always verifies"):
-            async with grpc_bench("grpcs://127.0.0.1:1", 0, "grpcio", tls_verify=False):
-                pass
-
-    uvloop.run(main())
 
 
 @both

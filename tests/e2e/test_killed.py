@@ -19,7 +19,7 @@ import pytest
 from plimsoll.harness.run.rundir import open_sealed, request_ids
 from plimsoll.slo.records.records import Records, Status
 from tests.e2e.oracle import Oracle, oracle
-from tests.e2e.plimsoll import ROOT, children, plimsoll, wait_for
+from tests.e2e.plimsoll import ROOT, children, plimsoll_here, wait_for
 
 pytestmark = pytest.mark.e2e
 LOAD = [
@@ -71,7 +71,7 @@ def lost(run: Path, log: Oracle, dead_ns: int) -> tuple[Records, list[int]]:
 
 def judged(path: Path) -> tuple[str, str]:
     """Outcome and reasons by `plimsoll report`, after which `gate` says the same by its exit code."""
-    again = plimsoll("report", "r", "--json", cwd=path)
+    again = plimsoll_here("report", "r", "--json", cwd=path)
     assert again.returncode == 0, again.stderr
     assert "Traceback" not in again.stderr
     report = json.loads(again.stdout)
@@ -83,7 +83,7 @@ def test_killed_before_its_plan_was_written_it_had_sent_nothing_and_says_so(
     at: str, log: Oracle, tmp_path: Path
 ) -> None:
     killed(log.url, at, tmp_path)
-    again = plimsoll("report", "r", cwd=tmp_path)
+    again = plimsoll_here("report", "r", cwd=tmp_path)
     assert again.returncode == 2
     assert "nothing was sent" in again.stderr
 
@@ -118,7 +118,7 @@ def test_killed_on_the_way_it_loses_at_most_the_last_second_and_is_invalid(
         assert "every row that they had" in reasons or (at in SEALING and "no row is missing" in reasons)
     if at in SEALING:
         assert records.ok.all()
-    assert plimsoll("gate", "r", cwd=tmp_path).returncode == 4
+    assert plimsoll_here("gate", "r", cwd=tmp_path).returncode == 4
     assert not (tmp_path / "r" / "segments").exists()
 
 
@@ -162,7 +162,7 @@ def test_a_run_that_goes_on_is_left_alone(log: Oracle, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     wait_for(tmp_path / "r" / "segments" / "w*.seg")
-    again = plimsoll("report", "r", cwd=tmp_path)
+    again = plimsoll_here("report", "r", cwd=tmp_path)
     code = process.wait(30)
     if "going on" not in again.stderr:
         assert again.returncode == 0, "it had ended by then"

@@ -418,7 +418,7 @@ def test_the_last_state_of_a_real_run_agrees_with_its_report(watched: Watched) -
 
 def test_a_bad_place_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     live = "127.0.0.1:99999"
-    done = plimsoll.plimsoll("run", "--live", live, "--out", "r", cwd=tmp_path)
+    done = plimsoll.plimsoll_here("run", "--live", live, "--out", "r", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: --live {live}: not [HOST:]PORT")
     assert done.stderr.count("not [HOST:]PORT") == 1

@@ -24,7 +24,7 @@ import zmq
 
 from plimsoll.harness.exit_codes import OF_OUTCOME
 from plimsoll.harness.run.rundir import open_sealed
-from tests.e2e.plimsoll import PLIMSOLL, Server, plimsoll, server
+from tests.e2e.plimsoll import PLIMSOLL, Server, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
 LOCUSTFILE = Path(__file__).parents[2] / "harness" / "distributed" / "locustfile.py"
@@ -231,7 +231,7 @@ def test_nothing_outlives_a_killed_coordinator_and_an_agent_told_to_leave(host: 
     master.kill()
     until(lambda: "waiting for the next one" in host.said("a"), 30, "the agent's word")
     (folder,) = until(lambda: re.findall(r"--agent-folder (\S+)`", host.said("a")), 15, f"the folder {host.said('a')}")
-    done = plimsoll("report", "out", "--agent-folder", folder, "--json", cwd=host.path)
+    done = plimsoll_here("report", "out", "--agent-folder", folder, "--json", cwd=host.path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["validity"]["outcome"] == "INVALID"

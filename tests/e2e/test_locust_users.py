@@ -20,7 +20,7 @@ import pytest
 
 from plimsoll.harness.run.rundir import open_sealed, request_ids
 from plimsoll.slo.records.records import Stamp, TokensFrom
-from tests.e2e.plimsoll import ROOT, Server, plimsoll, server, wait_for
+from tests.e2e.plimsoll import ROOT, Server, plimsoll_here, server, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -90,7 +90,7 @@ def test_locusts_entries_keep_to_the_servers_script_and_a_broken_slo_is_exit_cod
     records = open_sealed(run).records
     assert set(records["stamp"]) == {Stamp.USER}
     assert set(records["tokens_from"]) == {TokensFrom.USAGE, TokensFrom.CHUNKS}
-    gate = plimsoll("gate", str(run), "--slo", "p50(ttft) <= 500ms", cwd=tmp_path)
+    gate = plimsoll_here("gate", str(run), "--slo", "p50(ttft) <= 500ms", cwd=tmp_path)
     assert gate.returncode == 0 or run.name != "run", gate.stdout + gate.stderr
 
 
@@ -192,7 +192,7 @@ def test_a_killed_locust_leaves_a_run_that_can_be_judged(scripted: Server, tmp_p
     process.kill()
     process.wait()
     dead_ns = time.monotonic_ns()
-    done = plimsoll("report", "run", "--json", cwd=tmp_path)
+    done = plimsoll_here("report", "run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     validity = json.loads(done.stdout)["validity"]
     assert validity["outcome"] == "INVALID"

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.reports import report as reporting
 from plimsoll.reports.format import formats
-from plimsoll.reports.report import Report
+from plimsoll.reports.report import Report, build
+from plimsoll.slo.judge import judge
 from plimsoll.slo.objectives.objective import parse_all
+from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.records import Records, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts
 from tests.e2e.test_loadgen_parity import CASES, MS, SAMPLES, SEEDS, Case, Observed, Replay, plan_of, run_loadgen
@@ -115,7 +116,7 @@ def report_of(
     }
     parsed, errors = parse_all(objectives)
     assert not errors
-    return reporting.build({"source_samples": SAMPLES}, scenario, records, facts, parsed)
+    return build({"source_samples": SAMPLES}, scenario, records, judge(records, facts, Promises(tuple(parsed))))
 
 
 def judged(case: Case, observed: Observed) -> Report:

@@ -1,7 +1,7 @@
 """The oracle, byte for byte and stamp for stamp: what it says of itself must be what a plain socket sees.
 
 Bounds: with ten streams of a token each 10 ms, writes begin at their due instant, p50 within 0.5 ms and p99 within 10 ms
-(measured on an idle core: see docs/reference-server.md); SIGTERM ends it within 100 ms; a stall of 300 ms is kept to 1 ms
+(measured on an idle core: see docs/reference/reference-server.md); SIGTERM ends it within 100 ms; a stall of 300 ms is kept to 1 ms
 at its beginning and, at its end, to 20 ms. Each test that holds a clock takes the best of three tries.
 """
 
@@ -27,7 +27,7 @@ from plimsoll.reference_server.oracle.truth_file import read_truth
 from tests.e2e.oracle import COMMAND, Oracle, Reader, oracle, post, stream
 from tests.e2e.plimsoll import ROOT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = pytest.mark.e2e
 
 MS = 1_000_000
 OK = (200, {"content-type": "application/json", "content-length": "13"}, [b'{"ok": "yes"}'])
@@ -72,6 +72,7 @@ def test_its_queue_serves_one_at_a_time_in_order_and_exactly_as_fast_as_it_was_t
     assert rows[-1]["end_due_ns"] >= rows[0]["received_ns"] + 20 * 2 * MS
 
 
+@pytest.mark.alone
 def test_a_stream_begins_at_the_end_of_its_service(server: Oracle) -> None:
     with oracle("--service", "exp:1ms", "--ttft", "3ms", "--itl", "1ms") as queue, queue.connect() as sock:
         for name in ("s-0", "s-1"):
@@ -406,6 +407,7 @@ def test_a_client_that_leaves_frees_everything(server: Oracle, reset: bool) -> N
     assert descriptors(server.process.pid) <= before
 
 
+@pytest.mark.alone
 def test_memory_is_flat_over_many_connections_and_requests() -> None:
     with oracle("--ttft", "0ms", "--itl", "0ms", "--truth", "100") as server:
 
@@ -425,6 +427,7 @@ def test_memory_is_flat_over_many_connections_and_requests() -> None:
 # -- time -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_jitter_is_drawn_from_the_seed_and_the_request_id() -> None:
     def waits(seed: str) -> list[int]:
         with oracle("--ttft", "1ms", "--itl", "1ms", "--jitter", "exp:3ms", "--seed", seed) as server:
@@ -460,6 +463,7 @@ def late_ns(server: Oracle) -> list[int]:
 
 
 @pytest.mark.parametrize("spin", ["0", "200"])
+@pytest.mark.alone
 def test_events_are_written_when_they_are_due(spin: str) -> None:
     with oracle("--ttft", "20ms", "--itl", "10ms", "--spin", spin) as server:
         tries = [late_ns(server) for _ in range(3)]
@@ -468,6 +472,7 @@ def test_events_are_written_when_they_are_due(spin: str) -> None:
     assert min(late[len(late) * 99 // 100] for late in tries) < 10 * MS
 
 
+@pytest.mark.alone
 def test_a_stall_freezes_all_writes_and_due_times_stay() -> None:
     def once() -> tuple[int, int]:
         with oracle("--ttft", "20ms", "--itl", "10ms", "--stall", "100ms=300ms", "--stall", "200ms=100ms") as server:
@@ -493,6 +498,7 @@ def test_a_stall_freezes_all_writes_and_due_times_stay() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.alone
 def test_a_signal_ends_it_at_once_even_with_streams_open(number: signal.Signals) -> None:
     def once() -> float:
         with oracle("--ttft", "1ms") as server, server.connect() as sock:

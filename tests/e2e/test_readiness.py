@@ -20,7 +20,7 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run import readiness
 from plimsoll.harness.run.readiness import Ready, wait_ready
 from plimsoll.harness.transport.client import Target
-from tests.e2e.plimsoll import plimsoll
+from tests.e2e.plimsoll import plimsoll_here
 
 pytestmark = pytest.mark.e2e
 
@@ -84,7 +84,7 @@ def test_one_that_never_gets_ready_is_exit_5_with_its_last_word(tmp_path: Path) 
     with server({"/health": [503]}) as (url, _):
         with pytest.raises(HarnessFault, match="not ready, /health says HTTP 503"):
             wait(url, 0.3)
-        done = plimsoll("readiness", url, "--timeout", "300ms", cwd=tmp_path)
+        done = plimsoll_here("readiness", url, "--timeout", "300ms", cwd=tmp_path)
     assert done.returncode == 5
     assert "HTTP 503" in done.stderr
     assert "Traceback" not in done.stderr
@@ -92,12 +92,12 @@ def test_one_that_never_gets_ready_is_exit_5_with_its_last_word(tmp_path: Path) 
 
 def test_a_named_route_is_the_only_one_and_must_say_yes(tmp_path: Path) -> None:
     with server({"/health": [200], "/ping": [503, 200]}) as (url, asked):
-        done = plimsoll("readiness", url, "--path", "/ping", "--json", cwd=tmp_path)
+        done = plimsoll_here("readiness", url, "--path", "/ping", "--json", cwd=tmp_path)
         assert json.loads(done.stdout)["route"] == "/ping"
         assert set(asked) == {"/ping"}
         with pytest.raises(HarnessFault, match="HTTP 404"):
             wait(url, 0.2, "/nowhere")
-    assert plimsoll("readiness", url, "--path", "ping", cwd=tmp_path).returncode == 2
+    assert plimsoll_here("readiness", url, "--path", "ping", cwd=tmp_path).returncode == 2
 
 
 def test_an_answer_that_comes_byte_by_byte_is_none_and_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:

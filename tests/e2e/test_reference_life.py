@@ -19,11 +19,11 @@ import pytest
 
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
-from plimsoll.reference_server.frontends.http_server import HttpFrontEnd
+from plimsoll.reference_server.http_server import HttpFrontEnd
 from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.seams.truth import Truth
 from plimsoll.reference_server.service.service import Service
-from plimsoll.reference_server.values.startup import WARM_UP, Startup
+from plimsoll.reference_server.values.durations import WARM_UP, Startup
 from plimsoll.reference_server.values.timetable import DeadlineWheel
 from tests.e2e.test_reference_server import CHAT, events, running
 

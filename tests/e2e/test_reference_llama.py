@@ -37,8 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from safetensors.torch import save_file
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    from plimsoll.reference_server.models.llama_config import read_config
-    from plimsoll.reference_server.models.llama_weights import expected
+    from plimsoll.reference_server.models.llama_folder import expected, read_config
 
     made = tmp_path_factory.mktemp("weights")
     (made / "config.json").write_text(json.dumps(CONFIG))

@@ -1,7 +1,7 @@
 """Every misfortune of the reference server, seen by a load generator that knows nothing of it.
 
 Each test puts a fault in force on a running server by the admin call, sends it real load with `plimsoll run`, and finds in the
-report what an engineer is told to look for (docs/reference-server.md, Faults). Runs last about a second. Times are compared within a
+report what an engineer is told to look for (docs/reference/reference-server.md, Faults). Runs last about a second. Times are compared within a
 run, or with a run without the fault, and by amounts that a busy host does not make up.
 """
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.reference_server.frontends.http.calls import DEADLINE_HEADER
+from plimsoll.reference_server.transports.http_calls import DEADLINE_HEADER
 
 pytestmark = pytest.mark.e2e
 

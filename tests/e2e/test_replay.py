@@ -11,7 +11,7 @@ import pytest
 
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records
-from tests.e2e.plimsoll import ROOT, Server, plimsoll, server
+from tests.e2e.plimsoll import ROOT, Server, plimsoll, plimsoll_here, server
 
 pytestmark = pytest.mark.e2e
 
@@ -65,7 +65,7 @@ def test_a_trace_file_brings_times_and_lengths(target: Server, tmp_path: Path) -
 
 def test_what_cannot_be_replayed_ends_before_any_load(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("time,input_tokens\n0,5\nnever,6\n")
-    done = plimsoll("replay", "bad.csv", cwd=tmp_path)
+    done = plimsoll_here("replay", "bad.csv", cwd=tmp_path)
     assert (done.returncode, "bad.csv:3: time is 'never'" in done.stderr) == (2, True), done.stderr
     assert "Traceback" not in done.stderr
     assert not list((tmp_path).glob("runs/*")), "no run directory is left"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plimsoll import begin, children, plimsoll, server, wait_for
+from tests.e2e.plimsoll import begin, children, plimsoll_here, server, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -51,9 +51,9 @@ def test_a_run_that_the_machine_spoiled_is_made_again_and_both_are_there(tmp_pat
     assert "attempt 1 of 3: INVALID by the generator alone" in err
     assert report["exit_code"] == 0
     assert report["run"]["timer"] is None, "a closed loop has no due times, so nobody asked the timer"
-    kept = plimsoll("gate", "r/attempts/1", "--quiet", cwd=tmp_path)
+    kept = plimsoll_here("gate", "r/attempts/1", "--quiet", cwd=tmp_path)
     assert (kept.returncode, kept.stdout[:7], kept.stdout.count("\n")) == (4, "INVALID", 1)
-    shown = plimsoll("report", "r", cwd=tmp_path)
+    shown = plimsoll_here("report", "r", cwd=tmp_path)
     assert "INVALID by the generator alone" in " ".join(shown.stdout.split())
     seeds = {
         json.loads((tmp_path / path / "manifest.json").read_text())["plan_fingerprint"]

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,21 @@ import pytest
 from plimsoll.scenarios.spec import load
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
-from plimsoll.slo.validity import contradictions
-from tests.e2e.plimsoll import PLIMSOLL, ROOT, begin, children, only_late, plimsoll, plimsoll_valid, server, wait_for
+from plimsoll.slo.validity.accounts import contradictions
+from tests.e2e.plimsoll import (
+    FILES,
+    PLIMSOLL,
+    ROOT,
+    Server,
+    begin,
+    children,
+    only_late,
+    plimsoll,
+    plimsoll_here,
+    plimsoll_valid,
+    server,
+    wait_for,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -28,17 +42,6 @@ CHAT_TEMPLATE = (
     '{"model": "scripted", "stream": true, "max_tokens": 4, '
     '"messages": [{"role": "user", "content": {{ prompt | tojson }}}]}'
 )
-FILES = {
-    "manifest.json",
-    "scenario.yaml",
-    "plan.npz",
-    "requests.parquet",
-    "chunks.parquet",
-    "generator.json",
-    "promises.json",
-    "report.json",
-    "report.html",
-}
 STAGES = ("preprocess", "queue", "inference", "postprocess")
 CHAT = ("--protocol", "openai-chat", "--kind", "server", "--output-tokens", "16")
 #: The lag a run may have follows from its tightest latency objective: this one leaves room for a busy machine in tests
@@ -46,9 +49,15 @@ CHAT = ("--protocol", "openai-chat", "--kind", "server", "--output-tokens", "16"
 EASY = ("--slo", "p50(latency) <= 10s")
 
 
+@pytest.fixture(scope="module")
+def served() -> Iterator[Server]:
+    with server("--model", "scripted", "--ttft", "30ms", "--itl", "1ms") as running:
+        yield running
+
+
 def records_of(path: Path) -> Records:
     records = tables.load(path)
-    assert contradictions.find(records) == []
+    assert contradictions(records) == []
     return records
 
 
@@ -63,31 +72,6 @@ def server_timings(path: Path) -> list[str]:
 
     column = pq.read_table(path / "requests.parquet", columns=["server_timing"])["server_timing"]
     return list(column.to_pylist())
-
-
-def test_a_run_against_a_foreign_server_passes_its_objective(tmp_path: Path) -> None:
-    """400 requests over 2.5 s at 160/s; TTFT 50 ms by the server's script."""
-    with server("--model", "scripted", "--ttft", "50ms", "--itl", "5ms") as target:
-        done = plimsoll_valid(
-            "run", "--url", target.url, *CHAT, "--rate", "160", "--queries", "400", "--slo", "p99(ttft) <= 2s",
-            "--json", "--format", "junit=gate.xml", cwd=tmp_path,
-        )  # fmt: skip
-        truth = target.truth()
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["schema"] == "plimsoll.report/1"
-    assert report["validity"]["outcome"] == "VALID"
-    assert report["validity"]["stamp"] == "kernel"
-    assert (report["validity"]["planned"], report["validity"]["sent"], report["validity"]["unsent"]) == (400, 400, 0)
-    assert report["verdict"]["outcome"] == "PASS"
-    objective = report["verdict"]["objectives"][0]
-    assert (objective["objective"], objective["outcome"], objective["unit"]) == ("p99(ttft) <= 2s", "PASS", "ns")
-    assert objective["threshold"] == 2_000_000_000
-    assert report["counts"]["by_status"] == {"OK": 400}
-    assert {path.name for path in (tmp_path / "r").iterdir()} == FILES
-    assert json.loads((tmp_path / "r" / "report.json").read_text()) == report
-    assert b"<testcase" in (tmp_path / "gate.xml").read_bytes()
-    assert sorted(request_ids(tmp_path / "r")) == sorted(truth)
 
 
 def arrival_errors(folder: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -120,16 +104,6 @@ def test_ttft_is_what_the_server_says_it_wrote(tmp_path: Path) -> None:
     pytest.fail(f"arrivals are {p50 / 1e3:.0f} us (p50) and {p99 / 1e3:.0f} us (p99) after the server's writes")
 
 
-def test_an_endpoint_that_is_down_before_the_start_is_exit_5_and_leaves_nothing(tmp_path: Path) -> None:
-    done = plimsoll("run", "--url", "http://127.0.0.1:1", *CHAT, "--rate", "5", "--queries", "5", cwd=tmp_path)
-    assert done.returncode == 5
-    assert done.stdout == ""
-    assert "cannot connect to http://127.0.0.1:1" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert list(tmp_path.rglob("*.parquet")) == []
-    assert not any((tmp_path / "runs").iterdir())
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -151,56 +125,12 @@ def test_an_endpoint_that_is_down_before_the_start_is_exit_5_and_leaves_nothing(
 def test_bad_input_is_one_clear_error_and_nothing_is_sent(
     arguments: tuple[str, ...], said: list[str], tmp_path: Path
 ) -> None:
-    done = plimsoll("run", "--url", "http://127.0.0.1:1", *arguments, cwd=tmp_path)
+    done = plimsoll_here("run", "--url", "http://127.0.0.1:1", *arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     for text in said:
         assert text in done.stderr
     assert list(tmp_path.rglob("*")) == []
-
-
-def test_all_errors_come_at_once(tmp_path: Path) -> None:
-    done = plimsoll(
-        "run", "--rate", "-1", "--slo", "p99(x) <= 1ms", "--format", "nope=1", "--timeout", "soon", cwd=tmp_path
-    )
-    assert done.returncode == 2
-    for text in ("rate", "p99(x)", "nope", "soon"):
-        assert text in done.stderr
-
-
-def test_ctrl_c_keeps_what_was_measured_and_exits_130(tmp_path: Path) -> None:
-    """A minute planned at 50/s, interrupted after about two seconds."""
-    with server("--model", "scripted", "--ttft", "20ms", "--itl", "2ms") as target:
-        process = begin(
-            "run",
-            "--url",
-            target.url,
-            *CHAT,
-            *EASY,
-            "--rate",
-            "50",
-            "--duration",
-            "60s",
-            "--out",
-            "r",
-            "--json",
-            cwd=tmp_path,
-        )
-        wait_for(tmp_path / "r" / "segments" / "w*.seg")
-        begun = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-    assert process.returncode == 130, err
-    assert time.monotonic() - begun < 15
-    assert "Traceback" not in err
-    report = json.loads(out)
-    assert report["validity"]["outcome"] == "INVALID"
-    assert any("interrupt" in reason for reason in report["validity"]["reasons"])
-    assert report["counts"]["ok"] > 20
-    assert report["counts"]["by_status"]["UNSENT"] > 2000
-    again = plimsoll("report", "r", "--json", cwd=tmp_path)
-    assert again.returncode == 0
-    assert json.loads(again.stdout)["counts"] == report["counts"]
 
 
 @pytest.mark.parametrize("wait_s", [0.6, 1.5, 2.2])
@@ -245,40 +175,13 @@ def test_kill_9_of_the_endpoint_leaves_a_complete_honest_report(tmp_path: Path) 
     assert (tmp_path / "r" / "report.html").stat().st_size > 10_000
 
 
-def test_a_killed_worker_makes_the_run_invalid_and_its_sealed_segments_count(tmp_path: Path) -> None:
-    """Two workers, 4 s at 60/s; one is killed after its first segment."""
-    with server("--model", "scripted", "--ttft", "10ms", "--itl", "1ms") as target:
-        process = begin(
-            "run", "--url", target.url, *CHAT, *EASY, "--rate", "60", "--duration", "4s", "--workers", "2", "--out", "r",
-            "--json", cwd=tmp_path,
+def test_three_workers_send_the_schedule_that_one_would(served: Server, tmp_path: Path) -> None:
+    for workers in ("1", "3"):
+        done = plimsoll(
+            "run", "--url", served.url, *CHAT, *EASY, "--rate", "160", "--queries", "160", "--workers", workers, "--seed", "7",
+            "--out", workers, cwd=tmp_path,
         )  # fmt: skip
-        wait_for(tmp_path / "r" / "segments" / "w000*.seg")
-        wait_for(tmp_path / "r" / "segments" / "w001*.seg")
-        os.kill(children(process.pid, "plimsoll.harness.generator.worker")[0], signal.SIGKILL)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 4, err
-    report = json.loads(out)
-    assert report["validity"]["outcome"] == "INVALID"
-    assert any("SIGKILL" in reason for reason in report["validity"]["reasons"])
-    records = records_of(tmp_path / "r")
-    assert len(records) == report["validity"]["planned"]
-    for worker in (0, 1):
-        assert ((records["worker"] == worker) & (records["status"] == Status.OK)).any()
-    lost = records["status"] == Status.UNFINISHED
-    unsent = records["status"] == Status.UNSENT
-    assert unsent.any(), "what came due after its death was never sent"
-    assert records["due_ns"][unsent].min() > records["due_ns"][lost].max(initial=0)
-    assert report["validity"]["unsent"] == unsent.sum()
-
-
-def test_three_workers_send_the_schedule_that_one_would(tmp_path: Path) -> None:
-    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as target:
-        for workers in ("1", "3"):
-            done = plimsoll(
-                "run", "--url", target.url, *CHAT, *EASY, "--rate", "160", "--queries", "160", "--workers", workers, "--seed", "7",
-                "--out", workers, cwd=tmp_path,
-            )  # fmt: skip
-            assert done.returncode in (0, 4), done.stderr  # 4: three workers on two cores may be late
+        assert done.returncode in (0, 4), done.stderr  # 4: three workers on two cores may be late
     one, three = records_of(tmp_path / "1"), records_of(tmp_path / "3")
     for column in ("query_id", "due_ns", "payload_ix"):
         assert (one[column] == three[column]).all()
@@ -297,12 +200,13 @@ def test_three_workers_send_the_schedule_that_one_would(tmp_path: Path) -> None:
         ("offline", ("--queries", "1200", "--timeout", "30s"), 1200, 512),
     ],
 )
-def test_every_closed_kind_runs(kind: str, flags: tuple[str, ...], rows: int, in_flight: int, tmp_path: Path) -> None:
-    with server("--model", "scripted", "--ttft", "30ms", "--itl", "1ms") as target:
-        done = plimsoll_valid(
-            "run", "--url", target.url, "--protocol", "openai-chat", "--kind", kind, *flags, *EASY, "--output-tokens", "4",
-            "--json", cwd=tmp_path,
-        )  # fmt: skip
+def test_every_closed_kind_runs(
+    kind: str, flags: tuple[str, ...], rows: int, in_flight: int, served: Server, tmp_path: Path
+) -> None:
+    done = plimsoll_valid(
+        "run", "--url", served.url, "--protocol", "openai-chat", "--kind", kind, *flags, *EASY, "--output-tokens", "4",
+        "--json", cwd=tmp_path,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     records = records_of(tmp_path / "r")
     assert len(records) == rows
@@ -311,11 +215,10 @@ def test_every_closed_kind_runs(kind: str, flags: tuple[str, ...], rows: int, in
     assert np.cumsum(steps).max() == in_flight
 
 
-def test_warm_up_rows_are_kept_and_not_measured(tmp_path: Path) -> None:
-    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as target:
-        done = plimsoll_valid(
-            "run", "--url", target.url, *CHAT, *EASY, "--rate", "50", "--queries", "50", "--warmup", "1s", "--json", cwd=tmp_path,
-        )  # fmt: skip
+def test_warm_up_rows_are_kept_and_not_measured(served: Server, tmp_path: Path) -> None:
+    done = plimsoll_valid(
+        "run", "--url", served.url, *CHAT, *EASY, "--rate", "50", "--queries", "50", "--warmup", "1s", "--json", cwd=tmp_path,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     records = records_of(tmp_path / "r")
     warm = records["phase"] == 1
@@ -324,13 +227,12 @@ def test_warm_up_rows_are_kept_and_not_measured(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["validity"]["planned"] == 50 == (~warm).sum()
 
 
-def test_secrets_reach_the_server_and_no_file_of_the_run(tmp_path: Path) -> None:
+def test_secrets_reach_the_server_and_no_file_of_the_run(served: Server, tmp_path: Path) -> None:
     secret = "sk-very-secret-0123456789"
-    with server("--model", "scripted", "--ttft", "1ms", "--itl", "1ms") as target:
-        done = plimsoll(
-            "run", "--url", target.url, *CHAT, *EASY, "--rate", "20", "--queries", "10", "--api-key-env", "THE_KEY", "--header",
-            "X-Team-Token: ${env:THE_KEY}", "--out", "r", cwd=tmp_path, env={"THE_KEY": secret},
-        )  # fmt: skip
+    done = plimsoll(
+        "run", "--url", served.url, *CHAT, *EASY, "--rate", "20", "--queries", "10", "--api-key-env", "THE_KEY", "--header",
+        "X-Team-Token: ${env:THE_KEY}", "--out", "r", cwd=tmp_path, env={"THE_KEY": secret},
+    )  # fmt: skip
     assert done.returncode == 0 or only_late(tmp_path / "r"), done.stderr
     written = [path for path in (tmp_path / "r").rglob("*") if path.is_file()]
     assert len(written) == len(FILES)
@@ -351,37 +253,13 @@ def test_an_error_under_200_a_cut_and_a_load_shed_are_told_apart(tmp_path: Path)
     assert report["metrics"]["latency"]["of_ok"]["p99"] > 0
 
 
-def test_gate_judges_a_run_again_and_exits_by_the_verdict(tmp_path: Path) -> None:
-    with server("--model", "scripted", "--ttft", "2200ms", "--itl", "1ms") as target:
-        done = plimsoll_valid(
-            "run",
-            "--url",
-            target.url,
-            *CHAT,
-            "--rate",
-            "200",
-            "--queries",
-            "320",
-            "--slo",
-            "p50(latency) <= 10s",
-            cwd=tmp_path,
-        )
-        assert done.returncode == 0, done.stderr
-    (tmp_path / "slo.yaml").write_text("objectives:\n  - p99(ttft) <= 40s\n  - ratio(error) <= 5%\n")
-    assert plimsoll("gate", "r", "--slo", "slo.yaml", cwd=tmp_path).returncode == 0
-    assert plimsoll("gate", "r", "--slo", "p50(ttft) <= 2s", cwd=tmp_path).returncode == 1
-    assert plimsoll("gate", "r", "--slo", "p99.9(ttft) <= 40s", cwd=tmp_path).returncode == 3
-    assert plimsoll("gate", "nowhere", "--slo", "slo.yaml", cwd=tmp_path).returncode == 2
-    assert plimsoll("gate", "r", "--slo", "p50(ttft) <= soon", cwd=tmp_path).returncode == 2
-
-
 def test_a_library_scenario_runs_against_the_bundled_server_which_is_stopped_afterwards(tmp_path: Path) -> None:
     done = plimsoll("run", "smoke", "--model", "scripted", "--queries", "8", "--json", cwd=tmp_path)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     manifest = json.loads(next((tmp_path / "runs").glob("*/manifest.json")).read_text())
     assert manifest["target"]["bundled"]["models"] == ["scripted"]
     port = manifest["target"]["url"].rsplit(":", 1)[1]
-    after = plimsoll("readiness", f"http://127.0.0.1:{port}", "--timeout", "0", cwd=tmp_path)
+    after = plimsoll_here("readiness", f"http://127.0.0.1:{port}", "--timeout", "0", cwd=tmp_path)
     assert after.returncode == 5
 
 
@@ -409,13 +287,13 @@ def test_a_scenario_of_fixed_outputs_brings_its_model_and_says_where_the_time_we
 
 
 def test_every_library_scenario_loads_and_names_objectives_that_parse() -> None:
-    from plimsoll.harness.run.job import read_objectives
+    from plimsoll.harness.run.promises import of_scenario
     from plimsoll.scenarios.spec import library
 
     for name in library():
-        _, objectives, errors = read_objectives(load(name).objectives)
+        promises, errors = of_scenario(name, load(name).objectives)
         assert not errors, (name, errors)
-        assert objectives or load(name).kind != "server" or name in ("ramp", "spike")
+        assert promises.objectives or load(name).kind != "server" or name in ("ramp", "spike")
 
 
 def test_kill_9_of_plimsoll_itself_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -442,12 +320,13 @@ def test_kill_9_of_plimsoll_itself_leaves_no_process_behind(tmp_path: Path) -> N
         ("kserve-v2", ("--model", "scripted")),
     ],
 )  # fmt: skip
-def test_every_http_protocol_drives_the_bundled_server(protocol: str, flags: tuple[str, ...], tmp_path: Path) -> None:
-    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as target:
-        done = plimsoll_valid(
-            "run", "--url", target.url, "--protocol", protocol, *flags, "--kind", "concurrency", "--concurrency", "2",
-            "--queries", "10", "--output-tokens", "4", *EASY, "--json", cwd=tmp_path,
-        )  # fmt: skip
+def test_every_http_protocol_drives_the_bundled_server(
+    protocol: str, flags: tuple[str, ...], served: Server, tmp_path: Path
+) -> None:
+    done = plimsoll_valid(
+        "run", "--url", served.url, "--protocol", protocol, *flags, "--kind", "concurrency", "--concurrency", "2",
+        "--queries", "10", "--output-tokens", "4", *EASY, "--json", cwd=tmp_path,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert report["counts"]["by_status"] == {"OK": 10}, report["counts"]
@@ -653,12 +532,11 @@ def test_the_model_lookup_follows_no_redirect_with_our_key(tmp_path: Path) -> No
     assert tables.load(tmp_path / "r")["code"].tolist() == [302, 302, 302]
 
 
-def test_a_run_in_which_nothing_worked_does_not_pass_for_want_of_an_objective(tmp_path: Path) -> None:
-    with server("--model", "scripted", "--ttft", "5ms", "--itl", "1ms") as target:
-        done = plimsoll(
-            "run", "--url", target.url, *CHAT, "--model", "no-such-model", "--rate", "20", "--queries", "8", "--out", "r",
-            cwd=tmp_path,
-        )  # fmt: skip
+def test_a_run_in_which_nothing_worked_does_not_pass_for_want_of_an_objective(served: Server, tmp_path: Path) -> None:
+    done = plimsoll(
+        "run", "--url", served.url, *CHAT, "--model", "no-such-model", "--rate", "20", "--queries", "8", "--out", "r",
+        cwd=tmp_path,
+    )  # fmt: skip
     assert done.returncode in (1, 4), done.stdout
     if done.returncode == 1:
         assert "no-such-model" in done.stdout.split("Metrics")[0]
@@ -688,7 +566,7 @@ def test_a_stdout_that_cannot_draw_or_is_full_keeps_the_verdict(tmp_path: Path) 
         )  # fmt: skip
     assert again.returncode == 0, again.stderr
     assert "could not be printed" in again.stderr
-    unwritten = plimsoll("gate", "r", "--format", "csv=/dev/full", cwd=tmp_path)
+    unwritten = plimsoll_here("gate", "r", "--format", "csv=/dev/full", cwd=tmp_path)
     assert unwritten.returncode == 2
     assert "Traceback" not in done.stderr + again.stderr + unwritten.stderr
 
@@ -699,11 +577,11 @@ def test_a_scenario_file_is_checked_in_every_part_without_sending(tmp_path: Path
         "kind: server\nsource: {kind: jsonl, path: rows.jsonl}\ntarget: {options: {sream: true}}\n"
         "objectives: ['p99(ttft) <= 200']\n"
     )
-    done = plimsoll("scenarios", "check", "s.yaml", cwd=tmp_path)
+    done = plimsoll_here("scenarios", "check", "s.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert "sream" in done.stderr
     assert "bare number" in done.stderr
     (tmp_path / "s.yaml").write_text("kind: server\nsource: {kind: jsonl, path: rows.jsonl}\n")
-    assert plimsoll("scenarios", "check", "s.yaml", cwd=tmp_path).returncode == 2
+    assert plimsoll_here("scenarios", "check", "s.yaml", cwd=tmp_path).returncode == 2
     for name in ("demo", "smoke", "offline-batch"):
-        assert plimsoll("scenarios", "check", name, cwd=tmp_path).returncode == 0
+        assert plimsoll_here("scenarios", "check", name, cwd=tmp_path).returncode == 0

@@ -7,12 +7,11 @@ works: two slots of 60 ms each answer C requests in flight in 30 C ms. Runs are 
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.plimsoll import begin, plimsoll, server, wait_for
+from tests.e2e.plimsoll import plimsoll, plimsoll_here
 
 pytestmark = pytest.mark.e2e
 
@@ -20,32 +19,6 @@ CLOSED = (
     "search", "--over", "concurrency", "--start", "4", "--highest", "8", "--resolution", "50%", "--slo", "p50(latency) <= 210ms",
     "--probe", "600ms", "--no-confirm", "--cooldown", "0s", "--prompt-tokens", "8", "--output-tokens", "1", "--out", "s", "--gpus", "2",
 )  # fmt: skip
-
-
-def test_a_search_that_is_stopped_goes_on_and_finds_the_line_of_a_known_endpoint(tmp_path: Path) -> None:
-    with server("--model", "scripted", "--ttft", "60ms", "--itl", "0ms", "--fault", "slots=n:2") as target:
-        command = (*CLOSED, "--url", target.url)
-        process = begin(*command, cwd=tmp_path)
-        wait_for(tmp_path / "s/probes/002-bracket/segments", 30)
-        process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=30)
-        assert process.returncode == 130, errors
-        assert "--resume goes on" in said
-        made = json.loads((tmp_path / "s/search.json").read_text())["probes"]
-        assert [one["run"] for one in made] == ["probes/001-bracket"]
-        done = plimsoll(*command, "--resume", "--json", "--format", "junit=gate.xml", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["outcome"] == "FOUND"
-    assert result["concurrency"] == {"best": 6.0, "interval": [6.0, 8.0]}
-    assert [one["outcome"] for one in result["probes"]] == ["PASS", "FAIL", "PASS"]
-    assert result["probes"][0] == made[0]
-    assert result["answer"]["run"] == result["probes"][2]["run"]
-    assert result["answer"]["goodput_per_s_per_gpu"] == pytest.approx(33 / 2, rel=0.25)
-    for one in result["probes"]:
-        assert (tmp_path / "s" / one["run"] / "report.html").is_file()
-    assert b"<svg" in (tmp_path / "s/search.html").read_bytes()
-    assert b'failures="0"' in (tmp_path / "gate.xml").read_bytes()
 
 
 def test_the_bundled_server_is_started_once_and_a_hopeless_rate_is_cut_short(tmp_path: Path) -> None:
@@ -70,7 +43,7 @@ def test_a_dead_port_is_exit_5_and_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_every_mistake_on_the_command_line_is_told_at_once(tmp_path: Path) -> None:
-    done = plimsoll(
+    done = plimsoll_here(
         "search", "nowhere", "--over", "users", "--probe", "long", "--slo", "p99(zz) <= 3ms", "--format", "x=y", "--resume",
         cwd=tmp_path,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plimsoll import plimsoll
+from tests.e2e.plimsoll import plimsoll, plimsoll_here
 
 pytestmark = pytest.mark.e2e
 
@@ -67,7 +67,7 @@ def test_every_format_has_every_point(swept: Swept) -> None:
 
 def test_the_folder_is_judged_again_without_a_load(swept: Swept) -> None:
     folder, _ = swept
-    again = plimsoll("sweep", "--again", "--out", "s", "--slo", "p50(latency) <= 1ms", "--json", cwd=folder)
+    again = plimsoll_here("sweep", "--again", "--out", "s", "--slo", "p50(latency) <= 1ms", "--json", cwd=folder)
     assert again.returncode == 1, again.stderr
     assert json.loads(again.stdout)["outcome"] == "FAIL"
     assert len(list((folder / "s/runs").iterdir())) == 3

@@ -32,7 +32,7 @@ from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Stamp, Status
 from tests.raw_server import answer, leave, raw_server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = pytest.mark.e2e
 
 
 class Plain:
@@ -339,6 +339,7 @@ def test_a_host_with_a_dead_address_is_reached_by_its_next_one_and_the_good_one_
     play(body, scripted(answer()))
 
 
+@pytest.mark.alone
 def test_many_requests_at_once_open_many_connections_and_a_limit_makes_them_wait() -> None:
     async def body(bench: Bench) -> None:
         exchanges = await asyncio.gather(*(bench.get() for _ in range(6)))
@@ -352,6 +353,7 @@ def test_many_requests_at_once_open_many_connections_and_a_limit_makes_them_wait
     play(body, scripted(0.05, answer()), max_connections=2)
 
 
+@pytest.mark.alone
 def test_a_slow_server_without_a_limit_on_connections_makes_nobody_wait_for_one() -> None:
     async def body(bench: Bench) -> None:
         await asyncio.gather(*(bench.get() for _ in range(6)))
@@ -372,6 +374,7 @@ def test_a_request_that_is_given_up_while_it_waits_for_a_connection_has_waited()
     play(body, scripted(5.0), max_connections=1, timeout_ns=100_000_000)
 
 
+@pytest.mark.alone
 def test_no_answer_in_time_is_a_timeout_that_ends_at_its_deadline() -> None:
     async def body(bench: Bench) -> None:
         exchange = await bench.get()
@@ -511,6 +514,7 @@ def test_tls_refuses_a_certificate_it_cannot_trust_and_says_why(authority: tuple
     play(trusted, scripted(answer()), tls=server_context(ca, "other.example"), tls_verify=False)
 
 
+@pytest.mark.alone
 def test_stamps_are_the_kernels_and_ignore_a_late_event_loop() -> None:
     """The loop is blocked for 60 ms while the answer arrives after about 5: the kernel's stamp says 5."""
 

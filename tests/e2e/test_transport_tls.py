@@ -30,7 +30,7 @@ from plimsoll.slo.records.records import Stamp, Status
 from tests.e2e.test_transport import Bench, Plain, scripted, server_context
 from tests.raw_server import answer, raw_server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = pytest.mark.e2e
 
 EARLY_NS, LATE_NS = 100_000, 1_000_000
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -205,6 +205,7 @@ def settled(bench: Bench, exchange: Exchange) -> list[int]:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda v: v.name)
+@pytest.mark.alone
 def test_every_token_of_a_tls_stream_has_the_kernels_stamp_of_its_arrival(
     authority: tuple[trustme.CA, Path], version: ssl.TLSVersion
 ) -> None:
@@ -244,6 +245,7 @@ async def lateness(bench: Bench, play: Play) -> tuple[Exchange, list[int]]:
     return exchange, [t_ns - after for t_ns, (_, after) in zip(exchange.chunk_ns, play.sent, strict=True)]
 
 
+@pytest.mark.alone
 def test_a_blocked_loop_makes_userland_stamps_late_and_kernel_stamps_not(authority: tuple[trustme.CA, Path]) -> None:
     def script(peer: Peer, tickets: bytes) -> None:
         peer.sock.sendall(tickets)
@@ -272,6 +274,7 @@ def test_a_blocked_loop_makes_userland_stamps_late_and_kernel_stamps_not(authori
 
 
 @pytest.mark.parametrize("at", [3, 5, 40, -1], ids=["in its header", "after its header", "in its middle", "at its end"])
+@pytest.mark.alone
 def test_a_record_split_over_two_segments_is_stamped_by_the_later_one(
     authority: tuple[trustme.CA, Path], at: int
 ) -> None:
@@ -300,6 +303,7 @@ def test_a_record_split_over_two_segments_is_stamped_by_the_later_one(
     play.run(play.serve(script), body)
 
 
+@pytest.mark.alone
 def test_session_tickets_are_no_bytes_of_an_answer_and_cost_no_stamp(authority: tuple[trustme.CA, Path]) -> None:
     """The tickets of the handshake come before the answer, one in the segment that begins its first record."""
     play = Play(authority)
@@ -378,6 +382,7 @@ def test_a_tls_connection_that_can_not_be_written_to_is_replaced_and_nothing_is_
     play.run(play.serve(script), body)
 
 
+@pytest.mark.alone
 def test_a_server_that_closes_after_each_answer_costs_no_stamp() -> None:
     """The kernel stamps only while some socket asks: between two connections there must be one that does."""
 
@@ -453,6 +458,7 @@ class UpdatingPeer:
         self._ssl.SSL_free(tls)
 
 
+@pytest.mark.alone
 def test_key_updates_are_answered_and_they_and_late_tickets_cost_no_stamp(
     authority: tuple[trustme.CA, Path], tmp_path: Path
 ) -> None:

@@ -23,8 +23,18 @@ import pytest
 
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
-from plimsoll.slo.validity import contradictions
-from tests.e2e.plimsoll import ROOT, begin, children, only_late, plimsoll, plimsoll_valid, server, wait_for
+from plimsoll.slo.validity.accounts import contradictions
+from tests.e2e.plimsoll import (
+    ROOT,
+    begin,
+    children,
+    only_late,
+    plimsoll,
+    plimsoll_here,
+    plimsoll_valid,
+    server,
+    wait_for,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -36,7 +46,7 @@ LENIENT = ("--slo", "p50(latency) <= 2s")
 
 def records_of(path: Path) -> Records:
     records = tables.load(path)
-    assert contradictions.find(records) == []
+    assert contradictions(records) == []
     return records
 
 
@@ -117,7 +127,7 @@ def test_an_open_loop_that_stood_still_is_invalid_only_where_its_lateness_decide
     assert (ends["outcome_lower"], ends["outcome_upper"]) == ("PASS", "PASS")
     assert ends["lateness_ns"] > 200_000_000
     for objective, code in (("p99.9(latency) <= 100ms", 4), ("p50(latency) <= 5ms", 1), ("p99(tpot) <= 100ms", 0)):
-        done = plimsoll("gate", "r", "--slo", objective, "--json", cwd=tmp_path)
+        done = plimsoll_here("gate", "r", "--slo", objective, "--json", cwd=tmp_path)
         assert done.returncode == code, (objective, done.stdout[-3000:])
         if code == 4:
             (reason,) = json.loads(done.stdout)["validity"]["reasons"]
@@ -137,10 +147,10 @@ def test_rows_taken_out_of_a_sealed_run_are_missed_though_its_facts_agree(tmp_pa
     fewer = fewer.select(np.arange(len(fewer)) % 10 != 3)
     for name, table in zip(("requests", "chunks"), tables.to_tables(fewer, [""] * len(fewer)), strict=True):
         pq.write_table(table, run / f"{name}.parquet")
-    told = json.loads((run / "generator.json").read_text())
-    told["facts"] |= {"planned": len(fewer), "planned_queries": len(fewer), "plan_samples": len(fewer)}
-    (run / "generator.json").write_text(json.dumps(told))
-    gate = plimsoll("gate", "r", *LENIENT, cwd=tmp_path)
+    facts = json.loads((run / "generator.json").read_text())
+    facts["facts"] |= {"planned": len(fewer), "planned_queries": len(fewer), "plan_samples": len(fewer)}
+    (run / "generator.json").write_text(json.dumps(facts))
+    gate = plimsoll_here("gate", "r", *LENIENT, cwd=tmp_path)
     assert gate.returncode == 4
     assert "plan.npz holds" in gate.stdout
 
@@ -231,7 +241,7 @@ def test_a_pass_on_a_growing_backlog_is_invalid_with_a_reason_of_its_own(
     overloaded: tuple[Path, int, dict[str, Any]],
 ) -> None:
     folder, *_ = overloaded
-    done = plimsoll("gate", "r", "--slo", "p50(latency) <= 20s", "--json", cwd=folder)
+    done = plimsoll_here("gate", "r", "--slo", "p50(latency) <= 20s", "--json", cwd=folder)
     report = json.loads(done.stdout)
     assert broken(report) == {"steady"}, report["validity"]["reasons"]
     assert done.returncode == 4
@@ -281,7 +291,7 @@ def test_a_closed_loop_that_was_ended_early_says_that_it_was_too_short(tmp_path:
         out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert {"finished", "min_duration"} <= broken(json.loads(out))
-    assert plimsoll("gate", "r", "--slo", "p50(latency) <= 2s", cwd=tmp_path).returncode == 4
+    assert plimsoll_here("gate", "r", "--slo", "p50(latency) <= 2s", cwd=tmp_path).returncode == 4
 
 
 @pytest.mark.parametrize(("minimum", "code"), [("10s", 4), ("10ms", 0)])

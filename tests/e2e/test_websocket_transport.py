@@ -29,7 +29,7 @@ from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Stamp, Status
 from tests.raw_server import raw_server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = pytest.mark.e2e
 MS = 1_000_000
 
 
@@ -200,6 +200,7 @@ def test_what_was_said_and_heard_is_exact_and_in_order() -> None:
     assert peer.closed_with == 1000
 
 
+@pytest.mark.alone
 def test_messages_carry_the_kernels_stamps_and_lie_after_the_servers_own() -> None:
     exchange, peer = one(ASK, answer_and_finish)
     assert exchange.stamp == Stamp.KERNEL
@@ -212,6 +213,7 @@ def test_messages_carry_the_kernels_stamps_and_lie_after_the_servers_own() -> No
     assert exchange.session.open_ns == exchange.headers_ns
 
 
+@pytest.mark.alone
 def test_frames_leave_on_their_deadlines_and_the_closing_at_the_true_end() -> None:
     dues = tuple(range(20 * MS, 220 * MS, 20 * MS))
     script = Script(
@@ -264,6 +266,7 @@ def test_the_microphone_waits_for_the_ready_message() -> None:
     assert exchange.session.open_ns >= opened[0] - 20_000 > exchange.headers_ns
 
 
+@pytest.mark.alone
 def test_an_endpoint_ends_the_frames_that_nobody_needs() -> None:
     script = Script(
         "/e",
@@ -437,6 +440,7 @@ def test_a_server_that_never_finishes_is_a_time_out_that_keeps_what_was_heard_an
     assert peer.closed_with == 1000
 
 
+@pytest.mark.alone
 def test_a_handshake_that_is_never_answered_has_the_plain_time_out_however_long_the_script() -> None:
     script = Script("/h", frames=(Message(b"x"),), due_ns=(0,), closing_ns=5_000 * MS, frame_ns=20 * MS)
 
@@ -490,6 +494,7 @@ def test_more_sessions_than_connections_wait_and_all_are_served() -> None:
     play(ASK, answer_and_finish, body, max_connections=2)
 
 
+@pytest.mark.alone
 def test_a_peer_that_stops_reading_shows_in_the_unsent_bytes() -> None:
     script = Script(
         "/p",
@@ -539,6 +544,7 @@ def test_nothing_that_a_server_said_unasked_is_older_than_the_handshake() -> Non
     assert all(exchange.sent_ns <= exchange.first_byte_ns <= exchange.done_ns for exchange in found)
 
 
+@pytest.mark.alone
 def test_tls_sessions_work_and_are_stamped_by_the_kernel(tmp_path: Any) -> None:
     authority = trustme.CA()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

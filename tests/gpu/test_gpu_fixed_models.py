@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.tensors import Tensor, bytes_tensor
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]

@@ -63,7 +63,7 @@ def model_on(device: str, dtype: torch.dtype) -> Llama:
 
 def runner_of(model: Llama, options: Options) -> LlamaRunner:
     from plimsoll.reference_server.device.llama_runner import LlamaRunner
-    from plimsoll.reference_server.values.startup import Startup
+    from plimsoll.reference_server.values.durations import Startup
 
     runner = LlamaRunner(model, block_size=64, n_blocks=80, max_batch=8, threads=1, options=options, startup=Startup())
     runner.warm_up()

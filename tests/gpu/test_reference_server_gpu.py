@@ -11,7 +11,7 @@ from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
 
 if TYPE_CHECKING:
-    from plimsoll.reference_server.engine.torch_runner import TorchRunner
+    from plimsoll.reference_server.device.torch_runner import TorchRunner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -35,8 +35,8 @@ def generate(runner: TorchRunner, prompts: list[list[int]], batch: int) -> list[
 
 
 def runner_on(device: str, n_blocks: int | None) -> TorchRunner:
-    from plimsoll.reference_server.engine.torch_runner import TorchRunner, build
-    from plimsoll.reference_server.values.startup import Startup
+    from plimsoll.reference_server.device.torch_runner import TorchRunner, build
+    from plimsoll.reference_server.values.durations import Startup
 
     built = build(
         "tiny",

@@ -16,7 +16,7 @@ def cuda() -> None:
 
 
 def test_a_device_hears_the_same_bits_as_the_cpu() -> None:
-    from plimsoll.reference_server.assembly.recogniser import ToneBank
+    from plimsoll.reference_server.models.tone_bank import ToneBank
 
     samples = np.rint(np.random.default_rng(1).normal(0, 3000, (5, 192 + 48 * 30)))
     on_cpu, on_device = (ToneBank(device).shares(samples) for device in ("cpu", "cuda"))

@@ -22,7 +22,7 @@ import pytest
 
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status
-from plimsoll.slo.validity import contradictions
+from plimsoll.slo.validity.accounts import contradictions
 from tests.e2e.plimsoll import ROOT, plimsoll
 
 SERVERS = Path(__file__).parent / "servers"
@@ -135,7 +135,7 @@ def run(folder: Path, url: str, scenario: Mapping[str, Any], *flags: str) -> Run
     ran = plimsoll("run", str(written), "--url", url, "--timeout", "10s", "--out", str(out), *flags, cwd=folder)
     assert (out / "report.json").is_file(), ran.stderr
     records = tables.load(out)
-    assert contradictions.find(records) == []
+    assert contradictions(records) == []
     told = pq.read_table(out / "requests.parquet", columns=["request_id", "error"]).to_pydict()
     return Run(
         records, told["request_id"], told["error"], json.loads((out / "report.json").read_text()), ran.returncode

@@ -10,7 +10,7 @@ import pytest
 from tests.bench import table
 from tests.bench.rounds import Comparison, Ratio, Round, alternate
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "performance.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "evidence" / "performance.md"
 
 
 def small(rates: dict[str, list[float]], server: float = 0.5, key: str = "small") -> Comparison:

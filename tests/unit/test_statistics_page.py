@@ -1,4 +1,4 @@
-"""The tables of docs/statistics.md are what the code computes."""
+"""The tables of docs/evidence/statistics.md are what the code computes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plimsoll.slo.statistics.planning import sample
 from plimsoll.slo.statistics.trend import COV_LIMITS, LEAST_WINDOWS, MAX_WINDOWS, PER_WINDOW
 from plimsoll.slo.statistics.warmup import CAP, MATERIAL, Z_FIRST_HALF, Z_LIMIT
 
-PAGE = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "evidence" / "statistics.md").read_text(encoding="utf-8")
 
 
 def section(heading: str) -> str:

@@ -1,4 +1,4 @@
-"""The example workflow does what docs/ci.md says of exit codes; its scripts run in bash -e, as the runner runs them."""
+"""The example workflow does what docs/guide/ci.md says of exit codes; its scripts run in bash -e, as the runner runs them."""
 
 from __future__ import annotations
 

@@ -7,24 +7,29 @@ schema comes from is its callers' business (``harness/protocols/grpc_.py``).
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, Field, field_validator, model_validator
+import orjson
+import yaml
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from pydantic import Field, field_validator, model_validator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.options import STRICT
-from plimsoll.harness.protocols._grpc.template import WHERE, MessageTemplate
+from plimsoll.harness.options import accept
+from plimsoll.harness.protocols._grpc.descriptors import choices
+from plimsoll.harness.protocols._grpc.protobuf_json import INTEGERS, OWN_FORM, Descriptor, is_map, to_json
+from plimsoll.harness.protocols._http.body_template import BodyTemplate
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, NOTHING
-from plimsoll.harness.transport.rpc.call import GrpcRequest, messages_of
-from plimsoll.harness.transport.rpc.metadata import metadata_of, metadata_problems
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept
+from plimsoll.harness.transport.rpc.call import GrpcOptions, GrpcRequest, messages_of, metadata_of, metadata_problems
 from plimsoll.harness.transport.rpc.rpc_outcome import GRPC, fail_code
 from plimsoll.harness.wire import pointer
 from plimsoll.scenarios.samples.payload import Payload
@@ -33,34 +38,224 @@ from plimsoll.slo.verdict.accuracy import Answer
 
 if TYPE_CHECKING:
     from plimsoll.harness.protocols._grpc.descriptors import Method, Schema
-    from plimsoll.harness.protocols._grpc.paths import MessagePath
+
+
+#: A field's name, the index or key into it (None: the field itself), and whether it has presence.
+_Step = tuple[str, Any, bool]
+
+
+class MessagePath:
+    """A path such as ``results[0].alternatives[0].transcript``, held to a message type before any load.
+
+    Raises ValueError for a path that can't lead anywhere, with the fields that there are. A map is entered by key:
+    ``parameters["x"].string_param``. What is behind a Struct, Value or Any is JSON and not checked.
+    """
+
+    __slots__ = ("_pool", "_steps", "_tail", "text")
+
+    def __init__(self, kind: type[Message], text: str, pool: Any = None) -> None:
+        self.text = text
+        self._pool = pool
+        steps = pointer.parse(text)
+        self._steps, self._tail = _compile(kind.DESCRIPTOR, steps, text)
+
+    def find(self, message: Any) -> Any:
+        """The value (a number, text, bytes, list-like or message), or ``pointer.MISSING``: not there, or a field with
+        presence that was not set. A field without presence always has a value. Never raises.
+        """
+        value = message
+        for name, key, presence in self._steps:
+            if presence and not value.HasField(name):
+                return pointer.MISSING
+            value = getattr(value, name)
+            if key is None:
+                continue
+            if isinstance(key, int) and not hasattr(value, "keys"):
+                if not -len(value) <= key < len(value):
+                    return pointer.MISSING
+            elif key not in value:
+                return pointer.MISSING
+            value = value[key]
+        if self._tail is None:
+            return value
+        return pointer.find(to_json(value, self._pool), self._tail)
+
+
+def _compile(kind: Descriptor, steps: pointer.Pointer, text: str) -> tuple[tuple[_Step, ...], pointer.Pointer | None]:
+    made: list[_Step] = []
+    field: Descriptor = None
+    key: Any = None
+    at = 0
+    while at < len(steps):
+        if kind is None:
+            raise ValueError(f"path {text!r}: nothing is inside {steps[at - 1]!r}. Shorten the path")
+        if kind.full_name in OWN_FORM:
+            return tuple(made), steps[at:]
+        name = steps[at]
+        field = next((one for one in kind.fields if name in (one.name, one.json_name)), None)
+        if field is None:
+            known = choices(str(name), [one.name for one in kind.fields], "field")
+            raise ValueError(f"path {text!r}: {kind.full_name} has no field {name!r}. {known}")
+        at += 1
+        key = None
+        inner = field.message_type
+        if field.is_repeated and at < len(steps):
+            if is_map(field):
+                entry = field.message_type.fields_by_name
+                key, inner = _map_key(entry["key"], steps[at], text), entry["value"].message_type
+            else:
+                key = _index(steps[at], field.name, text)
+            at += 1
+        made.append((field.name, key, bool(field.has_presence)))
+        kind = inner
+    if made and field.is_repeated and key is None:
+        return tuple(made), None
+    return tuple(made), () if kind is not None and kind.full_name in OWN_FORM else None
+
+
+def _index(step: str | int, name: str, text: str) -> int:
+    if isinstance(step, int):
+        return step
+    if step.isdecimal() and len(step) < 10:
+        return int(step)
+    raise ValueError(f"path {text!r}: {name} is a list. Write {name}[0].{step}")
+
+
+def _map_key(field: Descriptor, step: str | int, text: str) -> Any:
+    if field.cpp_type in INTEGERS:
+        if isinstance(step, int) or step.lstrip("-").isdecimal():
+            return int(step)
+        raise ValueError(f"path {text!r}: {step!r} is no key, they are whole numbers. Write [1]")
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return step == "true"
+    return str(step)
+
+
+_WHOLE = re.compile(r"\s*\{\{-?((?:(?!\}\}|\{\{).)*?)-?\}\}\s*\Z", re.DOTALL)
+_MARKS = ("{{", "{%")
+WHERE = "target.options.message"
+
+
+class MessageTemplate:
+    """A compiled template. Raises ValueError with every part that doesn't compile."""
+
+    __slots__ = ("_tree",)
+
+    def __init__(self, given: Any) -> None:
+        errors: list[str] = []
+        self._tree = _whole(given) if isinstance(given, str) else _compiled(given, "", errors)
+        if errors:
+            raise ValueError("; ".join(errors))
+
+    def outline(self, unknown: Any) -> Any:
+        """The value with ``unknown`` in place of everything that depends on the sample."""
+        return _outline(self._tree, unknown)
+
+    def render(self, payload: Payload, model: str) -> Any:
+        """The JSON value for a payload. Raises HarnessFault if a variable is missing, or text renders to neither JSON nor
+        YAML.
+        """
+        return _rendered(self._tree, payload, model)
+
+
+class _Text:
+    """Text that becomes JSON or YAML as a whole."""
+
+    __slots__ = ("_template",)
+
+    def __init__(self, text: str) -> None:
+        self._template = BodyTemplate(text, WHERE)
+
+    def render(self, payload: Payload, model: str) -> Any:
+        body = self._template.render(payload, model)
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError as broken:
+            try:
+                value = yaml.safe_load(body)
+            except (yaml.YAMLError, ValueError, RecursionError):
+                value = None
+            if isinstance(value, dict | list):
+                return value
+            shown = " ".join(body[:300].decode("utf-8", "replace").split())
+            raise HarnessFault(
+                f"{WHERE}: it renders to text that is neither JSON ({broken}) nor YAML: {shown}. "
+                "Write values with `| tojson`"
+            ) from None
+
+
+class _Leaf:
+    """One string of an object."""
+
+    __slots__ = ("_is_value", "_template")
+
+    def __init__(self, text: str, where: str) -> None:
+        whole = _WHOLE.match(text)
+        self._is_value = whole is not None
+        self._template = BodyTemplate("{{ (" + whole[1].strip() + ") | tojson }}" if whole else text, where)
+
+    def render(self, payload: Payload, model: str) -> Any:
+        body = self._template.render(payload, model)
+        return orjson.loads(body) if self._is_value else body.decode()
+
+
+def _whole(text: str) -> Any:
+    """A template, or what the text says where it is the same for every sample. Raises ValueError."""
+    tree = _Text(text)
+    if any(mark in text for mark in (*_MARKS, "{#")):
+        return tree
+    try:
+        return tree.render(Payload(), "")
+    except HarnessFault as fault:
+        raise ValueError(str(fault).removeprefix(f"{WHERE}: ")) from None
+
+
+def _compiled(value: Any, where: str, errors: list[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _compiled(item, f"{where}.{name}", errors) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_compiled(item, f"{where}[{i}]", errors) for i, item in enumerate(value)]
+    if not isinstance(value, str) or not any(mark in value for mark in _MARKS):
+        return value
+    try:
+        return _Leaf(value, f"{WHERE}{where}")
+    except ValueError as error:
+        errors.append(f"{where.lstrip('.')}: {error}")
+        return None
+
+
+def _outline(tree: Any, unknown: Any) -> Any:
+    if isinstance(tree, _Text | _Leaf):
+        return unknown
+    if isinstance(tree, dict):
+        return {name: _outline(item, unknown) for name, item in tree.items()}
+    return [_outline(item, unknown) for item in tree] if isinstance(tree, list) else tree
+
+
+def _rendered(tree: Any, payload: Payload, model: str) -> Any:
+    if isinstance(tree, _Text | _Leaf):
+        return tree.render(payload, model)
+    if isinstance(tree, dict):
+        return {name: _rendered(item, payload, model) for name, item in tree.items()}
+    if isinstance(tree, list):
+        return [_rendered(item, payload, model) for item in tree]
+    return tree
+
 
 #: Before a descriptor set that is given in place, as base64.
 INLINE = "base64:"
 _PATHS = ("text_path", "prompt_tokens_path", "output_tokens_path", "error_path", "done_path")
 
 
-class TemplateOptions(BaseModel):
-    """Options of ``grpc``.
+class TemplateOptions(GrpcOptions):
+    """Options of ``grpc``."""
 
-    ``method`` is ``package.Service/Method`` (or the URL's path). Its schema comes from ``descriptor_set`` (a file that protoc
-    made, or ``base64:`` and its bytes), from ``proto`` (files, with imports in ``proto_path``), or else from the server's
-    reflection.
-    ``message`` is what is sent: an object, a list of them (client streaming), or text that renders to either; ``interval``
-    spaces the messages of a stream. ``metadata`` goes with every call, ``deadline`` to the server. Paths lead into response
-    messages: ``text_path`` names output, ``prompt_tokens_path`` and ``output_tokens_path`` the usage (the last value seen
-    counts), ``error_path`` a value that means failure when it is neither empty, 0 nor false, ``done_path`` one that ends a
-    stream well: without it the stream was cut. ``stop_after`` messages a stream has given what is wanted, and is cancelled.
-    """
-
-    model_config = STRICT
     method: str | None = Field(default=None, min_length=3)
     descriptor_set: str | None = None
     proto: str | list[str] = []
     proto_path: str | list[str] = []
     message: Any = {}
     interval: Duration | None = None
-    deadline: Duration | None = Field(default=None, gt=0)
     metadata: dict[str, str] = {}
     text_path: str | list[str] = []
     prompt_tokens_path: str | None = None
@@ -174,8 +369,6 @@ class Bound:
             raise HarnessFault(errors)
 
     def _path(self, options: TemplateOptions, name: str, errors: list[str]) -> tuple[MessagePath, ...]:
-        from plimsoll.harness.protocols._grpc.paths import MessagePath
-
         found = []
         for text in texts_of(getattr(options, name)):
             try:
@@ -229,7 +422,7 @@ class TemplateDialect:
     __slots__ = ("_bound", "_deadline_ns", "_interval_ns", "_metadata", "_model", "_options", "hear")
 
     def __init__(self, target: Target, schema: Schema | None, name: str) -> None:
-        options = self._options = grpc_accept(TemplateOptions, target.options)
+        options = self._options = accept(TemplateOptions, target.options)
         self._metadata = metadata_of(target, options.metadata)
         self._model = target.model
         self._bound = Bound(options, schema, name) if schema is not None else None
@@ -255,7 +448,7 @@ class TemplateDialect:
             client_streaming=bound.method.client_streaming,
             server_streaming=bound.method.server_streaming,
             metadata=self._metadata,
-            deadline_ns=-1 if options.deadline is None else options.deadline,
+            deadline_ns=options.deadline_ns,
             n_in=payload.n_in,
             media_ns=payload.media_ns,
         )

@@ -20,8 +20,7 @@ from plimsoll.harness.protocols._grpc.descriptors import Schema, choices, missin
 from plimsoll.harness.protocols._grpc.protobuf_json import encode
 from plimsoll.harness.secrecy.redaction import cut
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.rpc.call import messages_of
-from plimsoll.harness.transport.rpc.metadata import Metadata
+from plimsoll.harness.transport.rpc.call import Metadata, messages_of
 from plimsoll.harness.transport.rpc.rpc_question import Questions
 
 _VERSIONS = ("v1", "v1alpha")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import orjson
+from pydantic import AfterValidator
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
@@ -303,13 +304,19 @@ def messages_of(payload: Payload, protocol: str) -> list[dict[str, Any]]:
     raise HarnessFault(f"{protocol}: the payload has neither messages nor a prompt. Use a text source")
 
 
-def checked_extra(extra: dict[str, Any], own: frozenset[str]) -> dict[str, Any]:
-    """``extra_body`` if it can be merged into a body whose fields ``own`` are not its to set. Raises ValueError."""
-    taken = sorted(own & extra.keys())
-    if taken:
-        raise ValueError(f"it may not set {', '.join(taken)}. Use the options, target.model or the payload source")
-    try:
-        orjson.dumps(extra)
-    except TypeError as error:
-        raise ValueError(f"it can't be written as JSON ({error}). Use strings, numbers, lists and mappings") from None
-    return extra
+def mergeable(own: frozenset[str] = frozenset()) -> AfterValidator:
+    """Of options that are merged into a body, whose fields ``own`` are not theirs to set."""
+
+    def checked(extra: dict[str, Any]) -> dict[str, Any]:
+        taken = sorted(own & extra.keys())
+        if taken:
+            raise ValueError(f"it may not set {', '.join(taken)}. Use the options, target.model or the payload source")
+        try:
+            orjson.dumps(extra)
+        except TypeError as error:
+            raise ValueError(
+                f"it can't be written as JSON ({error}). Use strings, numbers, lists and mappings"
+            ) from None
+        return extra
+
+    return AfterValidator(checked)

@@ -1,4 +1,5 @@
-"""Samples as the bytes of a wire format and back: PCM16, mu-law, A-law, float32 and WAV here, Opus, FLAC, MP3 and AAC through ``av_``. Pure.
+"""Samples as the bytes of a wire format and back: PCM16, mu-law, A-law, float32 and WAV here, Opus (in Ogg pages too), FLAC, MP3 and AAC
+by FFmpeg through the library ``av``, which comes with ``pip install plimsoll-slo[speech]``. Pure.
 
 ``encode_frames`` makes every frame of a session before the timed phase; a decoder takes apart what was received, after it. Received bytes may be
 cut anywhere, and broken ones raise ``BrokenAudio`` alone.
@@ -6,37 +7,259 @@ cut anywhere, and broken ones raise ``BrokenAudio`` alone.
 
 from __future__ import annotations
 
+import io
+import struct
+import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.protocols._speech.av_ import (
-    OPUS_MS,
-    OPUS_PRE_SKIP,
-    OPUS_RATES,
-    BrokenAudio,
-    PacketDecoder,
-    file_bytes,
-    library,
-    opus_packets,
-)
-from plimsoll.harness.protocols._speech.ogg import (
-    OPUS_RATE,
-    BrokenOgg,
-    Demuxer,
-    opus_head,
-    opus_headers,
-    page,
-    pre_skip_of,
-)
 from plimsoll.scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
 from plimsoll.scenarios.sound.wav import NotWav, WavHeader, mono, parse_header, wav_bytes
+
+Int16 = npt.NDArray[np.int16]
+
+OPUS_RATES: Final = (8000, 12000, 16000, 24000, 48000)
+OPUS_MS: Final = (2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
+OPUS_BITRATE: Final = 24_000
+OPUS_PRE_SKIP: Final = 312
+"""Samples at 48 kHz: the encoder's look-ahead of 6.5 ms, which a decoder throws away."""
+_CONTAINERS: Final = {"flac": ("flac", "flac"), "mp3": ("mp3", "libmp3lame"), "aac": ("adts", "aac")}
+_DECODERS: Final = {"opus": "libopus", "flac": "flac", "mp3": "mp3float", "aac": "aac"}
+
+
+#: Samples that one answer may decode to: as many as the largest body holds as PCM. A silent minute takes a few bytes.
+MAX_SAMPLES: Final = 1 << 27
+
+
+class BrokenAudio(ValueError):
+    """Bytes that the codec can't make sense of."""
+
+
+def library(wanted_for: str) -> Any:
+    """The module ``av``. Raises HarnessFault with how to install it."""
+    try:
+        import av
+    except ImportError:
+        raise HarnessFault(
+            f"{wanted_for} needs the library av, which isn't there. Install it: pip install plimsoll-slo[speech]"
+        ) from None
+    return av
+
+
+def opus_packets(pcm: Int16, rate: int, frame: int, bitrate: int = OPUS_BITRATE) -> list[bytes]:
+    """One packet for each ``frame`` samples of ``pcm``, the last filled up with silence, and one more for the encoder's look-ahead.
+
+    ``rate`` and ``frame`` must be Opus's own (OPUS_RATES, OPUS_MS). Raises HarnessFault when there is no ``av``.
+    """
+    av = library("opus")
+    coder = av.CodecContext.create("libopus", "w")
+    coder.sample_rate, coder.layout, coder.format, coder.bit_rate = rate, "mono", "s16", bitrate
+    coder.options = {"frame_duration": f"{frame * 1000 / rate:g}", "application": "voip"}
+    coder.open()
+    packets = []
+    for at in range(0, len(pcm), frame):
+        block = np.zeros((1, frame), np.int16)
+        part = pcm[at : at + frame]
+        block[0, : len(part)] = part
+        sound = av.AudioFrame.from_ndarray(block, format="s16", layout="mono")
+        sound.sample_rate, sound.pts = rate, at
+        packets += [bytes(packet) for packet in coder.encode(sound)]
+    return packets + [bytes(packet) for packet in coder.encode(None)]
+
+
+def file_bytes(codec: str, pcm: Int16, rate: int) -> bytes:
+    """A whole file of ``codec`` (flac, mp3, aac) with a mono recording in it. Raises HarnessFault."""
+    av = library(codec)
+    container_name, encoder = _CONTAINERS[codec]
+    file = io.BytesIO()
+    try:
+        with av.open(file, "w", format=container_name) as container:
+            stream = container.add_stream(encoder, rate=rate)
+            stream.layout = "mono"
+            sound = av.AudioFrame.from_ndarray(pcm[None, :], format="s16", layout="mono")
+            sound.sample_rate = rate
+            for packet in [*stream.encode(sound), *stream.encode(None)]:
+                container.mux(packet)
+    except (av.error.FFmpegError, ValueError) as error:
+        raise HarnessFault(f"{codec} can't be written at {rate} Hz ({error}). Use another rate, or wav") from None
+    return file.getvalue()
+
+
+class PacketDecoder:
+    """Samples out of a codec's packets. ``rate`` is known (not 0) once the first have come."""
+
+    __slots__ = ("_av", "_codec", "_left", "rate")
+
+    def __init__(self, codec: str) -> None:
+        self._av = library(codec)
+        self._codec = self._av.CodecContext.create(_DECODERS[codec], "r")
+        self.rate = 0
+        self._left = MAX_SAMPLES
+        if codec == "opus":
+            self._codec.sample_rate, self._codec.layout = 48_000, "mono"
+
+    def packet(self, data: bytes) -> Int16:
+        """Samples of one packet. Raises BrokenAudio."""
+        return self._decoded([self._av.Packet(data)])
+
+    def parsed(self, data: bytes) -> Int16:
+        """Samples of the packets that are whole after ``data``, a piece of a stream. Raises BrokenAudio."""
+        return self._decoded(self._found(data))
+
+    def rest(self) -> Int16:
+        """Samples of what the parser still holds when the stream is over. Raises BrokenAudio."""
+        parts = []
+        while packets := self._found(None):  # FLAC's parser gives up what it holds one by one
+            parts.append(self._decoded(packets))
+        return np.concatenate([*parts, self._decoded([None])])
+
+    def _found(self, data: bytes | None) -> list[Any]:
+        try:
+            packets: list[Any] = self._codec.parse(data)
+        except self._av.error.FFmpegError as error:
+            raise BrokenAudio(str(error)) from None
+        return packets
+
+    def _decoded(self, packets: list[Any]) -> Int16:
+        parts = [np.zeros(0, np.int16)]
+        for packet in packets:
+            try:
+                frames = self._codec.decode(packet)
+            except self._av.error.EOFError:
+                continue
+            except (self._av.error.FFmpegError, ValueError) as error:
+                raise BrokenAudio(str(error)) from None
+            for frame in frames:
+                self.rate = self.rate or int(frame.sample_rate)
+                self._left -= int(frame.samples)
+                if self._left < 0:
+                    raise BrokenAudio(f"it decodes to more than {MAX_SAMPLES} samples")
+                parts.append(_mono(frame))
+        return np.concatenate(parts)
+
+
+def _mono(frame: Any) -> Int16:
+    """The mean of all channels as 16 bits."""
+    given = frame.to_ndarray()
+    if not frame.format.is_planar:
+        given = given.reshape(-1, len(frame.layout.channels)).T
+    mean = given.mean(axis=0)
+    if np.issubdtype(given.dtype, np.floating):
+        mean = mean * 32768.0
+    elif given.dtype == np.int32:
+        mean = mean / 65536.0
+    samples: Int16 = np.clip(np.rint(np.nan_to_num(mean)), -32768, 32767).astype(np.int16)
+    return samples
+
+
+OPUS_RATE: Final = 48_000
+"""Granule positions of Opus count samples at this rate, whatever the input's."""
+_MAGIC: Final = b"OggS"
+_HEAD: Final = struct.Struct("<4sBBqIIIB")
+_CONTINUED, _FIRST, _LAST = 1, 2, 4
+_TURNED: Final = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
+MAX_PACKET: Final = 1 << 20
+
+
+class BrokenOgg(ValueError):
+    """Bytes that are no Ogg stream; the message says where it broke."""
+
+
+def checksum(page: bytes) -> int:
+    """Ogg's CRC-32: the common polynomial, but neither bits turned round nor inverted."""
+    turned = zlib.crc32(page.translate(_TURNED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int(f"{turned:032b}"[::-1], 2)
+
+
+def page(packet: bytes, granule: int, number: int, *, first: bool = False, last: bool = False) -> bytes:
+    """One packet as one page; ``granule`` is the position at its end. Raises ValueError for a packet above 65,024 bytes."""
+    if len(packet) > 255 * 254 + 254:
+        raise ValueError(f"a packet of {len(packet):,} bytes doesn't fit into a page")
+    lacing = b"\xff" * (len(packet) // 255) + bytes([len(packet) % 255])
+    kind = _FIRST * first | _LAST * last
+
+    def whole(crc: int) -> bytes:
+        return _HEAD.pack(_MAGIC, 0, kind, granule, 1, number, crc, len(lacing)) + lacing + packet
+
+    return whole(checksum(whole(0)))
+
+
+def opus_headers(head: bytes) -> bytes:
+    """The two pages before the sound: ``head`` (an OpusHead) and empty tags."""
+    vendor = b"plimsoll"
+    tags = b"OpusTags" + struct.pack("<I", len(vendor)) + vendor + struct.pack("<I", 0)
+    return page(head, 0, 0, first=True) + page(tags, 0, 1)
+
+
+def opus_head(pre_skip: int, rate: int) -> bytes:
+    """An OpusHead for one channel: ``pre_skip`` samples at 48 kHz are to be thrown away, ``rate`` was the input's."""
+    return b"OpusHead" + struct.pack("<BBHIhB", 1, 1, pre_skip, rate, 0, 0)
+
+
+def pre_skip_of(head: bytes) -> tuple[int, int]:
+    """(samples to throw away, channels) of an OpusHead. Raises BrokenOgg."""
+    if len(head) < 19 or head[:8] != b"OpusHead":
+        raise BrokenOgg(f"its first packet is {head[:8]!r}, not OpusHead")
+    return int.from_bytes(head[10:12], "little"), head[9]
+
+
+@dataclass(slots=True)
+class Demuxer:
+    """Packets out of bytes that arrive in pieces. Pages of other streams than the first are passed over; checksums are not judged."""
+
+    granule: int = -1
+    """Position at the end of the last page that ended a packet."""
+    ended: bool = False
+    _bytes: bytearray = field(default_factory=bytearray)
+    _begun: bytearray = field(default_factory=bytearray)
+    _serial: int | None = None
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The packets that are whole now. Raises BrokenOgg."""
+        self._bytes += data
+        packets: list[bytes] = []
+        while len(self._bytes) >= _HEAD.size:
+            magic, _, kind, granule, serial, _, _, n = _HEAD.unpack_from(self._bytes)
+            if magic != _MAGIC:
+                raise BrokenOgg(f"a page begins with {bytes(magic)!r}, not OggS")
+            if len(self._bytes) < _HEAD.size + n:
+                break
+            lacing = bytes(self._bytes[_HEAD.size : _HEAD.size + n])
+            begin = _HEAD.size + n
+            end = begin + sum(lacing)
+            if len(self._bytes) < end:
+                break
+            body = bytes(self._bytes[begin:end])
+            del self._bytes[:end]
+            if self._serial is None:
+                self._serial = serial
+            if serial == self._serial:
+                packets += self._packets(lacing, body, bool(kind & _CONTINUED))
+                self.granule = granule if granule >= 0 else self.granule
+                self.ended = self.ended or bool(kind & _LAST)
+        return packets
+
+    def _packets(self, lacing: bytes, body: bytes, continued: bool) -> list[bytes]:
+        packets, at = [], 0
+        if not continued:
+            self._begun.clear()
+        for size in lacing:
+            self._begun += body[at : at + size]
+            at += size
+            if len(self._begun) > MAX_PACKET:
+                raise BrokenOgg("a packet of more than 1 MiB")
+            if size < 255:
+                packets.append(bytes(self._begun))
+                self._begun.clear()
+        return packets
+
 
 __all__ = [
     "BrokenAudio",
@@ -49,7 +272,6 @@ __all__ = [
     "file_formats",
 ]
 
-Int16 = npt.NDArray[np.int16]
 IntArray = npt.NDArray[np.int64]
 
 _UNKNOWN: Final = b"\xff\xff\xff\xff"

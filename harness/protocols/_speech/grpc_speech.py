@@ -11,21 +11,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.harness.exchange import Exchange, SessionStamps
-from plimsoll.harness.protocols._speech.account import LIVE_PACES, Account
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
 from plimsoll.harness.protocols._speech.codecs import decoder
-from plimsoll.harness.protocols._speech.events import Endpoint
-from plimsoll.harness.protocols._speech.feeding import feed, text_of
-from plimsoll.harness.protocols._speech.live import NO_RULES, clip_of, live_audio
-from plimsoll.harness.protocols._speech.live_messages import after_speech
-from plimsoll.harness.protocols._speech.pacing import FrameRules
-from plimsoll.harness.protocols._speech.recognition import put_transcripts
-from plimsoll.harness.protocols._speech.synthesis import put_sounds
+from plimsoll.harness.protocols._speech.hearing import (
+    LIVE_PACES,
+    Account,
+    Endpoint,
+    after_speech,
+    put_sounds,
+    put_transcripts,
+)
+from plimsoll.harness.protocols._speech.sending import (
+    NO_RULES,
+    AudioOptions,
+    FrameRules,
+    clip_of,
+    feed,
+    live_audio,
+    text_of,
+)
 from plimsoll.harness.transport import outcome
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import ENDPOINT, NOTHING
-from plimsoll.harness.transport.rpc.call import GrpcRequest, messages_of
-from plimsoll.harness.transport.rpc.metadata import metadata_of
+from plimsoll.harness.transport.rpc.call import GrpcRequest, messages_of, metadata_of
 from plimsoll.harness.transport.rpc.rpc_outcome import GRPC
 from plimsoll.scenarios.samples.payload import Payload
 
@@ -72,12 +79,12 @@ class Recognition:
         ends: Callable[[Any], bool],
         *,
         until_closed: bool = False,
-        deadline_ns: int | None = None,
+        deadline_ns: int = -1,
         metadata: dict[str, str] | None = None,
     ) -> None:
         self._name, self._method, self._config, self._field = target.protocol, method, config, field
         self._audio, self._tell, self._ends, self._until_closed = audio, tell, ends, until_closed
-        self._deadline_ns = -1 if deadline_ns is None else deadline_ns
+        self._deadline_ns = deadline_ns
         self._metadata = metadata_of(target, metadata)
         silence_ns = audio.options.trailing_silence
         if audio.options.until_endpoint and (audio.silence_ns if silence_ns is None else silence_ns):
@@ -169,14 +176,14 @@ class Synthesis:
         *,
         words_per_s: float | None = None,
         most: int = 1 << 30,
-        deadline_ns: int | None = None,
+        deadline_ns: int = -1,
         metadata: dict[str, str] | None = None,
         timing_of: Callable[[Any], str] = lambda message: "",
     ) -> None:
         self._name, self._method, self._opening = target.protocol, method, tuple(opening)
         self._write, self._audio_of, self._codec, self._rate = write, audio_of, codec, rate
         self._words_per_s, self._most, self._timing_of = words_per_s, most, timing_of
-        self._deadline_ns = -1 if deadline_ns is None else deadline_ns
+        self._deadline_ns = deadline_ns
         self._metadata = metadata_of(target, metadata)
 
     def encode(self, payload: Payload) -> GrpcRequest:

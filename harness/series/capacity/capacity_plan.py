@@ -1,22 +1,23 @@
 """One capacity plan: from what a folder shows, a target rate and a price to the document, and where it goes.
 
-Sends nothing. Exit codes: 0 sized; 3 no capacity was validated; 2 usage. Nothing that queueing theory says changes either.
+Sends nothing. Exit codes: 0 sized; 3 no capacity was validated; 2 usage. Nothing that queueing theory says changes
+either.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.series.capacity.evidence import Evidence, Seen, gather, see
-from plimsoll.harness.series.comparison.comparison_output import Output, as_written, say, say_drawn, write
+from plimsoll.harness.series.publish import Output, publish, tell
 from plimsoll.reports.capacity.capacity_formats import FORMATS
 from plimsoll.reports.capacity.capacity_parts import (
     AgainstPart,
@@ -32,7 +33,7 @@ from plimsoll.reports.capacity.capacity_parts import (
 )
 from plimsoll.reports.capacity.capacity_text import render_terminal
 from plimsoll.slo.search.overlay import Load, Overlay, Queue, overlay
-from plimsoll.slo.search.sizing import Capacity, around, costs, size
+from plimsoll.slo.search.sizing import Capacity, Row, Sized, around, costs, size
 
 #: More than any fleet carries or costs; far beyond it sums overflow.
 _MOST = 1e12
@@ -41,7 +42,10 @@ _MOST_GROWTH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The question, checked. ``headroom``, ``one_down``: shares as text, so that 0.7 is 7/10. ``price``: of a replica an hour."""
+    """The question, checked.
+
+    ``headroom``, ``one_down``: shares as text, so that 0.7 is 7/10. ``price``: of a replica an hour.
+    """
 
     target_per_s: float
     headroom: str
@@ -88,7 +92,8 @@ def check(asked: Asked, errors: Sequence[str]) -> None:
     said = list(errors)
     if not 0 < asked.target_per_s <= _MOST:
         said.append(
-            f"--target-rate {asked.target_per_s:g}: give the requests per second to carry, above 0 and at most {_MOST:g}"
+            f"--target-rate {asked.target_per_s:g}: give the requests per second to carry, above 0 and at most "
+            f"{_MOST:g}"
         )
     if asked.price is not None and not 0 <= asked.price <= _MOST:
         said.append(f"--price {asked.price:g}: give what one replica costs an hour, from 0 to {_MOST:g}")
@@ -106,19 +111,11 @@ def plan(folder: Path, asked: Asked, outputs: Sequence[Output], command: str, *,
     report = document(folder, asked, evidence, see(evidence), command)
     for law in report.laws:
         if law.wrong:
-            print(f"warning: LITTLE'S LAW IS VIOLATED in {law.run}, {law.view} times: {law.wrong}. Do not trust this log", file=sys.stderr)  # fmt: skip
-    remedy = "make room and ask again: nothing is sent for it"
-    written = [write(output.path, output.render(report), remedy) for output in outputs]
-    page = folder / "capacity.html"
-    written.append(write(page, FORMATS["html"](report), remedy))
-    report = as_written(report, written)
-    if as_json:
-        say(FORMATS["json"](report).decode())
-    elif not any(str(output.path) == "-" for output in outputs):
-        say_drawn(lambda width: render_terminal(report, width))
-        if written[-1]:
-            say(f"\nReport: {page}\n")
-    return report.exit_code
+            tell(
+                f"warning: LITTLE'S LAW IS VIOLATED in {law.run}, {law.view} times: {law.wrong}. Do not trust this log"
+            )
+    remedy, own = "make room and ask again: nothing is sent for it", {folder / "capacity.html": "html"}
+    return publish(report, FORMATS, render_terminal, outputs, own, remedy, as_json=as_json)
 
 
 def document(folder: Path, asked: Asked, evidence: Evidence, seen: Seen, command: str) -> CapacityReport:
@@ -147,7 +144,10 @@ def document(folder: Path, asked: Asked, evidence: Evidence, seen: Seen, command
         loads=_loads(seen, laid),
         queues=[]
         if laid is None
-        else [_queue(queue, curve) for queue, curve in zip(laid.queues, laid.curves, strict=True)],
+        else [
+            QueuePart(**asdict(queue), limit_per_s=queue.limit_per_s, curve=list(curve))
+            for queue, curve in zip(laid.queues, laid.curves, strict=True)
+        ],
         warnings=[*evidence.notes, *seen.missing, *_unlike(evidence)],
         plimsoll=package_version(),
         command=command,
@@ -167,7 +167,7 @@ def _sized(asked: Asked, evidence: Evidence, found: Capacity, seen: Seen) -> dic
     return {
         "outcome": "SIZED",
         "exit_code": int(ExitCode.PASS),
-        "capacity": CapacityPart(low=found.low, best=found.best, high=found.high),
+        "capacity": CapacityPart(**asdict(found)),
         "safe": SafePart(
             per_s=safe,
             saturation_per_s=top,
@@ -177,23 +177,10 @@ def _sized(asked: Asked, evidence: Evidence, found: Capacity, seen: Seen) -> dic
         ),
         "sized": low,
         "sized_high": None if found.high is None else _fleet(asked, found.high),
-        "rows": [
-            RowPart(
-                replicas=row.replicas,
-                utilisation=row.utilisation,
-                one_down=_finite(row.one_down),
-                headroom_kept=row.headroom_kept,
-                one_down_kept=row.one_down_kept,
-                per_hour=None if asked.price is None else asked.price * row.replicas,
-            )
-            for row in around(peak, found.low, *rules)
-        ],
+        "rows": [RowPart(**_priced(asked, row)) for row in around(peak, found.low, *rules)],
         "costs": []
         if asked.price is None
-        else [
-            CostPart(per=c.per, full=c.full, full_range=c.full_range, target=c.target, target_range=c.target_range)
-            for c in costs(asked.price, peak, found, seen.brings, *rules)
-        ],
+        else [CostPart(**asdict(one)) for one in costs(asked.price, peak, found, seen.brings, *rules)],
         "gpus": gpus,
         "gpus_in_all": None if gpus is None else gpus * low.replicas,
         "price_per_gpu_hour": None if gpus is None or asked.price is None else asked.price / gpus,
@@ -202,16 +189,13 @@ def _sized(asked: Asked, evidence: Evidence, found: Capacity, seen: Seen) -> dic
 
 def _fleet(asked: Asked, rate: float) -> SizedPart:
     sized = size(asked.peak_per_s, rate, asked.headroom, asked.one_down)
-    return SizedPart(
-        capacity_per_s=rate,
-        replicas=sized.replicas,
-        by_headroom=sized.by_headroom,
-        by_one_down=sized.by_one_down,
-        binding=sized.binding,
-        utilisation=sized.utilisation,
-        one_down=_finite(sized.one_down),
-        per_hour=None if asked.price is None else asked.price * sized.replicas,
-    )
+    return SizedPart(capacity_per_s=rate, binding=sized.binding, **_priced(asked, sized))
+
+
+def _priced(asked: Asked, fleet: Sized | Row) -> dict[str, Any]:
+    """The figures of so many replicas, and what they cost."""
+    per_hour = None if asked.price is None else asked.price * fleet.replicas
+    return {**asdict(fleet), "one_down": _finite(fleet.one_down), "per_hour": per_hour}
 
 
 def _unlike(evidence: Evidence) -> list[str]:
@@ -250,16 +234,6 @@ def _against(one: Load, queue: Queue) -> AgainstPart:
         predicted = queue.quantile_ns(one.rate_per_s, q)
         ratios.append(value / predicted if predicted and math.isfinite(value) else None)
     return AgainstPart(model=queue.model, utilisation=queue.utilisation(one.rate_per_s), p50=ratios[0], p99=ratios[1])
-
-
-def _queue(queue: Queue, curve: Sequence[tuple[float, float, float]]) -> QueuePart:
-    return QueuePart(
-        model=queue.model,
-        servers=queue.servers,
-        service_ns=queue.service_ns,
-        limit_per_s=queue.limit_per_s,
-        curve=list(curve),
-    )
 
 
 def _finite(value: float) -> float | None:

@@ -1,4 +1,5 @@
-"""What a folder says about the capacity of one replica: the folder of a search, of a sweep, or one run. Reads, judges nothing again.
+"""What a folder says about the capacity of one replica: the folder of a search, of a sweep, or one run. Reads, judges
+nothing again.
 
 Only what passed in full counts, and of it the lower end. Where nothing did, that is an answer too, with its reason.
 """
@@ -9,12 +10,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.series.ledger import read_document
 from plimsoll.reports.search.search_parts import ProbePart, SearchReport
 from plimsoll.reports.sweep.sweep_curves import CLEARLY
 from plimsoll.reports.sweep.sweep_parts import SeriesPart, SweepPoint, SweepReport
@@ -26,7 +26,7 @@ from plimsoll.slo.search.sizing import Capacity, Yield
 
 #: Settings of a sweep that are a load, and so have a capacity.
 _LOADS = ("rate", "concurrency")
-_Document = TypeVar("_Document", bound=BaseModel)
+AGAIN = "Make it again"
 _JUDGED = ("PASS", "FAIL", "INCONCLUSIVE")
 
 
@@ -46,8 +46,8 @@ class Run:
 class Evidence:
     """``capacity``: None with ``reasons`` where nothing was shown to hold. ``kind``: search, sweep or run.
 
-    ``confidence``: of each verdict it rests on; ``saturation_per_s``: the most that was answered while the endpoint did not keep
-    up; ``at``: the run whose answers say what a request brings; ``notes``: what to be wary of.
+    ``confidence``: of each verdict it rests on; ``saturation_per_s``: the most that was answered while the endpoint did
+    not keep up; ``at``: the run whose answers say what a request brings; ``notes``: what to be wary of.
     """
 
     kind: str
@@ -77,25 +77,15 @@ class Seen:
 def gather(folder: Path, series: str | None) -> Evidence:
     """Read a folder. Raises HarnessFault when it is none of the three, is damaged, or its series is not named."""
     if (folder / "search.json").is_file():
-        return _of_search(folder, _read(folder / "search.json", SearchReport))
+        return _of_search(folder, read_document(folder / "search.json", SearchReport, AGAIN))
     if (folder / "sweep.json").is_file():
-        return _of_sweep(folder, _read(folder / "sweep.json", SweepReport), series)
+        return _of_sweep(folder, read_document(folder / "sweep.json", SweepReport, AGAIN), series)
     if (folder / "report.json").is_file():
         return _of_run(folder)
     raise HarnessFault(
-        f"{folder}: neither a search (search.json), a sweep (sweep.json) nor a run (report.json). Give the --out of one of them"
+        f"{folder}: neither a search (search.json), a sweep (sweep.json) nor a run (report.json). Give the --out of "
+        "one of them"
     )
-
-
-def _read(path: Path, model: type[_Document]) -> _Document:
-    try:
-        return model.model_validate_json(files.read_bytes(path))
-    except OSError as error:
-        raise HarnessFault(f"{path}: cannot be read ({error.strerror}). Give a folder that you may read") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise HarnessFault(f"{path}: damaged or of another version ({where}: {first['msg']}). Make it again") from None
 
 
 def _of_search(folder: Path, found: SearchReport) -> Evidence:
@@ -137,16 +127,19 @@ def _of_search(folder: Path, found: SearchReport) -> Evidence:
 
 
 _CLOSED = (
-    "the capacity is the rate that a closed loop came to: its clients wait for answers. The same rate with arrivals of their own pace "
-    "queues more; search the rate for a fleet that has open traffic"
+    "the capacity is the rate that a closed loop came to: its clients wait for answers. The same rate with arrivals "
+    "of their own pace queues more; search the rate for a fleet that has open traffic"
 )
 
 _PICKED = (
-    "no fresh run confirmed the lower end: it rests on a run that was picked for passing, and is rather too high than too low. Let "
-    "the search end (--resume), without --no-confirm, before you buy by it"
+    "no fresh run confirmed the lower end: it rests on a run that was picked for passing, and is rather too high "
+    "than too low. Let the search end (--resume), without --no-confirm, before you buy by it"
 )
 
-_NO_FRESH_RUN = "a sweep's line is the last of several loads that passed, and no fresh run confirmed it: `plimsoll search` with --start there does"
+_NO_FRESH_RUN = (
+    "a sweep's line is the last of several loads that passed, and no fresh run confirmed it: `plimsoll search` with "
+    "--start there does"
+)
 
 
 def _probe_run(folder: Path, probe: ProbePart, by_rate: bool) -> Run:
@@ -155,7 +148,9 @@ def _probe_run(folder: Path, probe: ProbePart, by_rate: bool) -> Run:
 
 
 def _carries_most(passed: Sequence[tuple[float, float | None]], low: float | None) -> float | None:
-    """The concurrency that a replica is worth the most at: the highest that holds, unless one below it was clearly answered faster."""
+    """The concurrency that a replica is worth the most at: the highest that holds, unless one below it was clearly
+    answered faster.
+    """
     rates: dict[float, float] = {}
     for at, rate in passed:
         if low is not None and at <= low and rate:
@@ -169,8 +164,8 @@ def _fewer(at: float | None, low: float | None) -> list[str]:
     if at == low:
         return []
     return [
-        f"more load gives less: {low:g} at a time hold, and {at:g} are answered faster. The capacity is that of {at:g} at a time, so give "
-        "no replica more"
+        f"more load gives less: {low:g} at a time hold, and {at:g} are answered faster. The capacity is that of "
+        f"{at:g} at a time, so give no replica more"
     ]
 
 
@@ -179,7 +174,11 @@ def _of_concurrency(passed: Sequence[ProbePart], probes: Sequence[ProbePart], lo
     held = [probe.requests_per_s for probe in passed if low is not None and probe.load == low and probe.requests_per_s]
     if not held or low is None:
         return None
-    above = sorted((p.load, p.requests_per_s) for p in probes if p.outcome == "FAIL" and p.load > low and p.requests_per_s)  # fmt: skip
+    above = sorted(
+        (one.load, one.requests_per_s)
+        for one in probes
+        if one.outcome == "FAIL" and one.load > low and one.requests_per_s
+    )
     high = above[0][1] if above and above[0][1] > min(held) else None
     return Capacity(min(held), min(held), high)
 
@@ -191,7 +190,8 @@ def _saturation(points: Sequence[tuple[bool, float | None]]) -> float | None:
 def _of_sweep(folder: Path, found: SweepReport, wanted: str | None) -> Evidence:
     if found.x not in _LOADS:
         raise HarnessFault(
-            f"{folder}: its curves are over {found.x}, which is no load. Sweep the rate (or the concurrency) to get a capacity"
+            f"{folder}: its curves are over {found.x}, which is no load. Sweep the rate (or the concurrency) to get a "
+            "capacity"
         )
     one = _series(folder, found, wanted)
     line = one.line
@@ -258,13 +258,16 @@ def _of_run(folder: Path) -> Evidence:
         name = str(report["run"]["scenario"]["name"] or folder.name)
         outcome = str(verdict["outcome"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise HarnessFault(f"{folder}/report.json: damaged or of another version ({error}). `plimsoll report` it again") from None  # fmt: skip
+        raise HarnessFault(
+            f"{folder}/report.json: damaged or of another version ({error}). `plimsoll report` it again"
+        ) from None
     rate = min(rate for rate in (offered, achieved, done) if rate) if any((offered, achieved, done)) else 0.0
     run = Run(folder, folder.name, offered if open_loop and offered else None, outcome)
     holds = outcome == "PASS" and bool(objectives) and rate > 0
     why = "it has no objective, so nothing was shown to hold" if not objectives else f"its verdict is {outcome}"
     notes = [
-        "one run, no line: its rate is a lower bound of the capacity, which may be far higher. `plimsoll search` finds it"
+        "one run, no line: its rate is a lower bound of the capacity, which may be far higher. `plimsoll search` "
+        "finds it"
     ]
     return Evidence(
         kind="run",

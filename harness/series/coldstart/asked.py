@@ -1,4 +1,6 @@
-"""What a cold start is to be measured by, from flags: everything that can be wrong is told at once, before anything is started."""
+"""What a cold start is to be measured by, from flags: everything that can be wrong is told at once, before anything is
+started.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from plimsoll.scenarios.text.durations import parse_duration
 
 _GOAL = re.compile(r"\s*([a-z_]+)\s*(<=|<)\s*(\S+)\s*")
 _VALUE = r"(\"[^\"]*\"|'[^']*'|[^\s;&|)\"']+)"
-#: Where a shell command may hold a credential under its name: ``--name VALUE``; ``NAME=VALUE``, quoted as a whole too or after
-#: ``-e``; a header. Each is looked for by itself, for one may lie in another.
+#: Where a shell command may hold a credential under its name: ``--name VALUE``; ``NAME=VALUE``, quoted as a whole too
+#: or after ``-e``; a header. Each is looked for by itself, for one may lie in another.
 _NAMED = (
     re.compile(rf"--?([A-Za-z][\w-]*)[= ]\s*{_VALUE}"),
     re.compile(rf"(?=\b([A-Za-z_]\w*)={_VALUE})"),
@@ -48,7 +50,10 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One measurement, checked. ``curve``: flags of the run that follows the first request."""
+    """One measurement, checked.
+
+    ``curve``: flags of the run that follows the first request; ``retries`` None: as the scenario says.
+    """
 
     start: str
     stop: str
@@ -63,6 +68,7 @@ class Wanted:
     stop_timeout_ns: int
     goals: tuple[Goal, ...]
     command: tuple[str, ...]
+    retries: int | None = None
 
     @property
     def url(self) -> str:
@@ -89,7 +95,7 @@ class Wanted:
         return self._prepared(self.curve, folder)
 
     def _prepared(self, load: Mapping[str, Any], folder: Path) -> Prepared:
-        flags: dict[str, Any] = {**self.flags, **load, "warmup": "0s", "objectives": ()}
+        flags: dict[str, Any] = {**self.flags, **load, "warmup": "0s", "objectives": (), "retries": self.retries}
         return prepare(self.scenario, flags, Promised(), (), folder, command=self.command)  # type: ignore[arg-type]
 
 
@@ -128,17 +134,6 @@ def goals(texts: Sequence[str]) -> tuple[tuple[Goal, ...], list[str]]:
         except ValueError as error:
             errors.append(f"--slo {text}: {error}")
     return tuple(found), errors
-
-
-def durations(given: Mapping[str, str]) -> tuple[dict[str, int], list[str]]:
-    """Flags that are durations, in ns, and every error in them."""
-    found, errors = {}, []
-    for flag, text in given.items():
-        try:
-            found[flag] = parse_duration(text)
-        except ValueError as error:
-            errors.append(f"{flag}: {error}")
-    return found, errors
 
 
 def check(wanted: Wanted, errors: Sequence[str]) -> None:

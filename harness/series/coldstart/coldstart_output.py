@@ -1,19 +1,16 @@
-"""Publish a cold start: coldstart.json after every repeat, coldstart.html at the end, the result on stdout; and go on from such a folder.
+"""Publish a cold start: coldstart.json before the first start and after each, coldstart.html at the end, the result on
+stdout.
 
-Exit codes: 0 measured, and every ``--slo`` kept; 1 one was not, or a first request failed; 2 usage; 4 the generator broke its
-promise in a curve; 5 the command died or was never ready; 130 interrupted.
+Exit codes: 0 measured, and every ``--slo`` kept; 1 one was not, or a first request failed; 2 usage; 4 the generator
+broke its promise in a curve; 5 the command died or was never ready; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import package_version
@@ -21,7 +18,8 @@ from plimsoll.harness.process.writing import write_json
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.series.coldstart.asked import Goal, Wanted, public_command
 from plimsoll.harness.series.coldstart.coldstart_session import Ran, measure
-from plimsoll.harness.series.comparison.comparison_output import Output, as_written, say, say_drawn, tell_faults, write
+from plimsoll.harness.series.ledger import Ledger, Session, read_document
+from plimsoll.harness.series.publish import Output, publish, tell
 from plimsoll.reports.coldstart.coldstart_formats import FORMATS
 from plimsoll.reports.coldstart.coldstart_parts import (
     QUANTITIES,
@@ -37,64 +35,48 @@ from plimsoll.slo.search.warmth import repeats_needed, spread
 
 FILE = "coldstart.json"
 _FIELDS = {name: f"{name}_ns" for name in QUANTITIES}
-#: Repeats whose runs take turns with an idle endpoint for longer than this share of the time to the first answer say so.
+#: Repeats whose runs take turns with an idle endpoint for longer than this share of the time to the first answer say
+#: so.
 _IDLE = 0.2
 
 
-def coldstart(wanted: Wanted, out: Path, outputs: Sequence[Output], *, resume: bool, as_json: bool) -> int:
+def coldstart(wanted: Wanted, out: Path, outputs: Sequence[Output], session: Session) -> int:
     """Make the repeats, sum them up, publish. Returns the exit code; raises HarnessFault before anything is started."""
-    before = _before(wanted, out, resume)
+    before = begin(wanted, out, session.resume)
 
     def keep(repeats: tuple[RepeatPart, ...]) -> None:
         write_json(out / FILE, document(wanted, Ran(repeats, interrupted=True)).document())
 
-    ran = measure(wanted, out, before, keep)
+    ran = measure(wanted, out, before, keep, session.staff)
     if not ran.repeats and ran.fault is not None:
         raise ran.fault
     report = document(wanted, ran)
     remedy = "make room; the same command with --resume writes it, and repeats what it then lacks"
-    written = [write(output.path, output.render(report), remedy) for output in outputs]
-    written += [
-        write(out / name, FORMATS[kind](report), remedy) for name, kind in ((FILE, "json"), ("coldstart.html", "html"))
-    ]
-    report = as_written(report, written)
-    if as_json:
-        say(FORMATS["json"](report).decode())
-    elif not any(str(output.path) == "-" for output in outputs):
-        say_drawn(lambda width: render_terminal(report, width))
-        if written[-1]:
-            say(f"\nReport: {out / 'coldstart.html'}\n")
-    tell_faults(ran.fault)
+    own = {out / FILE: "json", out / "coldstart.html": "html"}
+    code = publish(report, FORMATS, render_terminal, outputs, own, remedy, as_json=session.as_json, fault=ran.fault)
     if ran.interrupted or ran.fault is not None:
-        print(f"the same command with --resume makes the repeats that {out} lacks", file=sys.stderr)
-    return report.exit_code
+        tell(f"the same command with --resume makes the repeats that {out} lacks")
+    return code
 
 
-def _before(wanted: Wanted, out: Path, resume: bool) -> tuple[RepeatPart, ...]:
-    """The finished repeats of an earlier session in ``out``. Raises HarnessFault."""
+def begin(wanted: Wanted, out: Path, resume: bool) -> tuple[RepeatPart, ...]:
+    """The finished repeats of an earlier session in ``out``, which is there then. Raises HarnessFault."""
+    ledger = Ledger(out, FILE, "cold start")
+    found = ledger.before(resume, lambda: read_document(ledger.path, ColdstartReport, "Name a new --out"))
     try:
         out.mkdir(parents=True, exist_ok=True)
-        taken = any(out.iterdir())
     except OSError as error:
         raise HarnessFault(f"--out: cannot make {out} ({error.strerror}). Name a folder that you may write") from None
-    if not resume:
-        if taken:
-            raise HarnessFault(f"--out: {out} is not empty. Name a new folder, or give --resume to go on with it")
+    if found is None:
         return ()
-    path = out / FILE
-    if not path.is_file():
-        return ()  # it was stopped before its first repeat was over
-    try:
-        earlier = ColdstartReport.model_validate_json(files.read_bytes(path))
-    except (OSError, ValidationError) as error:
-        raise HarnessFault(f"{path}: can't be read ({type(error).__name__}). Name a new --out") from None
-    here = wanted.settings()
-    differ = [key for key in here if earlier.settings.get(key) != here[key]]
-    if differ:
-        raise HarnessFault(
-            f"--resume: {out} was measured with another {', '.join(differ)}. Give the same, or a new --out"
-        )
-    return tuple(part for part in earlier.repeats if part.complete)[: wanted.repeats]
+    whole = tuple(part for part in found.repeats if part.complete)
+    ledger.go_on(
+        resume,
+        f"{len(whole)} of {found.wanted} repeats made. Add --resume to make the rest",
+        found.settings,
+        wanted.settings(),
+    )
+    return whole[: wanted.repeats]
 
 
 def document(wanted: Wanted, ran: Ran) -> ColdstartReport:
@@ -170,7 +152,8 @@ def _warnings(wanted: Wanted, whole: Sequence[RepeatPart]) -> list[str]:
         )
         cure = "" if wanted.between else ". --between 'COMMAND' can put the machine into one state before every start"
         said.append(
-            f"the first start took {units.duration(found.first)} to ready, the others {units.duration(found.later)}: {why}{cure}"
+            f"the first start took {units.duration(found.first)} to ready, the others {units.duration(found.later)}: "
+            f"{why}{cure}"
         )
     if not all(part.route for part in whole):
         said.append("no health route: ready means that the port was open, and the server may have been loading still")
@@ -178,15 +161,15 @@ def _warnings(wanted: Wanted, whole: Sequence[RepeatPart]) -> list[str]:
     if idle:
         most = units.duration(max(part.idle_ns for part in idle))
         said.append(
-            f"up to {most} of a start passed with nothing in flight, while our runs were set up. It is left out of every time, and what "
-            "the server did in it is in none of them"
+            f"up to {most} of a start passed with nothing in flight, while our runs were set up. It is left out of "
+            "every time, and what the server did in it is in none of them"
         )
     for part in whole:
         said += [f"repeat {part.number}: {text}" for text in (*part.notes, *part.invalid)]
         if part.excess_ns is not None and part.excess_ns < 0:
             said.append(
-                f"repeat {part.number}: it was faster before its steady level than at it. That is no warm-up: a queue that filled up, or "
-                "a neighbour that came"
+                f"repeat {part.number}: it was faster before its steady level than at it. That is no warm-up: a queue "
+                "that filled up, or a neighbour that came"
             )
         if part.stop_forced:
             said.append(f"repeat {part.number}: the server did not stop on SIGTERM and was killed (--stop-timeout)")

@@ -1,7 +1,9 @@
 """Start the server, wait, ask, stop it; as often as asked for. Each repeat is a start of its own, one after the other.
 
-Nothing may answer at the URL before. Whatever ends a repeat early (Ctrl-C, a command that dies, a server that is never ready), the
-server is stopped with all that it started, the repeats that are finished are on disk, and ``--resume`` makes the rest.
+Nothing may answer at the URL before. Whatever ends a repeat early (Ctrl-C, a command that dies, a server that is never
+ready), the server is stopped with all that it started, the repeats that are finished are on disk, and ``--resume``
+makes the rest. What the two runs of a repeat say, the first answer and the way to the steady state, is read from their
+records.
 """
 
 from __future__ import annotations
@@ -11,29 +13,33 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.process.writing import no_room
+from plimsoll.harness.run.attempts import put_aside, spoiled
 from plimsoll.harness.run.coordinator import preflight
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.readiness import Ready, wait_ready
-from plimsoll.harness.run.remains import put_aside
-from plimsoll.harness.run.rundir import RunDirectory, Sealed
-from plimsoll.harness.series.coldstart.answers import of_curve, of_first
+from plimsoll.harness.run.rundir import ATTEMPTS, RunDirectory, Sealed
 from plimsoll.harness.series.coldstart.asked import Wanted
-from plimsoll.harness.series.coldstart.served import Served
-from plimsoll.harness.series.one_run import carry_out, judge, write_report
+from plimsoll.harness.series.coldstart.warden import Served
+from plimsoll.harness.series.one_run import ALONE, Staff, judge, write_report
+from plimsoll.harness.series.publish import tell
 from plimsoll.harness.transport.client import Target
 from plimsoll.reports.coldstart.coldstart_parts import RepeatPart
+from plimsoll.reports.report import Report
 from plimsoll.reports.wording import units
+from plimsoll.slo.records.records import FloatArray, Records, Status
+from plimsoll.slo.search.warmth import Settled, settle
 
 #: Between two looks at a server that starts: a two-hundredth of the time waited, but at least and at most this.
 _SHARE, _LEAST_S, _MOST_S = 0.005, 0.005, 0.1
@@ -44,6 +50,11 @@ _FREE_S = 5.0
 #: Of what --between wrote, when it failed.
 _SAID_BYTES = 2000
 _REMEDY = "Make room there; --resume makes the repeats that it lacks"
+#: Points of a curve that are kept in the document: the first ones all, of the rest about as many, further and further
+#: apart.
+_ALL, _SPARSE = 200, 300
+#: Lateness of ours in the first request that is worth a word, as a share of its latency.
+_LATE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +66,29 @@ class Ran:
     fault: HarnessFault | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One start, whole or as far as it came. ``fault`` cut it short; ``reports``: of its runs, by their folders;
+    ``retries``: how many more there may be where the machine spoiled it.
+    """
+
+    part: RepeatPart
+    fault: HarnessFault | None = None
+    reports: tuple[tuple[str, Report], ...] = ()
+    retries: int = 0
+
+    @property
+    def spoiled(self) -> bool:
+        """A run of it is INVALID by the generator alone."""
+        return self.fault is None and any(spoiled(report) for _, report in self.reports)
+
+
 def measure(
-    wanted: Wanted, out: Path, before: tuple[RepeatPart, ...], keep: Callable[[tuple[RepeatPart, ...]], None]
+    wanted: Wanted,
+    out: Path,
+    before: tuple[RepeatPart, ...],
+    keep: Callable[[tuple[RepeatPart, ...]], None],
+    staff: Staff = ALONE,
 ) -> Ran:
     """Make the repeats that ``before`` lacks; ``keep`` writes down what there is, after each.
 
@@ -70,7 +102,9 @@ def measure(
             if number > len(before) + 1 and wanted.cooldown_ns:
                 time.sleep(wanted.cooldown_ns / 1e9)
             _between(wanted)
-            part, fault = _one(wanted, number, out)
+            if not repeats:
+                keep(repeats)
+            part, fault = _repeat(wanted, number, out, staff)
         except KeyboardInterrupt:
             return Ran(repeats, interrupted=True)
         except HarnessFault as fault_before:
@@ -102,8 +136,8 @@ def raise_if_answered(wanted: Wanted, within_s: float = 0.0) -> None:
             raise
         if time.monotonic() >= until:
             raise HarnessFault(
-                f"--url {wanted.url}: something answers there already, so no start could be told from it. Stop it, or give the "
-                "port that --start will listen on"
+                f"--url {wanted.url}: something answers there already, so no start could be told from it. Stop it, or "
+                "give the port that --start will listen on"
             )
         time.sleep(0.05)
 
@@ -144,11 +178,45 @@ def _between(wanted: Wanted) -> None:
             raise HarnessFault(f"--between: ended with exit code {code} ({said}). Correct it, or leave it out")
 
 
-def _one(wanted: Wanted, number: int, out: Path) -> tuple[RepeatPart, HarnessFault | None]:
-    """One start, whole or as far as it came; with the fault that cut it short. Raises HarnessFault where nothing began."""
-    folder = out / "repeats" / f"{number:03d}"
+def _repeat(wanted: Wanted, number: int, out: Path, staff: Staff) -> tuple[RepeatPart, HarnessFault | None]:
+    """One start, and another while the machine spoils it and ``--retries`` allows that: the last, with the fault that
+    cut it short.
+
+    Earlier ones lie in its folder ``attempts``. Raises HarnessFault where nothing began.
+    """
+    folder, notes = out / "repeats" / f"{number:03d}", list[str]()
     put_aside(out, str(folder.relative_to(out)))
     folder.mkdir(parents=True)
+    while True:
+        made = _one(wanted, number, out, folder, staff)
+        if not made.spoiled or len(notes) >= made.retries:
+            return made.part.model_copy(update={"notes": [*notes, *made.part.notes]}), made.fault
+        kept = _set_apart(folder, len(notes) + 1, made.reports)
+        why = next(iter(made.part.invalid), "no reason given")
+        what = f"attempt {len(notes) + 1} was INVALID by the generator alone ({why})"
+        said = f"{what}; it is kept in {kept.relative_to(out)}"
+        notes.append(said)
+        tell(f"[{number}/{wanted.repeats}] {said}. Starting the server again")
+        time.sleep(wanted.cooldown_ns / 1e9)
+        _between(wanted)
+
+
+def _set_apart(folder: Path, number: int, reports: Sequence[tuple[str, Report]]) -> Path:
+    """Where a spoiled attempt is kept, its reports with its runs."""
+    kept = folder / ATTEMPTS / str(number)
+    kept.mkdir(parents=True)
+    for entry in [entry for entry in folder.iterdir() if entry.name != ATTEMPTS]:
+        entry.rename(kept / entry.name)
+    for name, report in reports:
+        there = RunDirectory(kept / name)
+        write_report(
+            report.model_copy(update={"run": report.run.model_copy(update={"directory": str(there.path)})}), there
+        )
+    return kept
+
+
+def _one(wanted: Wanted, number: int, out: Path, folder: Path, staff: Staff) -> Attempt:
+    """One start in its folder. Raises HarnessFault where nothing began."""
     label = f"[{number}/{wanted.repeats}] "
     part = RepeatPart(
         number=number,
@@ -157,19 +225,18 @@ def _one(wanted: Wanted, number: int, out: Path) -> tuple[RepeatPart, HarnessFau
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     fault: HarnessFault | None = None
-    alone, rest = (
-        wanted.first(folder / "first"),
-        wanted.rest(folder / "curve"),
-    )  # now: later the server would wait for it
+    reports: list[tuple[str, Report]] = []
+    # Now: later the server would wait for it.
+    alone, rest = wanted.first(folder / "first"), wanted.rest(folder / "curve")
     served = Served(wanted.start, wanted.stop, folder / "server.log", wanted.stop_timeout_ns / 1e9)
     try:
         part = _wait(wanted, served, label, part)
-        first = _run(alone, f"{label}first request: ")
+        first = _run(alone, f"{label}first request: ", staff)
         part = of_first(part, first, served.spawned_ns)
         served.raise_if_ended()
-        curve = _run(rest, f"{label}curve: ")
-        _reported(alone, first)  # only now: the server was waiting
-        part = of_curve(part, curve, first, _reported(rest, curve))
+        curve = _run(rest, f"{label}curve: ", staff)
+        reports = [_reported(alone, first), _reported(rest, curve)]  # only now: the server was waiting
+        part = of_curve(part, curve, first, list(reports[1][1].validity.reasons))
         served.raise_if_ended()
         part = part.model_copy(update={"complete": True})
     except KeyboardInterrupt:
@@ -177,7 +244,7 @@ def _one(wanted: Wanted, number: int, out: Path) -> tuple[RepeatPart, HarnessFau
     except HarnessFault as caught:
         fault = caught
     finally:
-        _say(f"{label}stopping the server ...")
+        tell(f"{label}stopping the server ...")
         stopped = served.stop()
         for prepared in (alone, rest):
             _remove_unused(prepared.job.directory)
@@ -189,10 +256,10 @@ def _one(wanted: Wanted, number: int, out: Path) -> tuple[RepeatPart, HarnessFau
             raise_if_answered(wanted, _FREE_S)
         except HarnessFault:
             fault = fault or HarnessFault(
-                f"--start: {wanted.url} still answers after the command was stopped. If it serves elsewhere (a container, say), "
-                "give the command that stops that: --stop 'COMMAND'",
+                f"--start: {wanted.url} still answers after the command was stopped. If it serves elsewhere (a "
+                "container, say), give the command that stops that: --stop 'COMMAND'",
             )
-    return part, fault
+    return Attempt(part, fault, tuple(reports), rest.job.scenario.retries)
 
 
 def _remove_unused(directory: RunDirectory) -> None:
@@ -208,7 +275,7 @@ def _wait(wanted: Wanted, served: Served, label: str, part: RepeatPart) -> Repea
     def pause(waited_s: float) -> float:
         return min(max(_SHARE * waited_s, _LEAST_S), _MOST_S)
 
-    _say(f"{label}started, waiting until {wanted.url} is ready ...")
+    tell(f"{label}started, waiting until {wanted.url} is ready ...")
     timeout_s = wanted.ready_timeout_ns / 1e9
     try:
         ready: Ready = asyncio.run(wait_ready(_target(wanted), timeout_s, wanted.path, pause, served.raise_if_ended))
@@ -216,12 +283,13 @@ def _wait(wanted: Wanted, served: Served, label: str, part: RepeatPart) -> Repea
         if fault.code != ExitCode.UNREACHABLE or "--start" in str(fault):
             raise
         raise HarnessFault(
-            f"{wanted.url} was not ready after {units.duration(wanted.ready_timeout_ns)} (--ready-timeout): {fault}\n{served.tail()}",
+            f"{wanted.url} was not ready after {units.duration(wanted.ready_timeout_ns)} (--ready-timeout): "
+            f"{fault}\n{served.tail()}",
             ExitCode.UNREACHABLE,
         ) from None
     port, at = ready.port_ns - served.spawned_ns, ready.ready_ns - served.spawned_ns
     how = f"{ready.route} says so" if ready.route else "it has no health route, so its port is all there is"
-    _say(f"{label}port open after {units.duration(port)}, ready after {units.duration(at)} ({how})")
+    tell(f"{label}port open after {units.duration(port)}, ready after {units.duration(at)} ({how})")
     return part.model_copy(
         update={
             "port_ns": port,
@@ -233,20 +301,104 @@ def _wait(wanted: Wanted, served: Served, label: str, part: RepeatPart) -> Repea
     )
 
 
-def _run(prepared: Prepared, label: str) -> Sealed:
+def _run(prepared: Prepared, label: str, staff: Staff) -> Sealed:
     """An ordinary run in its own sealed directory. Raises HarnessFault."""
-    outcome = carry_out(prepared, label=label)
+    try:
+        outcome = staff.send(prepared, label)
+    finally:
+        staff.page.end()
     if outcome.interrupted:
         raise HarnessFault("interrupted", ExitCode.INTERRUPTED)
     return outcome.sealed
 
 
-def _reported(prepared: Prepared, sealed: Sealed) -> list[str]:
-    """Write the run's own report. Returns why it is INVALID, if it is."""
+def _reported(prepared: Prepared, sealed: Sealed) -> tuple[str, Report]:
+    """Write the run's own report: its folder and that."""
     report = judge(sealed, prepared.promises)
     write_report(report, sealed.directory)
-    return list(report.validity.reasons)
+    return prepared.job.directory.path.name, report
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def of_first(part: RepeatPart, sealed: Sealed, spawned_ns: int) -> RepeatPart:
+    """``part`` with the first request in it."""
+    rows = _in_order(sealed)
+    if not len(rows):
+        return part.model_copy(update={"notes": [*part.notes, "the first request was never sent"]})
+    due, done, token = (int(rows[name][0]) for name in ("due_ns", "done_ns", "first_token_ns"))
+    sent_at = int(sealed.manifest["t0_monotonic_ns"]) + due - spawned_ns
+    status = Status(int(rows["status"][0]))
+    said: dict[str, object] = {
+        "first_status": status.name,
+        "idle_ns": max(0, sent_at - (part.ready_ns or 0)),
+        "requests": 1,
+        "failed": int(status != Status.OK),
+    }
+    if status != Status.OK:
+        error = int(rows["error"][0])
+        why = f": {rows.errors[error]}" if error >= 0 else ""
+        said["notes"] = [*part.notes, f"the first request failed, {status.name}{why}"]
+        return part.model_copy(update=said)
+    latency = done - due
+    first = token - due if token >= 0 else None
+    said |= {"first_latency_ns": latency, "first_ttft_ns": first}
+    if part.ready_ns is not None:
+        said["first_answer_ns"] = part.ready_ns + (latency if first is None else first)
+    late = int(rows["ready_ns"][0]) - due
+    if late > _LATE * latency:
+        said["notes"] = [
+            *part.notes,
+            f"the first request was taken up {late / 1e6:.1f} ms late, by this machine's doing",
+        ]
+    return part.model_copy(update=said)
+
+
+def of_curve(part: RepeatPart, sealed: Sealed, first: Sealed, invalid: Sequence[str]) -> RepeatPart:
+    """``part`` with the curve in it: the first request, then those of the second run."""
+    rows, alone = _in_order(sealed), _in_order(first)
+    latency = np.concatenate((_latency(alone), _latency(rows)))
+    took = int(alone["done_ns"][0] - alone["due_ns"][0]) if len(alone) else 0
+    due = np.concatenate((np.zeros(len(alone), np.int64), took + rows["due_ns"] - rows["due_ns"].min(initial=0)))
+    found = settle(latency, due)
+    said: dict[str, object] = {
+        "idle_ns": part.idle_ns + _idle(first, sealed),
+        "requests": len(latency),
+        "failed": int(np.isinf(latency).sum()),
+        "invalid": list(invalid),
+        "curve": thinned(latency),
+    }
+    if isinstance(found, Settled):
+        said |= {"steady_after": found.requests, "steady_level_ns": round(found.level_ns)}
+        said["excess_ns"] = round(found.excess_ns) if np.isfinite(found.excess_ns) else None
+        if part.ready_ns is not None and found.requests < len(due):
+            said["steady_ns"] = part.ready_ns + int(due[found.requests])
+    else:
+        said["unsettled"] = found.why
+    return part.model_copy(update=said)
+
+
+def thinned(latency_ns: FloatArray) -> list[tuple[int, int | None]]:
+    """(request number, latency) for a drawing: all of the first 200, then some of the rest; a failed one has none."""
+    n = len(latency_ns)
+    kept = np.arange(min(n, _ALL))
+    if n > _ALL:
+        kept = np.unique(np.concatenate((kept, np.geomspace(_ALL, n - 1, _SPARSE).astype(np.int64))))
+    return [(int(i) + 1, int(latency_ns[i]) if np.isfinite(latency_ns[i]) else None) for i in kept]
+
+
+def _in_order(sealed: Sealed) -> Records:
+    """Measured rows in the order of issue."""
+    rows = sealed.records.measured()
+    return rows.select(np.lexsort((rows["query_id"], rows["due_ns"])))
+
+
+def _latency(rows: Records) -> FloatArray:
+    return np.where(rows.ok, (rows["done_ns"] - rows["due_ns"]).astype(np.float64), np.inf)
+
+
+def _idle(first: Sealed, then: Sealed) -> int:
+    """Between the first answer and the next request nothing was in flight: we were starting the second run."""
+    over, due = first.records.measured()["done_ns"], then.records.measured()["due_ns"]
+    if not len(over) or not len(due):
+        return 0
+    ended = int(first.manifest["t0_monotonic_ns"]) + int(over.max())
+    return max(0, int(then.manifest["t0_monotonic_ns"]) + int(due.min()) - ended)

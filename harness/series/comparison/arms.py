@@ -147,7 +147,10 @@ def twice(arms: Sequence[Arm], where: str) -> list[str]:
 
 
 def _mapping(text: str) -> tuple[dict[str, Any], list[str]]:
-    """``NAME=URL,KEY=VALUE,...`` as the mapping that a file would hold. A value may be a mistyped secret: not repeated."""
+    """``NAME=URL,KEY=VALUE,...`` as the mapping that a file would hold.
+
+    A value may be a mistyped secret: not repeated.
+    """
     name, equals, rest = text.partition("=")
     mapping: dict[str, Any] = {"name": name.strip()}
     if not equals or not rest:
@@ -194,7 +197,7 @@ def _yaml(text: str) -> tuple[Any, str | None]:
 
 
 def public(arm: Arm, target: Mapping[str, Any]) -> dict[str, Any]:
-    """The arm as it may be written down: its target as the (masked) scenario of a run holds it, its server and price."""
+    """The arm as it may be written down: its target as the masked scenario of a run holds it, its server and price."""
     document: dict[str, Any] = {"name": arm.name, "target": dict(target)}
     if arm.url == BUNDLED:
         document["server"] = list(arm.server.arguments())

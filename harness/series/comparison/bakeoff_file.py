@@ -1,7 +1,7 @@
 """The bake-off file: one scenario, N endpoints, the loads to sweep, the repeats and what is promised.
 
-Read strictly: unknown keys are refused and every error of the file is reported at once, each with the key and the fix. An
-API key is never in it; it names the variable or the file that holds one. Nothing is sent here.
+Read strictly: unknown keys are refused and every error of the file is reported at once, each with the key and the
+fix. An API key is never in it; it names the variable or the file that holds one. Nothing is sent here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.run.promises import Asked, read_promises
+from plimsoll.harness.run.promises import Asked, of_scenario
 from plimsoll.harness.series.comparison.arms import Arm, Positive, Whole, twice
 from plimsoll.harness.series.comparison.rounds import Contest, Level
 from plimsoll.scenarios.spec import library
@@ -119,7 +119,8 @@ def load(path: Path) -> Bakeoff:
         raise HarnessFault(error.errors) from None
     if "arms" not in mapping and {"kind", "params"} & mapping.keys():
         raise HarnessFault(
-            f"{path}: is a scenario, not a bake-off. Name it under scenario: in a bake-off file; `plimsoll bakeoff --init` writes one"
+            f"{path}: is a scenario, not a bake-off. Name it under scenario: in a bake-off file; `plimsoll bakeoff "
+            "--init` writes one"
         )
     return parse(mapping, str(path), path.resolve().parent)
 
@@ -152,8 +153,7 @@ def _of_other_grammars(raw: Mapping[str, Any], where: str) -> list[str]:
     errors: list[str] = []
     objectives, metrics = raw.get("objectives"), raw.get("metrics")
     if isinstance(objectives, list):
-        _, wrong = read_promises(Asked(slo=[text for text in objectives if isinstance(text, str)]))
-        errors += [text.replace("--slo", f"{where}:objectives:", 1) for text in wrong]
+        errors += of_scenario(where, [text for text in objectives if isinstance(text, str)])[1]
     if isinstance(metrics, list):
         try:
             parse_all([text for text in metrics if isinstance(text, str)])

@@ -1,27 +1,42 @@
-"""One bake-off: make the runs of every endpoint at every load in turn, rank, price, chart.
+"""One bake-off: make the runs of every endpoint at every load in turn, rank, price, chart, publish.
 
 The ranking is made at one load, the highest at which no run is INVALID and every endpoint kept up: beyond it queues are
-compared and not endpoints. Every load has a comparison of its own beside it. Exit codes: 0 ranked, 3 too few runs to rank,
-4 no load at which a ranking means anything, 5 an endpoint can't be reached, 130 interrupted.
+compared and not endpoints. Every load has a comparison of its own beside it. Exit codes: 0 ranked, 3 too few runs to
+rank, 4 no load at which a ranking means anything, 5 an endpoint can't be reached, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
+from plimsoll.harness.host.manifest import package_version
+from plimsoll.harness.process import writing
+from plimsoll.harness.run.job import default_out
 from plimsoll.harness.series.comparison import interleave
 from plimsoll.harness.series.comparison.bakeoff_file import Bakeoff
+from plimsoll.harness.series.comparison.comparison_session import pair
 from plimsoll.harness.series.comparison.interleave import Interleaving
 from plimsoll.harness.series.comparison.replications import of_interleaving, read, unlike
-from plimsoll.harness.series.comparison.rounds import carry_out_all
+from plimsoll.harness.series.comparison.rounds import carry_out_all, check, public_command
+from plimsoll.harness.series.ledger import Session
+from plimsoll.harness.series.publish import Output, as_written, say, show
+from plimsoll.reports.comparison import comparison_document as documents
 from plimsoll.reports.comparison.comparison_document import front_part
-from plimsoll.reports.comparison.comparison_parts import FrontPart
+from plimsoll.reports.comparison.comparison_formats import FORMATS
+from plimsoll.reports.comparison.comparison_parts import ComparisonReport, FrontPart
+from plimsoll.reports.comparison.comparison_text import render_terminal
+from plimsoll.reports.wording import units
 from plimsoll.slo.comparison.arms import Arm
 from plimsoll.slo.comparison.compare import Comparison, compare
 from plimsoll.slo.comparison.cost import Cost, Per, cost
@@ -29,6 +44,7 @@ from plimsoll.slo.comparison.pareto import Placed, Point, front, interactivity
 from plimsoll.slo.comparison.quantity import Quantity, every_usual, parse, parse_all
 from plimsoll.slo.comparison.tiers import Ranking, rank
 
+SCHEMA = "plimsoll.bakeoff/1"
 #: What charts and costs are made of, whatever is ranked.
 _CHARTED = ("p90(tpot)", "rate(output_tokens)", "rate(ok)", "rate(good)")
 _PER: tuple[Per, ...] = ("output_tokens", "requests", "good_requests")
@@ -70,16 +86,11 @@ class Baked:
         return int(ExitCode.INCONCLUSIVE if undecided else ExitCode.PASS)
 
 
-def bake(bakeoff: Bakeoff, out: Path, *, resume: bool) -> Baked | None:
-    """Make the runs and judge them; None when the user stopped it. Raises HarnessFault."""
-    ran = carry_out_all(bakeoff.contest(), out, resume=resume)
-    if ran.fault is not None:
-        raise ran.fault
-    return None if ran.interrupted else judge(bakeoff, out, ran.plan)
-
-
 def judge(bakeoff: Bakeoff, out: Path, plan: Interleaving | None = None) -> Baked:
-    """A bake-off whose runs are made (``plan`` says what became of each; None: ``out`` does), judged. Sends nothing. Raises HarnessFault."""
+    """A bake-off whose runs are made (``plan`` says what became of each; None:
+
+    ``out`` does), judged. Sends nothing. Raises HarnessFault.
+    """
     plan = plan or interleave.read(out)
     _same_runs(bakeoff, out, plan)
     levels = tuple(_at_level(bakeoff, out, plan, level.label) for level in bakeoff.contest().levels)
@@ -112,8 +123,9 @@ def _at_level(bakeoff: Bakeoff, out: Path, plan: Interleaving, label: str) -> At
     warnings = unlike(found, ())
     arms = tuple(side.arm for side in found)
     confidence = str(bakeoff.confidence)
-    # One test for the whole page: each pair of arms has one outcome by each quantity, in the differences and in the tiers. Its
-    # intervals hold together over the quantities of a pair and over the pairs by a quantity, whichever are more.
+    # One test for the whole page: each pair of arms has one outcome by each quantity, in the differences and in the
+    # tiers. Its intervals hold together over the quantities of a pair and over the pairs by a quantity, whichever are
+    # more.
     family = len(arms) * (len(arms) - 1) // 2
     comparison = compare(arms[0], arms[1:], asked, bakeoff.tolerance, confidence, family=family)
     ranked_by = asked or _of(comparison)
@@ -181,3 +193,148 @@ def _fronts(bakeoff: Bakeoff, levels: Sequence[AtLevel]) -> tuple[FrontPart, ...
         )
         made.append(front_part("Goodput against load", swept, "good requests/s", goodput))
     return tuple(made)
+
+
+def say_plan(bakeoff: Bakeoff, as_json: bool) -> None:
+    """What a bake-off would run, after checking everything that can be checked without sending. Raises HarnessFault."""
+    plan = check(bakeoff.contest())
+    levels = [str(level["label"]) for level in plan.levels if level["label"]]
+    if as_json:
+        runs = [
+            {"number": s.number, "round": s.round, "level": s.level, "arm": s.arm, "seed": s.seed} for s in plan.slots
+        ]
+        say(
+            json.dumps({"name": bakeoff.name, "arms": list(plan.names), "levels": levels, "runs": runs}, indent=1)
+            + "\n"
+        )
+        return
+    loads = f" at {len(levels)} loads ({', '.join(levels)})" if levels else ""
+    say(f"{bakeoff.name}: {', '.join(plan.names)}{loads}, {plan.repeats} times: {len(plan.slots)} runs. Fine\n")
+
+
+def bake_off(bakeoff: Bakeoff, session: Session, *, again: bool) -> int:
+    """Make the runs (not ``again``), judge, publish. Returns the exit code; raises HarnessFault."""
+    outputs, errors = session.outputs(FORMATS, "a comparison")
+    if session.out is None and (session.resume or again):
+        errors.append(f"{'--resume' if session.resume else '--again'}: of which bake-off? Give its --out")
+    if session.resume and again:
+        errors.append("--again judges runs that are made, --resume makes the rest. Give one of them")
+    if errors:
+        raise HarnessFault(errors)
+    out, plan = session.out or default_out("bakeoff"), None
+    if not again:
+        ran = carry_out_all(bakeoff.contest(), out, resume=session.resume, staff=session.staff)
+        if ran.fault is not None:
+            raise ran.fault
+        if ran.interrupted:
+            return int(ExitCode.INTERRUPTED)
+        plan = ran.plan
+    return _publish(judge(bakeoff, out, plan), out, outputs, session.as_json)
+
+
+def _publish(baked: Baked, out: Path, outputs: Sequence[Output], as_json: bool) -> int:
+    command = " ".join(public_command(baked.bakeoff.arms))
+    reports = [_report(baked, level, command) for level in baked.levels]
+    deciding = baked.deciding if baked.deciding is not None else 0
+    whole = reports[deciding].model_copy(
+        update={
+            "title": _title(baked),
+            "fronts": list(baked.fronts),
+            "exit_code": baked.exit_code,
+            "warnings": [*_without_place(baked), *reports[deciding].warnings],
+        }
+    )
+    remedy = "make room and judge again: --again"
+    files = [(output.path, output.render(whole)) for output in outputs]
+    if len(reports) > 1:
+        for level, report in zip(baked.levels, reports, strict=True):
+            own = pair(out, f"comparison-{level.label}")
+            files += [(path, FORMATS[name](report)) for path, name in own.items()]
+    document = _document(baked, reports, whole)
+    files += [(out / "bakeoff.json", _json(document).encode()), (out / "bakeoff.html", FORMATS["html"](whole))]
+    written = [writing.result(path, data, remedy) for path, data in files]
+    code = document["exit_code"] = as_written(whole, written).exit_code
+    if as_json:
+        say(_json(document))
+    else:
+        page = out / "bakeoff.html" if written[-1] else None
+        title = Text(f"{baked.bakeoff.name}: median of the runs at each load", style="bold")
+        show(lambda width: Group(title, _loads(baked), Text(""), render_terminal(whole, width)), outputs, page)
+    return code
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _title(baked: Baked) -> str:
+    if baked.deciding is None:
+        return f"{baked.bakeoff.name}: no load at which a ranking means anything"
+    label = baked.levels[baked.deciding].label
+    return f"{baked.bakeoff.name}{f', ranked at {label}' if label else ''}"
+
+
+def _report(baked: Baked, level: AtLevel, command: str) -> ComparisonReport:
+    return documents.build(
+        level.comparison,
+        level.arms[0],
+        level.arms[1:],
+        title=f"{baked.bakeoff.name} {level.label}".strip(),
+        rankings=level.rankings,
+        costs=level.costs,
+        currency=baked.bakeoff.currency,
+        warnings=[text for text in level.warnings if text not in level.comparison.warnings],
+        plimsoll=package_version(),
+        command=command,
+    )
+
+
+def _document(baked: Baked, reports: Sequence[ComparisonReport], whole: ComparisonReport) -> dict[str, Any]:
+    levels = [
+        {
+            "level": level.label,
+            "sound": level.sound,
+            "passed": {arm.name: count for arm, count in zip(level.arms, level.passed, strict=True)},
+            "rankings": [documents.ranking_part(ranking).model_dump(mode="json") for ranking in level.rankings],
+            "comparison": report.document(),
+        }
+        for level, report in zip(baked.levels, reports, strict=True)
+    ]
+    return {
+        "schema": SCHEMA,
+        "name": baked.bakeoff.name,
+        "currency": baked.bakeoff.currency,
+        "exit_code": baked.exit_code,
+        "deciding_level": None if baked.deciding is None else baked.levels[baked.deciding].label,
+        "levels": levels,
+        "fronts": whole.document()["fronts"],
+    }
+
+
+def _without_place(baked: Baked) -> list[str]:
+    """Why an arm has dashes at a load: each reason once."""
+    said = {
+        f"{f'{level.label}, ' if level.label else ''}{name}: {reason}"
+        for level in baked.levels
+        for ranking in level.rankings
+        for name, reason in ranking.excluded
+    }
+    return sorted(said)
+
+
+def _loads(baked: Baked) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("load", "arm"):
+        table.add_column(name, no_wrap=True)
+    quantities = [ranking.quantity for ranking in baked.levels[0].rankings]
+    for name in ("passed", *map(str, quantities)):  # a head breaks before its bracket, never within a word
+        head = name.replace("(", "\n(")
+        table.add_column(head, justify="right", min_width=max(map(len, head.splitlines())))
+    for level in baked.levels:
+        for arm, passed in zip(level.arms, level.passed, strict=True):
+            values = []
+            for ranking in map(documents.ranking_part, level.rankings):
+                at = [place.value for place in ranking.places if place.name == arm.name]
+                values.append(units.human(at[0], ranking.unit, 4) if at else units.NOTHING)
+            table.add_row(level.label or "-", Text(arm.name), f"{passed} of {len(arm.runs)}", *values)
+    return table

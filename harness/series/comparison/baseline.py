@@ -1,16 +1,18 @@
-"""The baseline file: what a comparison needs of some runs, small enough to keep in a repository.
+"""What a comparison needs of a run: what it was asked to do, and the baseline file, small enough to keep in a
+repository.
 
-Versioned, one value a line, keys in a fixed order, so that a change of it can be read in a review. It holds each run's values, the
-load they were measured under and the host, no record of a single request and no secret. An infinite value, which is what
-a failure ranks as, is null; a quantity that a run has no data for is absent.
+Versioned, one value a line, keys in a fixed order, so that a change of it can be read in a review. It holds each run's
+values, the load they were measured under and the host, no record of a single request and no secret. An infinite value,
+which is what a failure ranks as, is null; a quantity that a run has no data for is absent.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,13 +22,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.process.writing import write_json
-from plimsoll.harness.series.comparison.likeness import Likeness
 from plimsoll.scenarios.text.problems import Place, problems
 from plimsoll.scenarios.text.strict import STRICT
 from plimsoll.slo.comparison.arms import Arm, Reading, RunSample
 from plimsoll.slo.comparison.quantity import Quantity, parse, parse_all
 
 SCHEMA = "plimsoll.baseline/1"
+#: Keys of a scenario that make the load.
+LOAD = ("kind", "params", "source", "stop", "warmup", "timeout", "drain")
+#: What of a target changes the answer that is asked for; said, not refused: it may be what is being compared.
+_ASKED = ("protocol", "options")
+#: Facts of a host that bear on timing. Its name is not one: a container gets a new one each time.
+HOST = ("cpu", "cpus_allowed", "machine", "os")
 #: Kept besides what was asked for, so that a later comparison may ask for something else.
 _STATISTICS = ("p50", "p90", "p95", "p99", "p99.9", "mean", "max")
 _INDICATORS = ("ttft", "tpot", "itl", "e2e", "latency", "service_time", "ttfb")
@@ -36,6 +43,40 @@ _SIGNIFICANT = 9
 _MOST_ERRORS = 20
 
 Count = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What one run was asked to do, and where. ``load`` and ``asked`` are documents without secrets."""
+
+    load: Mapping[str, Any]
+    asked: Mapping[str, Any]
+    seed: int | None
+    workers: int | None
+    host: Mapping[str, Any]
+    plimsoll: str
+    target: str
+    model: str
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the load: the same for every run that may be compared with this one."""
+        return hashlib.sha256(json.dumps(self.load, sort_keys=True).encode()).hexdigest()
+
+
+def likeness(scenario: Mapping[str, Any], manifest: Mapping[str, Any]) -> Likeness:
+    """From a run directory's ``scenario.yaml`` and ``manifest.json``."""
+    host, target = manifest.get("host") or {}, manifest.get("target") or {}
+    section = scenario.get("target") or {}
+    return Likeness(
+        load=json.loads(json.dumps({key: scenario.get(key) for key in LOAD})),
+        asked=json.loads(json.dumps({key: section.get(key) for key in _ASKED})),
+        seed=scenario.get("seed"),
+        workers=manifest.get("workers"),
+        host={key: host.get(key) for key in HOST},
+        plimsoll=str(manifest.get("plimsoll", "")),
+        target=str(target.get("url") or ""),
+        model=str(target.get("model") or ""),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +237,8 @@ def load(path: Path) -> Baseline:
     baseline = _baseline(found)
     if baseline.likenesses[0].fingerprint() != found.load_fingerprint:
         raise HarnessFault(
-            f"{path}: load and load_fingerprint do not belong together, so one of them was edited. Make the baseline again"
+            f"{path}: load and load_fingerprint do not belong together, so one of them was edited. Make the baseline "
+            "again"
         )
     return baseline
 

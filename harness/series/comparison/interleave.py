@@ -2,9 +2,9 @@
 falls on all of them alike.
 
 The order and the seeds are data, made before anything is sent: with two arms A B, B A, A B ...; with more, each pair of
-rounds is an order and its reverse, and the order rotates from pair to pair, so that every arm comes as early as late. In
-one round all arms get the same seed, hence the same schedule and the same payloads (common random numbers); each round
-has a seed of its own, derived from the scenario's. Nothing is sent or judged here.
+rounds is an order and its reverse, and the order rotates from pair to pair, so that every arm comes as early as late.
+In one round all arms get the same seed, hence the same schedule and the same payloads (common random numbers); each
+round has a seed of its own, derived from the scenario's. Nothing is sent or judged here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.process.writing import write_json
+from plimsoll.harness.series.ledger import Ledger
 from plimsoll.scenarios.plan.seeds import child
 
 SCHEMA = "plimsoll.interleave/1"
@@ -104,18 +104,17 @@ def slots(arms: Sequence[str], levels: Sequence[str], repeats: int, root: int) -
     return tuple(made)
 
 
+def ledger(out: Path, whole: str = "comparison") -> Ledger:
+    """The ledger of a folder; ``whole``: what messages call the session."""
+    return Ledger(out, FILE, whole)
+
+
 def save(out: Path, plan: Interleaving) -> None:
-    """Write ``interleave.json``, whole or not at all. Raises HarnessFault if it can't be written."""
+    """Write ``interleave.json``. Raises HarnessFault if it can't be written."""
     document = {"schema": SCHEMA, **asdict(plan)}
     document["runs"] = [{**asdict(slot), "folder": slot.folder} for slot in plan.slots]
     del document["slots"]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / FILE, document)
-    except OSError as error:
-        raise HarnessFault(
-            f"--out: cannot write {out / FILE} ({error.strerror}). Name a folder you may write"
-        ) from None
+    ledger(out).save(document)
 
 
 def read(out: Path) -> Interleaving:
@@ -153,50 +152,17 @@ def go_on(out: Path, wanted: Interleaving, resume: bool, whole: str = "compariso
 
     Raises HarnessFault if the folder holds anything else; a finished run is never taken for a new one unasked.
     """
-    if not (out / FILE).is_file():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise HarnessFault(f"--out: {out} is not empty. Name a new folder, or delete that one")
-        if resume:
-            raise HarnessFault(f"--resume: {out} holds no {FILE}. Leave --resume out to begin")
+    book = ledger(out, whole)
+    found = book.before(resume, lambda: read(out))
+    if found is None:
         return wanted
-    found = read(out)
-    left = len(found.pending())
-    if not resume:
-        raise HarnessFault(
-            f"--out: {out} holds a {whole} with {len(found.slots) - left} of {len(found.slots)} runs made. "
-            "Add --resume to make the rest, or name a new folder"
-        )
-    differing = _differences(found, wanted)
-    if wanted.repeats < found.repeats:
-        differing.append(f"repeats: {found.repeats} there, {wanted.repeats} now. Fewer would drop runs that were made")
-    if differing:
-        raise HarnessFault(
-            [f"--resume: {out}: {text}" for text in differing]
-            + [f"--resume: {out} is another {whole}. Give what it was begun with, or name a new folder"]
-        )
-    made = {slot.number: slot for slot in found.slots}
-    return replace(wanted, slots=tuple(made.get(slot.number, slot) for slot in wanted.slots))
-
-
-def _differences(found: Interleaving, wanted: Interleaving) -> list[str]:
-    was = json.loads(json.dumps({key: getattr(found, key) for key in _IDENTITY}))
-    now = json.loads(json.dumps({key: getattr(wanted, key) for key in _IDENTITY}))
-    return [f"{path}: {old!r} there, {new!r} now" for path, old, new in differences(was, now)]
-
-
-def differences(left: Any, right: Any, path: str = "") -> list[tuple[str, Any, Any]]:
-    """(key path, left, right) wherever two documents differ; None for what is absent."""
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        keys = list(dict.fromkeys([*left, *right]))
-        return [
-            item
-            for key in keys
-            for item in differences(left.get(key), right.get(key), f"{path}.{key}" if path else str(key))
-        ]
-    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        return [
-            item
-            for i, (one, other) in enumerate(zip(left, right, strict=True))
-            for item in differences(one, other, f"{path}[{i}]")
-        ]
-    return [] if left == right else [(path, left, right)]
+    fewer = (
+        [f"repeats: {found.repeats} there, {wanted.repeats} now. Fewer would drop runs that were made"]
+        if wanted.repeats < found.repeats
+        else []
+    )
+    made = f"{len(found.slots) - len(found.pending())} of {len(found.slots)} runs made. Add --resume to make the rest"
+    there, here = ({key: getattr(one, key) for key in _IDENTITY} for one in (found, wanted))
+    book.go_on(resume, made, there, here, fewer)
+    slots = {slot.number: slot for slot in found.slots}
+    return replace(wanted, slots=tuple(slots.get(slot.number, slot) for slot in wanted.slots))

@@ -1,8 +1,10 @@
-"""What the arguments of a comparison name, as arms: a run directory, a folder or glob of them, an interleaved comparison, or
-a baseline file. The runs of one argument are replications of each other.
+"""What the arguments of a comparison name, as arms: a run directory, a folder or glob of them, an interleaved
+comparison, or a baseline file. The runs of one argument are replications of each other.
 
 Refused are runs that are no replications, the same run twice (it would count as two and prove nothing), and sides whose
-loads differ. Runs that are INVALID or full of failures stay in: leaving them out is how a comparison is made to lie.
+loads differ: how queries are issued, what they carry, when to stop. Where they went, and to which model, is what is
+being compared; hosts may differ, at a price that is told. Runs that are INVALID or full of failures stay in: leaving
+them out is how a comparison is made to lie.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.promises import kept
 from plimsoll.harness.run.rundir import Sealed
 from plimsoll.harness.run.salvage import is_run, open_run
-from plimsoll.harness.series.comparison import baseline, interleave, likeness
+from plimsoll.harness.series.comparison import baseline, interleave
+from plimsoll.harness.series.comparison.baseline import Likeness, likeness
 from plimsoll.harness.series.comparison.interleave import Interleaving
-from plimsoll.harness.series.comparison.likeness import Likeness
+from plimsoll.harness.series.ledger import differences
 from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, sample
 from plimsoll.slo.comparison.quantity import Quantity
 from plimsoll.slo.objectives.objective import Objective
@@ -81,13 +85,16 @@ def find(texts: Sequence[str]) -> tuple[Side, ...]:
 
 
 def of_interleaving(out: Path, level: str = "", plan: Interleaving | None = None) -> tuple[Side, ...]:
-    """The arms of an ``interleave.json`` (or of ``plan``), at one of its loads. Raises HarnessFault where no round is whole."""
+    """The arms of an ``interleave.json`` (or of ``plan``), at one of its loads.
+
+    Raises HarnessFault where no round is whole.
+    """
     plan = plan or interleave.read(out)
     loads = [str(one.get("label", "")) for one in plan.levels]
     if not level and any(loads):
         raise HarnessFault(
-            f"{out}: it is a bake-off at the loads {', '.join(loads)}. Judge it with `plimsoll bakeoff FILE --again --out {out}`, "
-            f"or compare two arms at one load: '{out}/runs/*-{plan.names[0]}-{loads[0]}'"
+            f"{out}: it is a bake-off at the loads {', '.join(loads)}. Judge it with `plimsoll bakeoff FILE --again "
+            f"--out {out}`, or compare two arms at one load: '{out}/runs/*-{plan.names[0]}-{loads[0]}'"
         )
     slots = [slot for slot in plan.slots if slot.level == level]
     missing = sum(1 for slot in slots if slot.state == "pending")
@@ -146,7 +153,8 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _globbed(pattern: str) -> list[Path]:
-    matches = [Path(found) for found in sorted(glob.glob(str(Path(pattern).expanduser())))]  # noqa: PTH207 - takes any pattern
+    # Path.glob takes no pattern that begins at the root.
+    matches = [Path(found) for found in sorted(glob.glob(str(Path(pattern).expanduser())))]  # noqa: PTH207
     return _by_start(run for match in matches if match.is_dir() for run in _folders(match))
 
 
@@ -225,7 +233,7 @@ def _measured(
             )
         )
         started.append(int(sealed.manifest.get("t0_wall_ns", 0)))
-        alike.append((str(item.folder), likeness.likeness(sealed.scenario, sealed.manifest)))
+        alike.append((str(item.folder), likeness(sealed.scenario, sealed.manifest)))
     return Read(Arm(side.name, tuple(runs)), tuple(like for _, like in alike), limits, tuple(started)), errors
 
 
@@ -235,7 +243,8 @@ def _opened(folder: Path) -> Sealed:
     manifest, scenario = sealed.manifest, sealed.scenario
     if not isinstance(manifest, dict) or not isinstance(scenario, dict) or "run_id" not in manifest:
         raise HarnessFault(
-            f"{folder}: manifest.json or scenario.yaml is damaged or from another version. Restore it, or leave this run out"
+            f"{folder}: manifest.json or scenario.yaml is damaged or from another version. Restore it, or leave this "
+            "run out"
         )
     return sealed
 
@@ -252,17 +261,20 @@ def _never_answered(item: Found, quantities: Sequence[Quantity]) -> RunSample:
 
 
 def unlike(found: Sequence[Read], despite: Sequence[str]) -> tuple[str, ...]:
-    """Warnings about every candidate that is not quite like the base. Raises HarnessFault with all that forbids comparing."""
+    """Warnings about every candidate that is not quite like the base.
+
+    Raises HarnessFault with all that forbids comparing.
+    """
     errors: list[str] = []
     warnings: list[str] = []
     base = found[0]
     for side in found:
         pairs = list(zip((run.directory or run.run for run in side.arm.runs), side.likenesses, strict=False))
-        errors += likeness.of_one_side(side.arm.name, pairs, despite)
+        errors += of_one_side(side.arm.name, pairs, despite)
     for other in found[1:]:
-        seen = likeness.compare(base.arm.name, base.likenesses, other.arm.name, other.likenesses, despite)
-        errors += seen.errors
-        warnings += seen.warnings
+        forbids, told = compare(base.arm.name, base.likenesses, other.arm.name, other.likenesses, despite)
+        errors += forbids
+        warnings += told
         if base.limits != other.limits:
             warnings.append(
                 f"good means {', '.join(base.limits) or 'answered'} in {base.arm.name}, "
@@ -271,3 +283,63 @@ def unlike(found: Sequence[Read], despite: Sequence[str]) -> tuple[str, ...]:
     if errors:
         raise HarnessFault(list(dict.fromkeys(errors)))
     return tuple(dict.fromkeys(warnings))
+
+
+def compare(
+    base_name: str, base: Sequence[Likeness], name: str, other: Sequence[Likeness], despite: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """What keeps the runs of two sides from being compared, and how else they are unlike, which is told.
+
+    ``despite``: key paths of the load (``params.rate``, or ``params`` for all below) that may differ; told all the
+    same.
+    """
+    if not base or not other:
+        return [], []
+    errors: list[str] = []
+    warnings: list[str] = []
+    for path, left, right in differences(base[0].load, other[0].load):
+        text = f"{path}: {_show(left)} in {base_name}, {_show(right)} in {name}"
+        if allowed(path, despite):
+            warnings.append(f"not like for like, as asked: {text}")
+        else:
+            errors.append(f"{text}. Compare runs of one load, or add --despite {path}")
+    for path, left, right in differences(base[0].asked, other[0].asked):
+        warnings.append(f"target.{path} differs: {_show(left)} in {base_name}, {_show(right)} in {name}")
+    for path, left, right in differences(base[0].host, other[0].host):
+        warnings.append(
+            f"another host: {path} is {_show(left)} in {base_name}, {_show(right)} in {name}; a difference may be the "
+            "host's"
+        )
+    if base[0].plimsoll != other[0].plimsoll:
+        warnings.append(f"Plimsoll {base[0].plimsoll} made {base_name}, {other[0].plimsoll} made {name}")
+    if {run.workers for run in base} != {run.workers for run in other}:
+        warnings.append(f"{base_name} and {name} were made with different numbers of workers")
+    return errors, warnings
+
+
+def of_one_side(name: str, runs: Sequence[tuple[str, Likeness]], despite: Sequence[str] = ()) -> list[str]:
+    """Errors where the runs of one side are not replications of each other."""
+    if not runs:
+        return []
+    first, reference = runs[0]
+    errors = []
+    for run, other in runs[1:]:
+        # Another address may be another replica; another model or protocol is another thing.
+        was = {**reference.load, "target": {**reference.asked, "model": reference.model}}
+        now = {**other.load, "target": {**other.asked, "model": other.model}}
+        errors += [
+            f"{name}: {run} is no replication of {first}: {path}: {_show(right)} v. {_show(left)}. Take one of them out"
+            for path, left, right in differences(was, now)
+            if not allowed(path, despite)
+        ]
+    return errors
+
+
+def allowed(path: str, despite: Sequence[str]) -> bool:
+    """A difference at this key path was asked for."""
+    return any(path == key or path.startswith((f"{key}.", f"{key}[")) for key in despite)
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value)
+    return "nothing" if value is None else text if len(text) <= 60 else f"{text[:57]}..."

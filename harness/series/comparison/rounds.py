@@ -1,13 +1,12 @@
 """Carry an interleaving out: every run in its own sealed run directory, one after the other, never two at once.
 
 Everything is checked, and every arm is reached once, before the first request. What happens to one run later is written
-down and the next one is made: an arm that can't be reached any more is a result, not a reason to stop. Ctrl-C keeps what
-is finished; ``--resume`` makes the rest. Nothing is compared here.
+down and the next one is made: an arm that can't be reached any more is a result, not a reason to stop. Ctrl-C keeps
+what is finished; ``--resume`` makes the rest. Nothing is compared here.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import tempfile
@@ -20,21 +19,16 @@ from urllib.parse import urlsplit
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.harness.live.series import Series
 from plimsoll.harness.process.writing import no_room
-from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.run.coordinator import preflight
 from plimsoll.harness.run.job import Prepared, find_scenario, prepare
-from plimsoll.harness.run.promises import Asked, kept
-from plimsoll.harness.run.remains import made_before
-from plimsoll.harness.run.rundir import Sealed
+from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.secrecy import secrets
 from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY, option_headers
 from plimsoll.harness.series.comparison import interleave
 from plimsoll.harness.series.comparison.arms import BUNDLED, Arm, public
 from plimsoll.harness.series.comparison.interleave import Interleaving, Slot
-from plimsoll.harness.series.one_run import carry_through, judge, write_report
-from plimsoll.reports.report import Report
+from plimsoll.harness.series.one_run import ALONE, Made, Staff, make, reach
+from plimsoll.harness.series.publish import tell
 from plimsoll.scenarios.flags import Flags
 from plimsoll.scenarios.spec import ScenarioError, TargetSection
 from plimsoll.scenarios.text.durations import format_duration
@@ -86,9 +80,16 @@ Skip = Callable[[Interleaving, Slot], str | None]
 
 
 def carry_out_all(
-    contest: Contest, out: Path, *, resume: bool, skip: Skip | None = None, live: Series | None = None
+    contest: Contest,
+    out: Path,
+    *,
+    resume: bool,
+    skip: Skip | None = None,
+    begun: Callable[[], None] = lambda: None,
+    staff: Staff = ALONE,
 ) -> Ran:
-    """Make every run that ``out`` does not hold yet and that ``skip`` has nothing against, with ``live``'s page beside each.
+    """Make every run that ``out`` does not hold yet and that ``skip`` has nothing against. ``begun``: called before the
+    first.
 
     Raises HarnessFault with every error found before anything is sent; with exit 5 where an arm can't be reached then.
     """
@@ -100,18 +101,19 @@ def carry_out_all(
     )
     _reach(contest, {slot.arm for slot in plan.pending()})
     interleave.save(out, plan)
+    begun()
     interrupted, sent, fault = False, False, None
     try:
         for slot in plan.pending():
             if skip is not None and (reason := skip(plan, slot)) is not None:
-                _say(f"[{slot.number}/{len(plan.slots)}] {slot.arm} {slot.level}: not run, {reason}")
+                tell(f"[{slot.number}/{len(plan.slots)}] {slot.arm} {slot.level}: not run, {reason}")
                 plan = plan.marked(replace(slot, state="skipped", error=reason))
                 interleave.save(out, plan)
                 continue
             if sent and contest.cooldown_ns:
                 time.sleep(contest.cooldown_ns / 1e9)
             sent = True
-            marked = _one(contest, slot, out, len(plan.slots), live or Series(None))
+            marked = _one(contest, slot, out, len(plan.slots), staff)
             if marked is None:
                 interrupted = True
                 break
@@ -125,11 +127,11 @@ def carry_out_all(
             raise fault from None
     left = len(plan.pending())
     if fault is not None and not left:  # nothing is missing but the note of it
-        _say("\n".join(f"warning: {text}" for text in fault.errors))
+        tell("\n".join(f"warning: {text}" for text in fault.errors))
         fault = None
     if interrupted or fault is not None:
         made = f"{len(plan.slots) - left} of {len(plan.slots)} runs are in {out}"
-        _say(f"{'interrupted' if interrupted else 'stopped'}: {made}; the same command with --resume makes the rest")
+        tell(f"{'interrupted' if interrupted else 'stopped'}: {made}; the same command with --resume makes the rest")
     return Ran(out, plan, interrupted, fault)
 
 
@@ -195,8 +197,8 @@ def _keys_to_strangers(arms: Sequence[Arm], target: TargetSection) -> list[str]:
     if len(origins) < 2 or not key:
         return []
     return [
-        f"arm {arm.name}: it names no key, so it would get that of {key}, which other endpoints get too. Give it api_key_env "
-        "or api_key_file (the same, if that is meant), or take the shared one away"
+        f"arm {arm.name}: it names no key, so it would get that of {key}, which other endpoints get too. Give it "
+        "api_key_env or api_key_file (the same, if that is meant), or take the shared one away"
         for arm in arms
         if arm.url not in (None, BUNDLED)
         and not (arm.api_key_env or arm.api_key_file or arm.headers_file)
@@ -219,54 +221,32 @@ def _reach(contest: Contest, names: set[str]) -> None:
             continue
         with tempfile.TemporaryDirectory() as scratch:
             job = _prepare(contest, arm, contest.levels[0], 0, Path(scratch) / "run").job
-        if job.bundled is not None or not protocols()[job.target.protocol].needs_url:
-            continue
         try:
-            asyncio.run(preflight(job.target))
+            reach(job)
         except HarnessFault as fault:
             errors += [contest.about(arm, text) for text in fault.errors]
     if errors:
         raise HarnessFault(errors, ExitCode.UNREACHABLE)
 
 
-def _one(contest: Contest, slot: Slot, out: Path, total: int, live: Series) -> Slot | None:
+def _one(contest: Contest, slot: Slot, out: Path, total: int, staff: Staff) -> Slot | None:
     """One run: what has become of it, or None if the user stopped it. Raises HarnessFault for what is our side's."""
-    folder = out / slot.folder
-    sealed = made_before(out, slot.folder)
     arm = next(arm for arm in contest.arms if arm.name == slot.arm)
     level = next(level for level in contest.levels if level.label == slot.level)
     label = f"[{slot.number}/{total}] {slot.arm}{' ' + slot.level if slot.level else ''}"
-    if sealed is not None:
-        return _done(slot, judge(sealed, kept(sealed)), sealed, label)
-    prepared = _prepare(contest, arm, level, slot.seed, folder)
     try:
-        done, report = carry_through(prepared, label=f"{label}: ", live=live)
-        marked = None if done.interrupted else _done(slot, report, done.sealed, label)
-        if marked is not None and (done.sealed.directory != prepared.job.directory or not done.sealed.whole):
-            raise HarnessFault(
-                f"{label}: its records are not in {folder}, where those of the others are. Make room there: --resume makes it again"
-            )
-        return marked
+        made = make(out, slot.folder, lambda: _prepare(contest, arm, level, slot.seed, out / slot.folder), label, staff)
     except HarnessFault as fault:
-        if fault.code == ExitCode.INTERRUPTED:
-            return None
         if fault.code != ExitCode.UNREACHABLE:
             raise
-        _say(f"{label}: {fault}")
+        tell(f"{label}: {fault}")
         return replace(slot, state="unreachable", error=str(fault))
-    finally:
-        live.end()
+    return None if made is None else _done(slot, made, label)
 
 
-def _done(slot: Slot, report: Report, sealed: Sealed, label: str) -> Slot:
-    """Write the run's own report, say in a line how it went, and note its outcome."""
-    write_report(report, sealed.directory)
-    counts = report.counts
-    reasons = f" ({'; '.join(report.validity.reasons)})" if report.validity.reasons else ""
-    _say(f"{label}: {report.verdict.outcome}{reasons}, {counts.ok:,} answered, {counts.failed:,} failed")
-    started_at = str(sealed.manifest.get("started_at", ""))
-    return replace(slot, state="done", outcome=str(report.verdict.outcome), started_at=started_at)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _done(slot: Slot, made: Made, label: str) -> Slot:
+    """Say in a line how a run went, and note its outcome."""
+    counts, outcome = made.report.counts, str(made.report.verdict.outcome)
+    reasons = f" ({'; '.join(made.report.validity.reasons)})" if made.report.validity.reasons else ""
+    tell(f"{label}: {outcome}{reasons}, {counts.ok:,} answered, {counts.failed:,} failed")
+    return replace(slot, state="done", outcome=outcome, started_at=str(made.sealed.manifest.get("started_at", "")))

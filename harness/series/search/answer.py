@@ -1,7 +1,8 @@
-"""From the probes and the answer that follows from them to the document: outcome, exit code, and what the answer is worth.
+"""From the probes and the answer that follows from them to the document: outcome, exit code, and what the answer is
+worth.
 
-A search that was given a highest load and was not stopped by any below it has found what it was asked for: it says so with an
-interval that has no upper end. Without that it is OPEN, which is no success.
+A search that was given a highest load and was not stopped by any below it has found what it was asked for: it says so
+with an interval that has no upper end. Without that it is OPEN, which is no success.
 """
 
 from __future__ import annotations
@@ -13,10 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
-
 from plimsoll.documents import files
-from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.series.search.question import Question
@@ -48,8 +46,8 @@ _RAN_OUT = "time ran out"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a search stands. ``interrupted``: it is not over; ``out_of_time``: the budget ended it; ``why_short``: for what there
-    was no time ("": there was, or the search is not over)."""
+    """How a search stands. ``interrupted``: it is not over; ``out_of_time``: the budget ended it; ``why_short``: for
+    what there was no time ("": there was, or the search is not over)."""
 
     answer: Answer
     interrupted: bool = False
@@ -160,17 +158,3 @@ def _mlperf(question: Question, report: Report, best: float) -> MlperfPart | Non
 
 def _too_short_for_the_name(report: Report) -> list[str]:
     return [text.replace("give --duration", "give --probe") for text in report.warnings if text.startswith("preset ")]
-
-
-def read(path: Path) -> SearchReport:
-    """A ``search.json``. Raises HarnessFault if it is not whole, or of another version."""
-    try:
-        return SearchReport.model_validate_json(files.read_bytes(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        what = f"{where}: {first['msg']}" if where else first["msg"]
-        raise HarnessFault(f"{path}: damaged or from another version ({what}). Search into a new folder") from None
-    except (OSError, ValueError) as error:
-        what = " ".join(str(error).split())[:200]
-        raise HarnessFault(f"{path}: damaged or from another version ({what}). Search into a new folder") from None

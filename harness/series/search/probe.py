@@ -1,44 +1,49 @@
-"""One probe: an ordinary run in a sealed directory of its own, and what it says of the endpoint at that load.
+"""One probe: an ordinary run in a sealed directory of its own, when it is cut short, and what it says of the endpoint
+at that load.
 
-A run that the endpoint did not keep up with, and one that was cut short because it could only fail, are INVALID by themselves:
-their percentiles are of a queue, or of half a run. Of the endpoint they say FAIL. A run whose generator did not do what it
-promised says nothing, whatever it measured.
+A run that the endpoint did not keep up with, and one that was cut short because it could only fail, are INVALID by
+themselves: their percentiles are of a queue, or of half a run. Of the endpoint they say FAIL. A run whose generator did
+not do what it promised says nothing, whatever it measured.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from plimsoll.harness.run.promises import Promises
 from plimsoll.harness.run.rundir import Sealed
-from plimsoll.harness.series.one_run import judge, write_report
-from plimsoll.harness.series.search.hopeless import PREFIX
+from plimsoll.harness.run.tally import Tally
+from plimsoll.harness.run.watcher import Beginning
+from plimsoll.harness.series.one_run import Made
 from plimsoll.reports.parts.parts import Number, ObjectiveResult
 from plimsoll.reports.report import Report
 from plimsoll.reports.search.search_parts import ObjectivePart, ProbePart
-from plimsoll.reports.sections.judgement import verdict_part
+from plimsoll.reports.sections.judgement import objective_part
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.goodput import goodput
 from plimsoll.slo.objectives.objective import Objective
 from plimsoll.slo.objectives.objective_verdict import judge_objective
-from plimsoll.slo.records.records import Records, Status
-from plimsoll.slo.search.curtail import hopeless, multiples
+from plimsoll.slo.records.records import IntArray, Records, Status
+from plimsoll.slo.search.curtail import hopeless, hopeless_at, multiples
 from plimsoll.slo.search.probe import Next, Probe
+from plimsoll.slo.statistics.confidence import Probability
 from plimsoll.slo.validity.bracket import lower_end
 from plimsoll.slo.validity.strain import paced
-from plimsoll.slo.verdict.verdict import Verdict
 
+#: How a run that was ended here begins to say why.
+PREFIX = "cut short: "
 #: The check of an endpoint that does not keep up.
 _STEADY = "steady"
 
 
-def judged(sealed: Sealed, promises: Promises, wanted: Next, length_ns: int, run: str, took_ns: int) -> ProbePart:
-    """Judge a run, write its report, and say what it means for the search."""
-    report = judge(sealed, promises)
-    write_report(report, sealed.directory)
+def judged(made: Made, promises: Promises, wanted: Next, length_ns: int, run: str, took_ns: int) -> ProbePart:
+    """What a run means for the search."""
+    sealed, report = made.sealed, made.report
     stopped = sealed.facts.aborted
     cut = (stopped or "").startswith(PREFIX)
     results: Sequence[ObjectiveResult] = report.verdict.objectives
@@ -48,31 +53,24 @@ def judged(sealed: Sealed, promises: Promises, wanted: Next, length_ns: int, run
         if outcome == "FAIL":
             outcome, reasons = _shown_by_the_part(report, why, cut)
     n, needed = progress(results)
-    return ProbePart(
-        number=wanted.number,
-        purpose=wanted.purpose,
-        load=wanted.load,
-        length=wanted.length,
-        length_ns=length_ns,
-        seed=wanted.seed,
-        outcome=outcome,  # type: ignore[arg-type]
-        reasons=reasons,
-        n=n,
-        n_needed=needed if outcome == "INCONCLUSIVE" else None,
-        cut=cut,
-        run=run,
-        objectives=[_objective(one) for one in results],
-        achieved_per_s=report.validity.achieved_per_s,
-        requests_per_s=report.throughput.requests_per_s,
-        goodput_per_s=report.throughput.goodput_per_s,
-        good_fraction=report.throughput.good_fraction,
-        unstable=_unstable(report),
-        took_ns=took_ns,
+    return _part(wanted, length_ns, run, outcome, reasons, took_ns).model_copy(
+        update={
+            "n": n,
+            "n_needed": needed if outcome == "INCONCLUSIVE" else None,
+            "cut": cut,
+            "objectives": [_objective(one) for one in results],
+            "achieved_per_s": report.validity.achieved_per_s,
+            "requests_per_s": report.throughput.requests_per_s,
+            "goodput_per_s": report.throughput.goodput_per_s,
+            "good_fraction": report.throughput.good_fraction,
+            "unstable": _unstable(report),
+        }
     )
 
 
 def of_endpoint(report: Report, stopped: bool) -> tuple[str, list[str]]:
-    """What a run says of the endpoint, and why: its own verdict, except that not keeping up and being past hope are FAIL.
+    """What a run says of the endpoint, and why: its own verdict, except that not keeping up and being past hope are
+    FAIL.
 
     ``stopped``: it did not come to its own end, so its length and what was not sent say nothing of the generator.
     """
@@ -85,7 +83,9 @@ def of_endpoint(report: Report, stopped: bool) -> tuple[str, list[str]]:
 
 
 def _shown_by_the_part(report: Report, why: str | None, cut: bool) -> tuple[str, list[str]]:
-    """Of a run that was stopped (by us, or at the ceiling of requests in flight): a FAIL has to be shown by what was sent."""
+    """Of a run that was stopped (by us, or at the ceiling of requests in flight): a FAIL has to be shown by what was
+    sent.
+    """
     if why is not None:
         return "FAIL", [why]
     if cut:
@@ -118,7 +118,7 @@ def _of_the_part(sealed: Sealed, promises: Promises) -> tuple[list[ObjectiveResu
         for multiple, bad in ((1.0, seen.bad), *_far(one, sent))
     ]
     why = next((text for text in whys if text), None)
-    shown = verdict_part(Verdict("FAIL", (), tuple(found), 0.0), good).objectives
+    shown = [objective_part(one) for one in found]
     return [_failed(one) if (why or "").startswith(one.objective) else one for one in shown], why
 
 
@@ -141,7 +141,9 @@ def among(promises: Promises) -> int:
 
 
 def progress(results: Sequence[ObjectiveResult]) -> tuple[int, int | None]:
-    """(values judged, values that would decide) of the objective that has farthest to go; None: unknown, or no number would."""
+    """(values judged, values that would decide) of the objective that has farthest to go; None: unknown, or no number
+    would.
+    """
     undecided = [one for one in results if one.outcome == "INCONCLUSIVE"]
     if not undecided:
         return min((one.n for one in results), default=0), None
@@ -154,14 +156,14 @@ def progress(results: Sequence[ObjectiveResult]) -> tuple[int, int | None]:
 
 def unreachable(wanted: Next, length_ns: int, run: str, reasons: Sequence[str], took_ns: int) -> ProbePart:
     """A probe that met nobody."""
+    return _part(wanted, length_ns, run, "UNREACHABLE", reasons, took_ns)
+
+
+def _part(wanted: Next, length_ns: int, run: str, outcome: str, reasons: Sequence[str], took_ns: int) -> ProbePart:
     return ProbePart(
-        number=wanted.number,
-        purpose=wanted.purpose,
-        load=wanted.load,
-        length=wanted.length,
+        **{name: getattr(wanted, name) for name in ("number", "purpose", "load", "length", "seed")},
         length_ns=length_ns,
-        seed=wanted.seed,
-        outcome="UNREACHABLE",
+        outcome=outcome,  # type: ignore[arg-type]
         reasons=list(reasons),
         run=run,
         took_ns=took_ns,
@@ -203,3 +205,117 @@ def decided(part: ProbePart) -> Probe:
 def folder_of(wanted: Next | ProbePart) -> str:
     """Where a probe's run directory is, below the search's own folder."""
     return f"probes/{wanted.number:03d}-{wanted.purpose}"
+
+
+class Hopeless:
+    """Ends a probe once so many requests are certainly over a limit that the rest could all be good in vain. A
+    ``Watcher``.
+
+    Two things are certain while a run goes on. What is answered: ``plimsoll.harness.run.tally`` counts values that are
+    over a limit for sure. What is not: a worker of an open loop that has taken up its first m queries says so at or
+    after the m-th was due, at s; of those only ``young`` ones were due after s - L, so with F in flight at least F -
+    young have been waited for longer than L, and their latency is over a limit of L whenever they end. (Of a TTFT that
+    says nothing: the first token may be there.) Whether so many are enough is ``plimsoll.slo.search.curtail``'s
+    business. Far beyond a limit, at multiples of it, fewer are enough: there only answers count. A worker reads its two
+    counts an instant apart, so the sealed records have the last word (``judged``).
+
+    Leaves alone what has no list of requests to be bad of (closed loops, which go on until the time is over) and runs
+    in which requests are dropped on purpose. ``among``: how many objectives on shares are judged together, for Holm's
+    correction.
+    """
+
+    def __init__(self, objectives: Sequence[Objective], confidence: Probability, among: int) -> None:
+        self._objectives = tuple(objectives)
+        self._confidence = confidence
+        self._among = max(1, among)
+        self._far = [(one, m, _times(one, m)) for one in objectives for m in multiples(one) if m > 1]
+        self._tally = Tally([*objectives, *(scaled for _, _, scaled in self._far)])
+        self._n = 0
+        self._least: dict[Objective, int] = {}
+        self._least_far: dict[Objective, int] = {}
+        self._due: tuple[IntArray, ...] = ()
+        self._waiting: dict[int, dict[int, int]] = {}
+
+    async def open(self) -> None:
+        """Nothing to prepare."""
+
+    def begin(self, beginning: Beginning) -> None:
+        """How many bad values of each objective are enough."""
+        plan, scenario = beginning.plan, beginning.scenario
+        if plan.cyclic or not plan.open_loop or scenario.cancel or not plan.n_samples:
+            return
+        self._n = plan.n_samples
+        for one in self._objectives:
+            least = hopeless_at(one, self._n, self._confidence, self._among)
+            if least is not None:
+                self._least[one] = least
+        for one, multiple, scaled in self._far:
+            least = hopeless_at(one, self._n, self._confidence, self._among, multiple)
+            if least is not None:
+                self._least_far[scaled] = least
+        if not scenario.warmup_ns and plan.n_samples == plan.n_queries:
+            shards, dealing = beginning.shards, beginning.dealing
+            self._due = tuple(plan.shard(i, shards, dealing).due_ns for i in range(shards))
+
+    def heard(self, worker: int, message: Mapping[str, Any]) -> None:
+        """Add up one status line."""
+        self._tally.add(worker, message)
+        if worker < len(self._due):
+            due, taken = self._due[worker], int(message["sent"])
+            self._waiting[worker] = {
+                limit: overdue(due, min(taken, len(due)), int(message["in_flight"]), limit) for limit in self._limits()
+            }
+
+    def _limits(self) -> set[int]:
+        """Limits on the whole latency, in ns."""
+        return {
+            int(one.threshold) for one in self._objectives if one.indicator == "latency" and one.operator in ("<=", "<")
+        }
+
+    def enough(self) -> str | None:
+        """Why the run can only fail; None while it can do something else."""
+        for one, multiple, scaled in self._far:
+            bad = self._tally.answered_over(scaled)
+            if scaled in self._least_far and bad >= self._least_far[scaled]:
+                why = hopeless(one, self._n, bad, self._confidence, self._among, multiple)
+                return None if why is None else PREFIX + why
+        for count in self._tally.counts():
+            least = self._least.get(count.objective)
+            bad = count.bad + self._not_answered(count.objective)
+            if least is not None and bad >= least:
+                why = hopeless(count.objective, self._n, bad, self._confidence, self._among)
+                return None if why is None else PREFIX + why
+        return None
+
+    def _not_answered(self, objective: Objective) -> int:
+        of_one = [
+            int(one.threshold)
+            for one in self._objectives
+            if one.indicator == "latency" and one.scope == "request" and one.operator in ("<=", "<")
+        ]
+        limits = of_one if objective.indicator == "good" else []
+        if objective.indicator == "latency" and objective.operator in ("<=", "<"):
+            limits = [int(objective.threshold)]
+        return max((sum(waits.get(limit, 0) for waits in self._waiting.values()) for limit in limits), default=0)
+
+    def end(self) -> None:
+        """Nothing to say: the coordinator keeps the reason."""
+
+    async def close(self) -> None:
+        """Nothing to put away."""
+
+
+def _times(objective: Objective, multiple: float) -> Objective:
+    text = f"{multiple:g} x {objective.threshold_text}"
+    return replace(objective, threshold=objective.threshold * multiple, threshold_text=text)
+
+
+def overdue(due_ns: IntArray, taken: int, in_flight: int, limit_ns: int) -> int:
+    """Of ``in_flight`` queries, how many at least have been waited for longer than ``limit_ns``.
+
+    ``due_ns`` ascending, of which the first ``taken`` have been taken up: it is the time of the last of them or later.
+    """
+    if taken < 1:
+        return 0
+    young = taken - int(np.searchsorted(due_ns[:taken], int(due_ns[taken - 1]) - limit_ns, side="left"))
+    return max(0, in_flight - young)

@@ -1,13 +1,15 @@
-"""What a search is asked: the scenario, the loads, how long each probe is, and what makes it the same search again.
+"""What a search is asked: the scenario, the loads, how long each probe is, what makes it the same search again, and
+what its budget holds.
 
-Everything that can be wrong is found here, all of it at once and before any load. Nothing is sent.
+Everything that can be wrong is found here, all of it at once and before any load. What a probe takes is reckoned from
+what probes so far took beside their own length. Nothing is sent, and no clock is read.
 """
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,12 +19,16 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.job import Prepared, find_scenario, prepare
 from plimsoll.harness.run.promises import Asked, Promises
+from plimsoll.harness.series.publish import duration
+from plimsoll.reports.search.search_parts import ProbePart
+from plimsoll.reports.wording import units
 from plimsoll.scenarios.flags import Flags
 from plimsoll.scenarios.spec import Scenario, ScenarioError
 from plimsoll.scenarios.text.durations import format_duration, parse_duration
 from plimsoll.slo.metrics.indicator import catalogue
 from plimsoll.slo.objectives.objective import Objective
-from plimsoll.slo.search.probe import FINEST, MOST_LENGTH, Settings, Variable, seeking
+from plimsoll.slo.search.probe import FINEST, MOST_LENGTH, Answer, Next, Settings, Variable, seeking
+from plimsoll.slo.search.search import below, decide
 from plimsoll.slo.statistics.confidence import n_needed
 
 #: By what is searched: the kind of scenario that has it.
@@ -34,6 +40,11 @@ _SPARE = 1.25
 UNLIMITED = "none"
 #: As a scenario takes them.
 MOST_LOAD: Mapping[Variable, int] = {"rate": 10_000_000, "concurrency": 100_000}
+#: From a probe's preparation to its end beside its own length, where none was made yet: starting workers, sealing,
+#: judging.
+_AROUND_NS = 4_000_000_000
+_SECOND_NS = 1_000_000_000
+_MINUTE_NS = 60 * _SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +86,8 @@ class Texts:
 class Question:
     """A search that can be made.
 
-    ``identity``: what must be the same to go on with it; ``budget_ns`` None: no end; ``job``: one of its runs as it was checked,
-    for what all of them share (the target, the bundled server, the command without secrets).
+    ``identity``: what must be the same to go on with it; ``budget_ns`` None: no end; ``job``: one of its runs as it was
+    checked, for what all of them share (the target, the bundled server, the command without secrets).
     """
 
     scenario: str | None
@@ -98,9 +109,8 @@ class Question:
 
     def prepared(self, load: float, length: float, seed: int, folder: Path) -> Prepared:
         """One run at a load, checked, its directory made. Raises HarnessFault."""
-        return _prepare(
-            self.scenario, self.flags, self.asked, self.settings.variable, load, self.length_ns(length), seed, folder
-        )
+        loaded = _loaded(self.settings.variable, load, self.length_ns(length)) | {"seed": seed}
+        return prepare(self.scenario, _flags({**self.flags, **loaded}), self.asked, (), folder)
 
 
 def read(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Texts) -> Question:
@@ -119,11 +129,11 @@ def read(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Te
     checked = None
     if base is not None and (most := base.stop.max_duration_ns) is not None and most <= longest_ns:
         errors.append(
-            f"{base.name}:stop.max_duration: {format_duration(most)} would end the longest probe ({format_duration(longest_ns)}) early. "
-            "Raise it, take it out, or lower --longest"
+            f"{base.name}:stop.max_duration: {format_duration(most)} would end the longest probe "
+            f"({format_duration(longest_ns)}) early. Raise it, take it out, or lower --longest"
         )
     else:  # at any load: what the loads are is reckoned from the objectives, and those are read with the rest
-        checked = _checked(scenario, flags, asked, variable or "rate", longest_ns, errors)
+        checked = _checked(scenario, flags, asked, _loaded(variable or "rate", 1.0, longest_ns), errors)
     promises = checked.promises if checked is not None else Promises()
     settings = None
     if base is not None and variable is not None and checked is not None:
@@ -149,14 +159,10 @@ def read(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Te
 
 
 def _duration(flag: str, text: str, errors: list[str]) -> int:
-    try:
-        found = parse_duration(text)
-    except ValueError as error:
-        errors.append(f"{flag}: {error}")
-        return 0
+    found = duration(flag, text, errors, -1)
     if not found and flag != "--cooldown":
         errors.append(f"{flag} {text}: nothing takes no time. Give for example 20s")
-    return found
+    return max(found, 0)
 
 
 def _longest(text: str, probe_ns: int, errors: list[str]) -> float:
@@ -219,8 +225,8 @@ def _scenario(
     own = next((one for one in known if KINDS[one] == base.kind), None)
     if variable is None and over is None and own is None:
         errors.append(
-            f"{base.name}: kind {base.kind} has no load that could be searched. Say --over rate (its samples are then sent at a rate) "
-            "or --over concurrency"
+            f"{base.name}: kind {base.kind} has no load that could be searched. Say --over rate (its samples are then "
+            "sent at a rate) or --over concurrency"
         )
     if base.mode == "accuracy":
         errors.append(f"{base.name}: mode accuracy sends each sample once, at no load of ours. Take it out")
@@ -231,36 +237,21 @@ def _flags(given: Mapping[str, Any]) -> Flags:
     return dict(given)  # type: ignore[return-value]
 
 
-def _prepare(
-    scenario: str | None,
-    flags: Mapping[str, Any],
-    asked: Asked,
-    variable: Variable,
-    load: float,
-    length_ns: int,
-    seed: int | None,
-    folder: Path,
-) -> Prepared:
-    loaded = {
+def _loaded(variable: Variable, load: float, length_ns: int) -> dict[str, Any]:
+    """The flags of a run at a load."""
+    return {
         "kind": KINDS[variable],
         variable: load if variable == "rate" else int(load),
         "duration": format_duration(length_ns),
-        **({} if seed is None else {"seed": seed}),
     }
-    return prepare(scenario, _flags({**flags, **loaded}), asked, (), folder)
 
 
 def _checked(
-    scenario: str | None,
-    flags: Mapping[str, Any],
-    asked: Asked,
-    variable: Variable,
-    longest_ns: int,
-    errors: list[str],
+    scenario: str | None, flags: Mapping[str, Any], asked: Asked, loaded: Mapping[str, Any], errors: list[str]
 ) -> Prepared | None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            return _prepare(scenario, flags, asked, variable, 1.0, longest_ns, None, Path(scratch) / "run")
+            return prepare(scenario, _flags({**flags, **loaded}), asked, (), Path(scratch) / "run")
     except HarnessFault as fault:
         errors += fault.errors
         return None
@@ -271,17 +262,17 @@ def _judgeable(promises: Promises) -> list[str]:
         return []
     if promises.objectives:
         return [
-            f"{', '.join(promises.texts)}: only limits on single requests, which say what good means and not how many must be. Add for "
-            "example --slo 'ratio(good) >= 99%'"
+            f"{', '.join(promises.texts)}: only limits on single requests, which say what good means and not how many "
+            "must be. Add for example --slo 'ratio(good) >= 99%'"
         ]
     return [
-        "no objective: what is to hold at the load that is searched for? Give one with --slo 'p99(ttft) <= 200ms', --preset, or in the "
-        "scenario"
+        "no objective: what is to hold at the load that is searched for? Give one with --slo 'p99(ttft) <= 200ms', "
+        "--preset, or in the scenario"
     ]
 
 
 def enough(promises: Promises) -> int:
-    """How many requests, none of them bad, show the strictest share of the objectives at their confidence; 10 at least."""
+    """How many requests, none bad, show the strictest share of the objectives at their confidence; 10 at least."""
     found = [_FEWEST]
     for one in promises.objectives:
         limit = one.allowed if one.scope == "run" else None
@@ -315,8 +306,9 @@ def _settings(
     for flag, given in (("--lowest", texts.lowest), ("--start", texts.start), ("--highest", texts.highest)):
         if variable == "rate" and given is not None and given < least * (1 - 1e-9):
             errors.append(
-                f"{flag} {given:g}: the longest probe that seeks, {format_duration(round(probe_ns * seeking(longest)))}, brings too few requests at that rate to "
-                f"show anything: the objectives take {needed}, so {least:g}/s at least. Raise {flag}, --probe or --longest"
+                f"{flag} {given:g}: the longest probe that seeks, "
+                f"{format_duration(round(probe_ns * seeking(longest)))}, brings too few requests at that rate to show "
+                f"anything: the objectives take {needed}, so {least:g}/s at least. Raise {flag}, --probe or --longest"
             )
     if len(errors) > before:
         return None
@@ -353,7 +345,9 @@ def _up(value: float) -> float:
 
 
 def _identity(checked: Prepared, settings: Settings, probe_ns: int, cooldown_ns: int) -> dict[str, Any]:
-    """Without what a user may change between two attempts: budget, GPUs, workers, retries; without what every probe sets for itself."""
+    """Without what a user may change between two attempts: budget, GPUs, workers, retries; without what every probe
+    sets for itself.
+    """
     scenario = dict(checked.job.public)
     scenario["params"] = {key: value for key, value in scenario.get("params", {}).items() if key != settings.variable}
     for key in ("workers", "retries", "stop"):
@@ -366,3 +360,71 @@ def _identity(checked: Prepared, settings: Settings, probe_ns: int, cooldown_ns:
         "probe": format_duration(probe_ns),
         "cooldown": format_duration(cooldown_ns),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """The first probe that the budget did not hold, and how long the search would have lasted with it and its fresh
+    runs.
+    """
+
+    wanted: Next
+    total_ns: int
+
+
+def needed_ns(question: Question, probes: Sequence[ProbePart], wanted: Next) -> int:
+    """A probe and the fresh runs after it."""
+    each = _each_ns(question, probes)
+    return sum(question.length_ns(length) + each for length in (wanted.length, *wanted.then))
+
+
+def _each_ns(question: Question, probes: Sequence[ProbePart]) -> int:
+    usual = _AROUND_NS + question.job.scenario.warmup_ns
+    around = max((part.took_ns - part.length_ns for part in probes if not part.cut), default=usual)
+    return max(around, 0) + question.cooldown_ns
+
+
+def too_short(question: Question) -> list[str]:
+    """What is wrong with a budget in which not even the first probe and its fresh runs end: it could say nothing."""
+    first = decide(question.settings, [])
+    if question.budget_ns is None or not isinstance(first, Next):
+        return []
+    least = needed_ns(question, [], first)
+    if least <= question.budget_ns:
+        return []
+    around, wanted = units.seconds(_each_ns(question, [])), _named(question, first)
+    confirm = ", or --no-confirm" if first.then else ""
+    return [
+        f"--budget {format_duration(question.budget_ns)}: too short for any answer, so nothing was sent. "
+        f"{wanted[0].upper()}{wanted[1:]} would take {units.seconds(least)}, with about {around} around each. Give "
+        f"--budget {_whole(least, _SECOND_NS)} or more, a shorter --probe{confirm}"
+    ]
+
+
+def left_no_room(question: Question, short: Short, probes: Sequence[ProbePart], answer: Answer) -> str:
+    """Why the search ended where it did, and what to change."""
+    step_ns = _SECOND_NS if short.total_ns < 2 * _MINUTE_NS else _MINUTE_NS
+    give = "search into a new folder with" if answer.hurried else "give"
+    lowest = min((part.load for part in probes), default=question.settings.start)
+    lower, anew = below(question.settings, lowest), ""
+    if answer.best is None and any(part.outcome == "FAIL" for part in probes) and lower < lowest:
+        anew = f", or search into a new folder with --start {lower:g}"
+    return (
+        f"the budget of {units.seconds(question.budget_ns or 0)} left no room for {_named(question, short.wanted)}: "
+        f"{give} --budget {_whole(short.total_ns, step_ns)} or more{anew}"
+    )
+
+
+def _named(question: Question, wanted: Next) -> str:
+    fresh = "fresh run" if wanted.purpose in ("confirm", "ceiling") else "probe"
+    at = f"{wanted.load:g}/s" if question.settings.variable == "rate" else f"{wanted.load:g} in flight"
+    said = f"a {fresh} of {units.seconds(question.length_ns(wanted.length))} at {at}"
+    if not wanted.then:
+        return said
+    longest = units.seconds(question.length_ns(max(wanted.then)))
+    return f"{said} and the fresh runs after it ({len(wanted.then)} of up to {longest})"
+
+
+def _whole(time_ns: int, step_ns: int) -> str:
+    """Rounded up to whole steps: a flag's value."""
+    return format_duration(-(-time_ns // step_ns) * step_ns)

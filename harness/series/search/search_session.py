@@ -1,45 +1,57 @@
-"""One search: make the probes that ``plimsoll.slo.search.search`` asks for, one after the other, until it has its answer or the time is up.
+"""One search: make the probes that ``plimsoll.slo.search.search`` asks for, one after the other, until it has its
+answer or the time is up.
 
-``search.json`` is whole after every probe, so a search that is killed loses the probe that was running and no other; resuming
-replays the decisions from what is there. Between two probes the answers in flight have been waited for (the run's own drain), then
-comes the cool-down. Nothing is decided here.
+``search.json`` is whole after every probe; resuming replays the decisions from what is there. The endpoint is reached
+once before the first probe, and the bundled server is started once for all of them. Between two probes the answers in
+flight have been waited for (the run's own drain), then comes the cool-down. Nothing is decided here.
 """
 
 from __future__ import annotations
 
-import sys
+import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.harness.live.series import Series
 from plimsoll.harness.process.writing import no_room
-from plimsoll.harness.run.job import Prepared
-from plimsoll.harness.run.remains import made_before
-from plimsoll.harness.run.rundir import Sealed
-from plimsoll.harness.series.one_run import carry_out
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run import bundled
+from plimsoll.harness.run.attempts import put_aside
+from plimsoll.harness.run.bundled import Bundled
+from plimsoll.harness.run.coordinator import Job
+from plimsoll.harness.run.job import Prepared, default_out
+from plimsoll.harness.run.promises import Asked
+from plimsoll.harness.series.ledger import Ledger, Session, read_document
+from plimsoll.harness.series.one_run import ALONE, Made, Staff, make, reach
+from plimsoll.harness.series.publish import publish, tell
 from plimsoll.harness.series.search import answer as answers
-from plimsoll.harness.series.search import budget, folder, probe
+from plimsoll.harness.series.search import probe
 from plimsoll.harness.series.search.answer import Ended
-from plimsoll.harness.series.search.budget import Short
-from plimsoll.harness.series.search.hopeless import Hopeless
-from plimsoll.harness.series.search.question import Question
-from plimsoll.harness.series.search.series_endpoint import Aim, standing
-from plimsoll.harness.series.search.series_endpoint import answers as still_there
+from plimsoll.harness.series.search.question import Question, Short, Texts, left_no_room, needed_ns, read, too_short
 from plimsoll.reports.search import search_text as text
+from plimsoll.reports.search.search_formats import FORMATS
 from plimsoll.reports.search.search_parts import ProbePart, SearchReport
+from plimsoll.reports.search.search_text import render_terminal
 from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import Records, Status
 from plimsoll.slo.search.probe import Answer, Next
 from plimsoll.slo.search.search import decide
 
+FILE = "search.json"
+#: What to do where it can't be written.
+REMEDY = "Make room, or name a folder that you may write; --resume then goes on"
+#: What says nothing of the endpoint is tried again, with all that followed from it: the reason may be gone.
+_SAYS_NOTHING = ("UNREACHABLE", "INVALID")
 #: An endpoint that accepts no connection after a probe is asked once more after so long, at least.
 _AGAIN_NS = 1_000_000_000
 _GIVEN_UP = (Status.TIMEOUT, Status.UNFINISHED, Status.CANCELLED)
@@ -55,7 +67,10 @@ class Stopped(HarnessFault):
 
 @dataclass(slots=True)
 class Log:
-    """What is known so far, and where it is written. ``began_ns`` of this attempt, ``before_ns`` of all earlier ones."""
+    """What is known so far, and where it is written.
+
+    ``began_ns`` of this attempt, ``before_ns`` of all earlier ones.
+    """
 
     question: Question
     out: Path
@@ -87,25 +102,49 @@ class Log:
         return Ended(found, interrupted=True)
 
 
-def search(question: Question, out: Path, *, resume: bool, live: Series | None = None) -> SearchReport:
-    """Search, and write ``search.json`` into ``out``, with ``live``'s page beside each probe.
+def search_and_say(scenario: str | None, flags: Mapping[str, Any], asked: Asked, texts: Texts, session: Session) -> int:
+    """Check everything, search, publish. Returns the exit code; raises HarnessFault with every error."""
+    outputs, errors = session.outputs(FORMATS, "a search")
+    if session.resume and session.out is None:
+        errors.append("--resume: of which search? Give its --out")
+    question = None
+    try:
+        question = read(scenario, flags, asked, texts)
+    except HarnessFault as fault:
+        errors += fault.errors
+    if errors or question is None:
+        raise HarnessFault(errors)
+    out, stopped = session.out or default_out(f"search-{question.name}"), None
+    try:
+        report = search(question, out, resume=session.resume, staff=session.staff)
+    except Stopped as early:
+        report, stopped = early.report, early
+    remedy = "make room; the same command with --resume writes it"
+    own = {out / "search.html": "html"}
+    return publish(
+        report, FORMATS, lambda it, _: render_terminal(it), outputs, own, remedy, as_json=session.as_json, fault=stopped
+    )
+
+
+def search(question: Question, out: Path, *, resume: bool, staff: Staff = ALONE) -> SearchReport:
+    """Search, and write ``search.json`` into ``out``.
 
     Raises HarnessFault before the first request; afterwards only for what is our side's, and then ``Stopped``.
     """
-    before = folder.begin(out, question, resume)
+    before = begin(out, question, resume)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     log = Log(question, out, list(before.probes), before.spent_ns, time.monotonic_ns(), before.started_at or began)
     report: SearchReport | None = None
     try:
         if isinstance(found := log.next(), Answer):  # it was over before: nothing is sent
             report = log.report(Ended(found))
-        elif not log.probes and (errors := budget.too_short(question)):
+        elif not log.probes and (errors := too_short(question)):
             raise HarnessFault(errors)
         else:
-            report = log.report(_with_endpoint(log, live or Series(None)))
-        folder.save(out, report)
+            report = log.report(_with_endpoint(log, staff))
+        save(out, report)
     except (HarnessFault, OSError) as error:
-        fault = no_room(error, out, folder.REMEDY) if isinstance(error, OSError) else error
+        fault = no_room(error, out, REMEDY) if isinstance(error, OSError) else error
         if not log.probes:
             raise fault from None
         if isinstance(found := log.next(), Answer):  # only the last note of it is missing
@@ -115,28 +154,28 @@ def search(question: Question, out: Path, *, resume: bool, live: Series | None =
     return report
 
 
-def _with_endpoint(log: Log, live: Series) -> Ended:
+def _with_endpoint(log: Log, staff: Staff) -> Ended:
     try:
-        with standing(log.question.job, log.out / "server.log", _say) as aim:
-            folder.save(log.out, log.report(log.so_far()))
-            return _probes(log, aim, live)
+        with standing(log.question.job, log.out / "server.log", tell) as aim:
+            save(log.out, log.report(log.so_far()))
+            return _probes(log, aim, staff)
     except KeyboardInterrupt:  # between two probes; in one the coordinator takes it
         return log.so_far()
 
 
-def _probes(log: Log, aim: Aim, live: Series) -> Ended:
+def _probes(log: Log, aim: Aim, staff: Staff) -> Ended:
     rested, short = True, list[Short]()
     while isinstance(wanted := log.next(fits=partial(_fits, log, short)), Next):
         if not rested:
             time.sleep(log.question.cooldown_ns / 1e9)
         rested = False
-        part = _one(log, wanted, aim, live)
+        part = _one(log, wanted, aim, staff)
         if part is None:
             return log.so_far()
         log.probes.append(part)
         so_far = log.report(log.so_far())
-        folder.save(log.out, so_far)
-        _say(text.line(part, so_far))
+        save(log.out, so_far)
+        tell(text.line(part, so_far))
     return _ended(log, wanted, short)
 
 
@@ -145,8 +184,8 @@ def _ended(log: Log, answer: Answer, short: Sequence[Short]) -> Ended:
     unfinished = isinstance(log.next(), Next)  # the search would go on if there were time
     if not short or not (unfinished or answer.hurried):
         return Ended(answer, out_of_time=unfinished)
-    why = budget.left_no_room(log.question, short[0], log.probes, answer)
-    _say(why)
+    why = left_no_room(log.question, short[0], log.probes, answer)
+    tell(why)
     return Ended(answer, out_of_time=unfinished, why_short=why)
 
 
@@ -156,51 +195,48 @@ def _fits(log: Log, short: list[Short], wanted: Next) -> bool:
     spent_ns = (
         log.spent_ns if log.probes else 0
     )  # the first was held against the whole budget before the endpoint was asked
-    total_ns = spent_ns + budget.needed_ns(log.question, log.probes, wanted)
+    total_ns = spent_ns + needed_ns(log.question, log.probes, wanted)
     if most is None or total_ns <= most:
         return True
     short.append(Short(wanted, total_ns))
     return False
 
 
-def _one(log: Log, wanted: Next, aim: Aim, live: Series) -> ProbePart | None:
+def _one(log: Log, wanted: Next, aim: Aim, staff: Staff) -> ProbePart | None:
     """One probe, or None if the user stopped it. Raises HarnessFault for what is our side's."""
     question, run = log.question, probe.folder_of(wanted)
     length_ns, began_ns = question.length_ns(wanted.length), time.monotonic_ns()
-    if (sealed := made_before(log.out, run)) is not None:
-        return _judged(question, sealed, wanted, run, None, began_ns)
-    prepared = aim(question.prepared(wanted.load, wanted.length, wanted.seed, log.out / run))
-    watcher = Hopeless(question.promises.objectives, question.promises.confidence, probe.among(question.promises))
-    with live.watching(prepared) as onlookers:
-        try:
-            label = f"[{wanted.number}] {_load(question, wanted.load)}: "
-            done = carry_out(prepared, label=label, watchers=(watcher, *onlookers))
-        except HarnessFault as raised:
-            if raised.code == ExitCode.INTERRUPTED:
-                return None
-            if raised.code != ExitCode.UNREACHABLE:
-                raise
-            return probe.unreachable(wanted, length_ns, run, raised.errors, time.monotonic_ns() - began_ns)
-        return None if done.interrupted else _judged(question, done.sealed, wanted, run, prepared, began_ns)
+    promises = question.promises
+    watcher = probe.Hopeless(promises.objectives, promises.confidence, probe.among(promises))
+
+    def prepare() -> Prepared:
+        return aim(question.prepared(wanted.load, wanted.length, wanted.seed, log.out / run))
+
+    try:
+        label = f"[{wanted.number}] {_load(question, wanted.load)}"
+        made = make(log.out, run, prepare, label, staff, (watcher,), promises)
+    except HarnessFault as raised:
+        if raised.code != ExitCode.UNREACHABLE:
+            raise
+        return probe.unreachable(wanted, length_ns, run, raised.errors, time.monotonic_ns() - began_ns)
+    return None if made is None else _judged(question, made, wanted, run, began_ns)
 
 
-def _judged(
-    question: Question, sealed: Sealed, wanted: Next, run: str, prepared: Prepared | None, began_ns: int
-) -> ProbePart:
-    """What a probe says. ``prepared``: it ended just now, so the endpoint is asked whether it is still there."""
-    fault = None if prepared is None else still_there(prepared)
-    if prepared is not None and fault is not None:  # it may only be busy with what was given up
+def _judged(question: Question, made: Made, wanted: Next, run: str, began_ns: int) -> ProbePart:
+    """What a probe says. Where it ended just now, the endpoint is asked whether it is still there."""
+    fault = None if made.prepared is None else still_there(made.prepared)
+    if made.prepared is not None and fault is not None:  # it may only be busy with what was given up
         time.sleep(max(question.cooldown_ns, _AGAIN_NS) / 1e9)
-        fault = still_there(prepared)
+        fault = still_there(made.prepared)
     took_ns = time.monotonic_ns() - began_ns
-    part = probe.judged(sealed, question.promises, wanted, question.length_ns(wanted.length), run, took_ns)
+    part = probe.judged(made, question.promises, wanted, question.length_ns(wanted.length), run, took_ns)
     if fault is not None:  # it is gone: that it failed at this load would be a guess
         reasons = [
             "it answered before this probe and accepts no connection after it",
             *(text.replace(" Nothing was sent.", "") for text in fault.errors),
         ]
         part = part.model_copy(update={"outcome": "UNREACHABLE", "reasons": reasons})
-    return part.model_copy(update={"rest": rest(sealed.records)})
+    return part.model_copy(update={"rest": rest(made.sealed.records)})
 
 
 def _load(question: Question, load: float) -> str:
@@ -215,5 +251,85 @@ def rest(records: Records) -> str:
     return f"{units.many(given_up, 'request')} given up: the endpoint may still have been busy with them"
 
 
-def _say(said: str) -> None:
-    print(said, file=sys.stderr, flush=True)
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What earlier attempts left: their probes in order, the time they took, and when the first began ("": now)."""
+
+    probes: tuple[ProbePart, ...] = ()
+    spent_ns: int = 0
+    started_at: str = ""
+
+
+def begin(out: Path, question: Question, resume: bool) -> Before:
+    """What to go on from. Raises HarnessFault if the folder holds anything else; a finished probe is never taken
+    unasked.
+    """
+    ledger = Ledger(out, FILE, "search", REMEDY)
+    found = ledger.before(resume, lambda: read_document(ledger.path, SearchReport, "Search into a new folder"))
+    if found is None:
+        return Before()
+    if strange := next((part.run for part in found.probes if part.run != probe.folder_of(part)), None):
+        raise HarnessFault(f"{ledger.path}: damaged ({strange!r} is no folder of a probe). Search into a new folder")
+    made = f"{len(found.probes)} probes. Add --resume to go on"
+    ledger.go_on(resume, made, found.question, question.identity)
+    kept = list(found.probes)
+    end = _limit(kept) if found.outcome == "INVALID" else len(kept)
+    while len(kept) > end or (kept and kept[-1].outcome in _SAYS_NOTHING):
+        put_aside(out, kept.pop().run)
+    return Before(tuple(kept), found.spent_ns, found.started_at)
+
+
+def _limit(probes: Sequence[ProbePart]) -> int:
+    """Where the generator met its limit: the first probe of those at a load whose last one was INVALID."""
+    last = {part.load: part.outcome for part in probes}
+    found = (place for place, part in enumerate(probes) if part.outcome == last[part.load] == "INVALID")
+    return next(found, len(probes))
+
+
+def save(out: Path, report: SearchReport) -> None:
+    """Write ``search.json``. Raises HarnessFault if it can't be written."""
+    Ledger(out, FILE, "search", REMEDY).save(report.document())
+
+
+Aim = Callable[[Prepared], Prepared]
+
+
+@contextmanager
+def standing(job: Job, log: Path, notice: Callable[[str], None]) -> Iterator[Aim]:
+    """Gives what aims a run at the endpoint. Raises HarnessFault where there is none, or the server does not start.
+
+    Each run has an event loop of its own, and a server's process belongs to the loop that started it: so it gets one
+    that lives as long as it does.
+    """
+    if job.bundled is None:
+        reach(job)
+        yield lambda prepared: prepared
+        return
+    notice("starting the bundled reference server, once for all probes ...")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with asyncio.Runner() as runner:
+        server = runner.run(bundled.start(job.bundled, log))
+        try:
+            yield lambda prepared: _aimed(prepared, server)
+        finally:
+            runner.run(bundled.stop(server.process))
+            with contextlib.suppress(OSError):
+                if not log.stat().st_size:
+                    log.unlink()
+
+
+def still_there(prepared: Prepared) -> HarnessFault | None:
+    """Whether the endpoint still accepts a connection; else why not."""
+    try:
+        reach(prepared.job)
+    except HarnessFault as fault:
+        return fault
+    return None
+
+
+def _aimed(prepared: Prepared, server: Bundled) -> Prepared:
+    """The run sent to the server that is there, instead of one of its own."""
+    job = prepared.job
+    url = f"grpc://{server.facts['grpc']}" if protocols()[job.target.protocol].grpc else server.url
+    target = replace(job.target, url=url, model=job.target.model or server.models[0])
+    return replace(prepared, job=replace(job, bundled=None, target=target))

@@ -1,8 +1,8 @@
 """The grid of a sweep: from ``--vary NAME=VALUES`` to loads, endpoint settings and the series they form.
 
 A load setting (rate, concurrency, lengths ...) becomes a level, a setting of the endpoint or of how it is addressed
-(``server.X``, ``option.X``, model, protocol) becomes an arm; every combination of both is a point. Refused are names that
-nothing takes and grids without a number to draw along. Sends nothing.
+(``server.X``, ``option.X``, model, protocol) becomes an arm; every combination of both is a point. Refused are names
+that nothing takes and grids without a number to draw along. Sends nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from plimsoll.scenarios.text.problems import Place, problems
 
 #: Flags of ``plimsoll run`` that say how much is sent, and what.
 LOAD = (
-    "rate", "concurrency", "prompt_tokens", "output_tokens", "arrival", "speed", "queries", "duration", "workers", "timeout",
+    "rate", "concurrency", "prompt_tokens", "output_tokens", "arrival", "speed", "queries", "duration", "workers",
+    "timeout",
 )  # fmt: skip
 #: Those that say how it is addressed.
 TARGET = ("model", "protocol")
@@ -73,7 +74,7 @@ class Grid:
         return math.prod(len(variable.values) for variable in self.variables)
 
     def loads(self) -> tuple[Settings, ...]:
-        """Every combination of the load settings, the curve's variable ascending innermost; one empty one if none vary."""
+        """Every combination of the load settings, the curve's variable innermost; one empty one if none vary."""
         return _product([v for v in self.variables if v.is_load], self.x)
 
     def places(self) -> tuple[Settings, ...]:

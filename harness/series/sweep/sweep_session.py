@@ -1,55 +1,45 @@
 """One sweep: check the grid, make the runs of every point in turn, and publish the curves.
 
-Exit codes: 0 some point holds (or nothing was promised and some load was carried), 1 none holds, 3 none passes and some are
-undecided, 4 every point is INVALID, 5 the endpoint can't be reached, 130 interrupted: what is made is published all the
-same, and ``--resume`` makes the rest.
+Exit codes: 0 some point holds (or nothing was promised and some load was carried), 1 none holds, 3 none passes and some
+are undecided, 4 every point is INVALID, 5 the endpoint can't be reached, 130 interrupted: what is made is published all
+the same, and ``--resume`` makes the rest.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
-from plimsoll.harness.live.place import where
-from plimsoll.harness.live.series import Series
+from plimsoll.harness.outlook.outlook import load_of
 from plimsoll.harness.protocols._discovery import protocols
-from plimsoll.harness.run.job import find_scenario, one_on_stdout
+from plimsoll.harness.run.job import default_out, find_scenario
 from plimsoll.harness.run.promises import Asked, read_promises
 from plimsoll.harness.series.comparison.arms import Arm
-from plimsoll.harness.series.comparison.comparison_output import (
-    Output,
-    as_written,
-    formats_of,
-    say,
-    say_drawn,
-    tell_faults,
-    write,
-)
-from plimsoll.harness.series.comparison.comparison_session import default_out
-from plimsoll.harness.series.comparison.interleave import Interleaving, Slot
 from plimsoll.harness.series.comparison.rounds import Contest, carry_out_all, check
+from plimsoll.harness.series.ledger import Session
+from plimsoll.harness.series.publish import Output, duration, publish, say, tell
 from plimsoll.harness.series.sweep import places as grid_file
-from plimsoll.harness.series.sweep.estimate import ASSUMED_NS, Estimate, estimate
 from plimsoll.harness.series.sweep.grid import Grid, arms_of, read_grid
-from plimsoll.harness.series.sweep.places import Places, places_of
-from plimsoll.harness.series.sweep.reading import fresh, read
-from plimsoll.harness.series.sweep.saturation import Saturation
+from plimsoll.harness.series.sweep.places import Places, Saturation, fresh, places_of, read
 from plimsoll.reports.sweep.sweep_formats import FORMATS
 from plimsoll.reports.sweep.sweep_parts import SweepReport
 from plimsoll.reports.sweep.sweep_text import render_terminal
 from plimsoll.reports.sweep.sweep_words import values as shown
 from plimsoll.reports.wording import units
+from plimsoll.scenarios.discovery import kinds
 from plimsoll.scenarios.spec import Scenario
-from plimsoll.scenarios.text.durations import parse_duration
 from plimsoll.scenarios.text.errors import ScenarioError
 
 _MOST_REPEATS = 1000
+#: Starting the senders, sealing and judging a run, about.
+_AROUND_NS = 1_500_000_000
+#: What an answer of a closed loop is taken to need.
+ASSUMED_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +52,18 @@ class Wanted:
     asked: Asked
     repeats: int | None = None
     cooldown: str | None = None
-    out: Path | None = None
-    formats: Sequence[str] = ()
-    resume: bool = False
     again: bool = False
     all_points: bool = False
-    as_json: bool = False
-    live: str | None = None
+    session: Session = field(default_factory=Session)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Of the whole sweep. ``requests``: by the schedules; ``assumed``: a latency was, for some loops are closed."""
+
+    duration_ns: int
+    requests: int
+    assumed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +84,7 @@ def plan(wanted: Wanted, *, every_point: bool) -> Checked:
     repeats = 1 if wanted.repeats is None else wanted.repeats
     if not 1 <= repeats <= _MOST_REPEATS:
         errors.append(f"--repeats: {repeats} is not from 1 to {_MOST_REPEATS}. Give how often each point is run")
-    cooldown_ns = 0
-    try:
-        cooldown_ns = parse_duration(wanted.cooldown or "2s")
-    except ValueError as error:
-        errors.append(f"--cooldown: {error}")
+    cooldown_ns = duration("--cooldown", wanted.cooldown or "2s", errors)
     errors += read_promises(wanted.asked)[1]
     errors += _both_ways(wanted, grid)
     if grid is None or errors:
@@ -158,12 +149,32 @@ def _is_bundled(scenario: Scenario) -> bool:
     return scenario.target.url is None and known is not None and known.needs_url
 
 
+def estimate(contest: Contest) -> Estimate:
+    """Add up every run of the contest; in a closed loop a time per answer is assumed.
+
+    Raises ScenarioError for what can't be planned.
+    """
+    duration, requests, assumed = 0, 0, False
+    for level in contest.levels:
+        flags: Mapping[str, Any] = {**contest.flags, **level.flags}
+        scenario = find_scenario(contest.scenario, dict(flags))  # type: ignore[arg-type]
+        closed = not kinds()[scenario.kind].open_loop(scenario.params) and scenario.kind != "offline"
+        pace = load_of(scenario).pace(ASSUMED_NS if closed else None)
+        duration += pace.duration_ns + scenario.warmup_ns + _AROUND_NS + contest.cooldown_ns
+        requests += pace.requests
+        assumed |= closed
+    times = len(contest.arms) * contest.repeats
+    return Estimate(max(duration * times - contest.cooldown_ns, 0), requests * times, assumed)
+
+
 def say_grid(wanted: Wanted) -> None:
     """``--check``: the points, the series and the time they take, about. Sends nothing. Raises HarnessFault."""
+    if wanted.session.errors:
+        raise HarnessFault(list(wanted.session.errors))
     found = plan(wanted, every_point=True)
     places, contest = found.places, found.contest
     points = len(contest.levels) * len(contest.arms)
-    if wanted.as_json:
+    if wanted.session.as_json:
         document = {
             "schema": "plimsoll.sweep-plan/1",
             **{key: value for key, value in places.document().items() if key in ("name", "x", "variables")},
@@ -195,78 +206,44 @@ def _size(found: Checked) -> str:
 
 def sweep(wanted: Wanted) -> int:
     """Make the runs (not ``again``), publish. Returns the exit code; raises HarnessFault."""
-    outputs, errors = formats_of(wanted.formats, FORMATS, "a sweep")
-    errors += one_on_stdout(wanted.formats, wanted.as_json)
-    if wanted.out is None and (wanted.resume or wanted.again):
-        errors.append(f"{'--resume' if wanted.resume else '--again'}: of which sweep? Give its --out")
-    if wanted.resume and wanted.again:
+    session, named = wanted.session, wanted.session.out
+    outputs, errors = session.outputs(FORMATS, "a sweep")
+    if named is None and (session.resume or wanted.again):
+        errors.append(f"{'--resume' if session.resume else '--again'}: of which sweep? Give its --out")
+    if session.resume and wanted.again:
         errors.append("--again reads runs that are made, --resume makes the rest. Give one of them")
     if wanted.again and wanted.vary:
         errors.append("--vary: --again takes the grid that --out holds. Leave one of them out")
     if wanted.again:
         errors += read_promises(wanted.asked)[1]
-    place = None
-    try:
-        place = where(wanted.live)
-    except HarnessFault as fault:
-        errors += fault.errors
     if errors:
         raise HarnessFault(errors)
-    if wanted.again and wanted.out is not None:
-        report = read(grid_file.kept(wanted.out), wanted.out, wanted.asked)
-        return _publish(report, wanted.out, outputs, wanted.as_json)
+    if wanted.again and named is not None:
+        report = read(grid_file.kept(named), named, wanted.asked)
+        return _publish(report, named, outputs, session)
     found = plan(wanted, every_point=False)
-    out = wanted.out or default_out("sweep")
-    print(f"{found.places.name}: {_size(found)}", file=sys.stderr, flush=True)
-    skip = _watch(found.places, out, wanted.all_points)
-    ran = carry_out_all(found.contest, out, resume=wanted.resume, skip=skip, live=Series(place))
-    ended: HarnessFault | None = ran.fault
-    try:
-        grid_file.keep(found.places, out)  # it is this grid: what an earlier attempt left of it may be damaged
-    except HarnessFault as unkept:
-        ended = ended or unkept
+    out = named or default_out("sweep")
+    tell(f"{found.places.name}: {_size(found)}")
+    ran = carry_out_all(
+        found.contest,
+        out,
+        resume=session.resume,
+        skip=None if wanted.all_points else Saturation(found.places, lambda slot: fresh(out, slot)),
+        begun=lambda: grid_file.keep(found.places, out),
+        staff=session.staff,
+    )
     # Runs of an earlier attempt may have been judged by other objectives: one document, one set of them.
-    report = read(found.places, out, wanted.asked if wanted.resume else None, ran.plan)
+    report = read(found.places, out, wanted.asked if session.resume else None, ran.plan)
     if ran.interrupted or ran.fault is not None:
         stopped = ExitCode.INTERRUPTED if ran.fault is None else ran.fault.code
         report = report.model_copy(update={"exit_code": int(stopped)})
-    return _publish(report, out, outputs, wanted.as_json, ended)
-
-
-@dataclass(frozen=True, slots=True)
-class _Watch:
-    """Keeps the grid beside the runs before the first of them, and says which run need not be made."""
-
-    places: Places
-    out: Path
-    saturation: Saturation | None
-
-    def __call__(self, plan: Interleaving, slot: Slot) -> str | None:
-        if not (self.out / grid_file.FILE).is_file():
-            grid_file.keep(self.places, self.out)
-        return None if self.saturation is None else self.saturation(plan, slot)
-
-
-def _watch(places: Places, out: Path, all_points: bool) -> _Watch:
-    return _Watch(places, out, None if all_points else Saturation(places, lambda slot: fresh(out, slot)))
+    return _publish(report, out, outputs, session, ran.fault)
 
 
 def _publish(
-    report: SweepReport, out: Path, outputs: Sequence[Output], as_json: bool, fault: HarnessFault | None = None
+    report: SweepReport, out: Path, outputs: Sequence[Output], session: Session, fault: HarnessFault | None = None
 ) -> int:
-    """Write every file, print the result. Returns the exit code, or 2 where it is 0 and a file could not be written.
-
-    ``fault``: what ended it early, or kept a file from being written.
-    """
+    """Write every file, print the result. ``fault``: what ended it early, or kept a file from being written."""
     remedy = f"make room; `plimsoll sweep --again --out {out}` writes it"
-    whole = [fault is None, *(write(output.path, output.render(report), remedy) for output in outputs)]
-    whole += [write(out / f"sweep.{name}", FORMATS[name](report), remedy) for name in ("json", "html")]
-    report = as_written(report, whole)
-    if as_json:
-        say(FORMATS["json"](report).decode())
-    elif not any(str(output.path) == "-" for output in outputs):
-        say_drawn(lambda width: render_terminal(report, width))
-        if whole[-1]:
-            say(f"\nReport: {out / 'sweep.html'}\n")
-    tell_faults(fault)
-    return report.exit_code
+    own = {out / f"sweep.{name}": name for name in ("json", "html")}
+    return publish(report, FORMATS, render_terminal, outputs, own, remedy, as_json=session.as_json, fault=fault)

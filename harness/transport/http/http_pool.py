@@ -17,10 +17,9 @@ from plimsoll.harness.clock import Clock, WallMap
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.process.vitals import Durations
 from plimsoll.harness.transport.client import OPENING, Target
-from plimsoll.harness.transport.endpoint import Endpoint, was_reset
+from plimsoll.harness.transport.endpoint import Endpoint, locate, origin_of, was_reset
 from plimsoll.harness.transport.held import relieve
 from plimsoll.harness.transport.http.dialect import Dialect, PlainSuccess
-from plimsoll.harness.transport.origin import locate, origin_of
 from plimsoll.harness.transport.stream import Readers, Stream
 from plimsoll.harness.wire.http1 import ResponseReader, WireError
 from plimsoll.scenarios.samples.clip import Clip

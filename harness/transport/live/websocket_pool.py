@@ -20,11 +20,10 @@ from plimsoll.harness.exchange import Exchange, SessionStamps
 from plimsoll.harness.process.vitals import Durations
 from plimsoll.harness.secrecy.redaction import redact
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.endpoint import Endpoint
+from plimsoll.harness.transport.endpoint import Endpoint, locate, origin_of
 from plimsoll.harness.transport.live.dialogue import Dialogue, Script
 from plimsoll.harness.transport.live.flights import Flights
 from plimsoll.harness.transport.live.websocket_session import MAX_BODY, Prepared, Session, frame_of
-from plimsoll.harness.transport.origin import locate, origin_of
 from plimsoll.harness.transport.stream import Readers
 from plimsoll.harness.wire.headers import header_error
 from plimsoll.scenarios.samples.payload import Payload

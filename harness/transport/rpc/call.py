@@ -1,10 +1,10 @@
 """The seam of gRPC: what one call says and when (``GrpcRequest``), and what a dialect must do (``GrpcDialect``).
 
-The transports (``rpc/pool``: our own HTTP/2 on the stamped stream; ``rpc/official``: grpcio) know no message types:
-bytes in, bytes out. A dialect says which messages a payload becomes, before t0, and reads the answers off the clock.
+The transport (``rpc/rpc_pool``: our own HTTP/2 on the stamped stream) knows no message types: bytes in, bytes out. A dialect says which messages a payload becomes, before t0, and reads the answers off the clock.
+Here too are the options that every gRPC protocol shares, and what goes with every call of a target (``metadata_of``).
 Nothing here does I/O, and nothing here knows protobuf.
 
-What ``settle`` is given, whichever transport it was:
+What ``settle`` is given:
 
 * ``exchange.body``: the payloads of the response messages, back to back, without their 5-byte prefixes; message i is
   ``body[mark_end[i-1]:mark_end[i]]`` and its last byte arrived at ``mark_ns[i]``. Exactly one mark per message.
@@ -18,16 +18,26 @@ What ``settle`` is given, whichever transport it was:
 
 from __future__ import annotations
 
+import binascii
 import re
-from collections.abc import Callable, Iterator
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic import Field, ValidationInfo, field_validator
+
+from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
+from plimsoll.harness.options import Options, accept
+from plimsoll.harness.transport.client import Target
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
+from plimsoll.scenarios.text.durations import Duration
 from plimsoll.slo.records.session_columns import PACE_FILE
-from plimsoll.slo.verdict.accuracy import Answer
+
+if TYPE_CHECKING:
+    from plimsoll.slo.verdict.accuracy import Answer
 
 #: gRPC status codes by number.
 CODES = (
@@ -37,9 +47,36 @@ CODES = (
 )  # fmt: skip
 #: Metadata that the transport writes itself (gRPC over HTTP/2: "Requests").
 RESERVED = frozenset({"te", "content-type", "host", "connection", "x-request-id", "content-length"})
+Metadata = tuple[tuple[str, str | bytes], ...]
 _NAME = re.compile(r"[0-9a-z_.-]+\Z")
 _VALUE = re.compile(r"[\x20-\x7e]*\Z")
 _METHOD = re.compile(r"/[\x21-\x2e\x30-\x7e]+/[\x21-\x2e\x30-\x7e]+\Z")
+
+
+class GrpcOptions(Options):
+    """Options of every gRPC protocol."""
+
+    own_connection: bool = False
+    channels: int = Field(default=1, ge=1, le=4096)
+    max_message: int = Field(default=64 << 20, ge=1, le=256 << 20)
+    authority: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
+    deadline: Duration | None = Field(default=None, gt=0)
+
+    @property
+    def deadline_ns(self) -> int:
+        return -1 if self.deadline is None else self.deadline
+
+    @field_validator("channels")
+    @classmethod
+    def _one_of_the_two(cls, value: int, info: ValidationInfo) -> int:
+        if value != 1 and info.data.get("own_connection"):
+            raise ValueError("own_connection opens one for each call. Give one of the two")
+        return value
+
+
+def shared_options(options: Mapping[str, Any]) -> GrpcOptions:
+    """Those options of a protocol that every gRPC protocol has. Raises HarnessFault."""
+    return accept(GrpcOptions, {name: options[name] for name in GrpcOptions.model_fields if name in options})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +184,43 @@ def metadata_error(name: str, value: str | bytes) -> str | None:
     if not isinstance(value, str) or not _VALUE.match(value):
         return f"metadata {name!r}: its value holds a character outside printable ASCII. Name it {name}-bin"
     return None
+
+
+def metadata_of(target: Target, own: Mapping[str, str] | None = None) -> Metadata:
+    """The target's headers, and ``own`` where they don't say the same name; names in lower case, ``-bin`` values (written as
+    base64) as bytes. Raises HarnessFault with everything that can't be sent.
+    """
+    given = {name.lower() for name, _ in target.headers}
+    pairs = [("target.headers", name, value) for name, value in target.headers]
+    pairs += [
+        ("target.options.metadata", name, text) for name, text in (own or {}).items() if name.lower() not in given
+    ]
+    found: list[tuple[str, str | bytes]] = []
+    errors = []
+    for where, name, text in pairs:
+        value, error = _value(name.lower(), text)
+        if error is not None:
+            errors.append(f"{where}: {error}")
+        else:
+            found.append((name.lower(), value))
+    if errors:
+        raise HarnessFault(errors)
+    return tuple(found)
+
+
+def metadata_problems(own: Mapping[str, str]) -> list[str]:
+    """Why pieces of metadata can't be sent; no text repeats a value."""
+    return [error for name, text in own.items() if (error := _value(name.lower(), text)[1]) is not None]
+
+
+def _value(name: str, text: str) -> tuple[str | bytes, str | None]:
+    """The value as it is sent, and why it can't be."""
+    if "\r" in text or "\n" in text:
+        return "", f"metadata {name!r}: its value holds a line end. Remove it"
+    value: str | bytes = text.strip()
+    if name.endswith("-bin"):
+        try:
+            value = b64decode(text.strip() + "=" * (-len(text.strip()) % 4), validate=True)
+        except (binascii.Error, ValueError):
+            return "", f"metadata {name!r}: its value is not base64. Write -bin values as base64"
+    return value, metadata_error(name, value)

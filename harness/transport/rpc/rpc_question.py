@@ -1,4 +1,4 @@
-"""One gRPC call outside of any run: a question to the server before or between loads. It measures nothing."""
+"""One gRPC call outside of any run: a question to the server before or between loads, such as whether it is ready. It measures nothing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from plimsoll.harness.clock import LoopClock
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.rpc.call import GrpcRequest
-from plimsoll.harness.transport.rpc.metadata import Metadata
-from plimsoll.harness.transport.rpc.rpc_options import grpc_client
+from plimsoll.harness.transport.rpc.call import GrpcRequest, Metadata, metadata_of
+from plimsoll.harness.transport.rpc.rpc_pool import GrpcClient
 from plimsoll.scenarios.samples.payload import Payload
+
+HEALTH = "/grpc.health.v1.Health/Check"
+_UNIMPLEMENTED = 12
+#: HealthCheckResponse.status by number, in the first field.
+_STATES = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 
 
 class _AsItIs:
@@ -39,7 +43,7 @@ class Questions:
 
     def __init__(self, target: Target, metadata: Metadata = ()) -> None:
         self._clock = LoopClock(asyncio.get_running_loop())
-        self._client = grpc_client(target, self._clock, _AsItIs(metadata))
+        self._client = GrpcClient(target, self._clock, _AsItIs(metadata))
 
     async def open(self) -> None:
         """Resolve the host and connect. Raises HarnessFault for a host without an address or a bad CA file."""
@@ -61,3 +65,23 @@ class Questions:
         await done
         client.settle(exchange)
         return exchange
+
+
+async def ask_health(target: Target, timeout_s: float) -> tuple[bool, str]:
+    """(ready, what the server said). A server without a health service is ready: "" is what it said. Raises HarnessFault."""
+    questions = Questions(target, metadata_of(target))
+    try:
+        async with asyncio.timeout(timeout_s):
+            await questions.open()
+            exchange = await questions.ask(HEALTH, (b"",))
+    except TimeoutError:
+        return False, f"nothing for {timeout_s:g} s"
+    finally:
+        await questions.close()
+    if exchange.code == _UNIMPLEMENTED:
+        return True, ""
+    if exchange.code != 0:
+        return False, exchange.error or "no status"
+    body = bytes(exchange.body)
+    state = body[1] if len(body) >= 2 and body[0] == 0x08 else 0
+    return state == 1, _STATES.get(state, f"status {state}")

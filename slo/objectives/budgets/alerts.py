@@ -20,18 +20,24 @@ from typing import Literal
 
 import numpy as np
 
-from plimsoll.slo.objectives.budgets.burn import (
+from plimsoll.slo.metrics.indicator import Scope
+from plimsoll.slo.objectives.budgets.budget import (
+    Budget,
+    Spending,
     Tally,
     WindowBurn,
+    budget,
     burn_rate,
     covered_ns,
+    spending,
     tallies,
     times_ns,
     window_burn,
 )
-from plimsoll.slo.objectives.budgets.ledger import AlertRule, Ledger
-from plimsoll.slo.objectives.budgets.policies import POLICIES, policy, window_text
+from plimsoll.slo.objectives.budgets.ledger import AlertRule, Ledger, policy, window_text
 from plimsoll.slo.records.records import BoolArray, FloatArray, IntArray
+from plimsoll.slo.statistics.confidence import Probability
+from plimsoll.slo.statistics.distribution import exact
 
 #: A window that the run covers to this part counts as inside it: the last request of 5 minutes is due before 300 s.
 WHOLE = 0.99
@@ -100,6 +106,48 @@ def alerts(ledger: Ledger, rules: Sequence[AlertRule] | None = None, accounts: S
     return Alerts(
         tuple(_one(rule, rate, times, covered, burns) for rule in asked),
         tuple(_window(length, times, covered, burns) for length in lengths),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Budgeted:
+    """One SLO's budget after a run, how it was spent, and what its alerts would have done, by the fields of its ``Ledger``.
+
+    ``allowed``: the bad share that is allowed; ``confidence`` of each bound alone; ``policy``: where the alerts come from.
+    """
+
+    name: str
+    objective: str
+    target: float
+    allowed: float
+    period_ns: int
+    entry: Scope | Literal["slice"]
+    confidence: float
+    production_per_s: float | None
+    policy: str
+    budget: Budget
+    spending: Spending
+    alerts: Alerts
+
+
+def budgeted(
+    ledger: Ledger, span_ns: int, policy_name: str = "sre-workbook", confidence: Probability = "0.95"
+) -> Budgeted:
+    """What a run of ``span_ns`` did to the budget of a ledger. ``policy_name`` names the alerts of one that brings none."""
+    accounts = tallies(ledger)
+    return Budgeted(
+        name=ledger.name,
+        objective=ledger.objective,
+        target=float(ledger.target),
+        allowed=float(1 - ledger.target),
+        period_ns=ledger.period_ns,
+        entry=ledger.entry,
+        confidence=float(exact(confidence)),
+        production_per_s=ledger.production_per_s,
+        policy="the SLO's own" if ledger.rules else policy_name,
+        budget=budget(ledger, span_ns, confidence, accounts),
+        spending=spending(ledger, span_ns, accounts),
+        alerts=alerts(ledger, ledger.rules or policy(policy_name, ledger.period_ns), accounts),
     )
 
 
@@ -202,16 +250,3 @@ def _reason(rule: AlertRule, observable: Observable, fired: bool | None, held_ba
     if alone is not None:
         return f"its {long} window reaches before t0; fires on a service that got nothing before"
     return f"its {long} window reaches before t0, and what was there was not seen"
-
-
-__all__ = [
-    "POLICIES",
-    "WHOLE",
-    "Alert",
-    "Alerts",
-    "Window",
-    "alerts",
-    "crosses",
-    "detection_ns",
-    "policy",
-]

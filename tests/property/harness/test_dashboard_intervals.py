@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll.harness.live.interval import MOST, Intervals
+from plimsoll.harness.live.state import MOST, Intervals
 
 S = 1_000_000_000
 LINES = st.lists(

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll.harness.distributed import clocks, intervals
-from plimsoll.harness.distributed.clocks import Echo, Offset
-from plimsoll.harness.distributed.fleet_messages import LIMIT, PIECE, line
-from plimsoll.harness.distributed.pieces import Assembly, Damaged, cut
+from plimsoll.harness.distributed import agents, intervals
+from plimsoll.harness.distributed.agents import Echo, Offset
+from plimsoll.harness.distributed.fleet_messages import LIMIT, PIECE, Assembly, Damaged, cut, line
 from plimsoll.scenarios.plan.arrival import constant_rate, due_times
 from plimsoll.scenarios.plan.plan import Dealing, Plan, Stop
 from plimsoll.slo.metrics.indicator import catalogue, measure
@@ -35,7 +34,7 @@ def test_the_offset_is_true_to_its_error_however_unequal_the_ways_are(
     for there, back in delays:
         echoes.append(Echo(now, now + there + offset, now + there + back))
         now += there + back + MS
-    found = clocks.estimate(echoes)
+    found = agents.estimate(echoes)
     assert abs(found.offset_ns - offset) <= found.error_ns
     assert found.error_ns == (min(there + back for there, back in delays) + 1) // 2
 
@@ -46,13 +45,13 @@ def test_a_good_clock_is_never_called_skewed(
 ) -> None:
     there, back, there_after, back_after = ways
     start, end = 10**15, 10**15 + there + back + elapsed
-    before = clocks.estimate([Echo(start, start + there + offset, start + there + back)])
+    before = agents.estimate([Echo(start, start + there + offset, start + there + back)])
     passed = end + there_after - (start + there)
-    after = clocks.estimate(
+    after = agents.estimate(
         [Echo(end, end + there_after + offset + int(rate * passed), end + there_after + back_after)]
     )
     slack = int(5e-5 * (ways[0] + ways[1] + ways[2] + ways[3])) + 2  # between the middle of a ping and its stamp
-    seen = clocks.drift(before, after)
+    seen = agents.drift(before, after)
     assert abs(seen.moved_ns) <= seen.allowed_ns + slack
 
 
@@ -61,16 +60,16 @@ def test_a_clock_that_drifts_beyond_its_errors_is_found(
     offset: int, elapsed: int, error: int, way: int, times: float
 ) -> None:
     before = Offset(offset, error, 10**15)
-    allowed = 2 * error + int(clocks.DRIFT * elapsed)
+    allowed = 2 * error + int(agents.DRIFT * elapsed)
     after = Offset(offset + way * (int(allowed * times) + 1), error, 10**15 + elapsed)
-    assert not clocks.drift(before, after).ok
+    assert not agents.drift(before, after).ok
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(0, 10**10), st.floats(0, 1))
 def test_a_wall_clock_is_accused_only_of_what_no_round_trip_explains(ahead: int, round_trip: int, share: float) -> None:
     back = 1_700_000_000 * 10**9
     came = back - int(round_trip * share)
-    found = clocks.wall_error(came + ahead, back, round_trip)
+    found = agents.wall_error(came + ahead, back, round_trip)
     assert abs(found) <= abs(ahead) + 1
     assert found == 0 or (found > 0) == (ahead > 0)
     assert abs(found) >= abs(ahead) - round_trip - 2

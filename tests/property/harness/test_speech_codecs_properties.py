@@ -11,9 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll.harness.protocols._speech.codecs import BrokenAudio, decodable, decoder, encode_file, encode_frames
-from plimsoll.harness.protocols._speech.ogg import BrokenOgg, Demuxer, page
-from plimsoll.harness.protocols._speech.pacing import Pace, frame_schedule
+from plimsoll.harness.protocols._speech.codecs import (
+    BrokenAudio,
+    BrokenOgg,
+    Demuxer,
+    decodable,
+    decoder,
+    encode_file,
+    encode_frames,
+    page,
+)
+from plimsoll.harness.protocols._speech.sending import Pace, frame_schedule
 
 PLAIN = ("pcm16", "mulaw", "alaw", "float32", "wav")
 samples = st.lists(st.integers(-32768, 32767), max_size=300).map(lambda values: np.array(values, np.int16))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.harness.protocols._speech.pacing import Pace, frame_schedule, padded, parse_pace
+from plimsoll.harness.protocols._speech.sending import Pace, frame_schedule, padded, parse_pace
 
 rates = st.sampled_from([8000, 11_025, 12_000, 16_000, 22_050, 24_000, 44_100, 48_000]) | st.integers(8000, 192_000)
 frames_ms = st.integers(1, 1000) | st.sampled_from([2.5, 62.5, 33.3])

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks, OutOfBlocks
 
 ACTIONS = st.lists(
-    st.tuples(st.sampled_from(["open", "grow", "publish", "close"]), st.integers(0, 7), st.integers(1, 40)),
-    max_size=80,
+    st.tuples(st.sampled_from(["open", "grow", "publish", "close"]), st.integers(0, 7), st.integers(1, 40)), max_size=80
 )
 
 

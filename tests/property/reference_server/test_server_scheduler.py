@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.scheduler import Generation, QueueFull, Scheduler, TooLong
-from plimsoll.reference_server.seams.runner import Chunk, ScriptedRunner
+from plimsoll.reference_server.seams.models import Chunk
+from tests.scripted_runner import ScriptedRunner
 
 STEP_NS = 1_000_000
 AGEING_NS = 5 * STEP_NS

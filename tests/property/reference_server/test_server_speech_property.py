@@ -10,17 +10,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.speech import audio, resample, wav
-from plimsoll.reference_server.speech.alphabet import ALPHABET, Unsayable, normalise, symbols
+from plimsoll.reference_server.seams.models import Audio, Heard
+from plimsoll.reference_server.speech import audio, resample
 from plimsoll.reference_server.speech.audio import AudioError, SampleReader
-from plimsoll.reference_server.speech.decode import MIN_FRAMES, PENALTY, QUIET, SILENCE_SCORE, Float, Search
-from plimsoll.reference_server.speech.seam import Audio, Heard
-from plimsoll.reference_server.speech.tones import Utterance
+from plimsoll.reference_server.speech.tones import ALPHABET, Unsayable, Utterance, normalise, symbols
+from plimsoll.reference_server.speech.transcript import MIN_FRAMES, PENALTY, QUIET, SILENCE_SCORE, Float, Search
 
 pytest.importorskip("torch", reason="the recogniser needs torch")
 
-from plimsoll.reference_server.assembly.recogniser import ToneBank
-from plimsoll.reference_server.speech.hearing import Hearing, Piece
+from plimsoll.reference_server.models.tone_bank import ToneBank
+from plimsoll.reference_server.speech.listening import Hearing, Piece
 
 SAYABLE = st.text(ALPHABET, min_size=1, max_size=24).map(normalise).filter(bool)
 RATES = st.sampled_from([8000, 16_000, 24_000, 48_000])
@@ -170,7 +169,7 @@ def test_samples_do_not_hang_on_how_the_bytes_are_cut(data: bytes, encoding: str
 )
 def test_no_bytes_make_a_wav_reader_raise_anything_but_its_error(data: bytes) -> None:
     try:
-        samples, rate = wav.read_wav(data)
+        samples, rate = audio.read_wav(data)
     except AudioError:
         return
     assert samples.dtype == np.float32
@@ -179,7 +178,7 @@ def test_no_bytes_make_a_wav_reader_raise_anything_but_its_error(data: bytes) ->
 
 
 def mangled(at: int, patch: bytes, encoding: str) -> bytes:
-    file = bytearray(wav.write_wav(np.linspace(-1, 1, 20).astype(np.float32), 16_000, encoding=encoding))
+    file = bytearray(audio.write_wav(np.linspace(-1, 1, 20).astype(np.float32), 16_000, encoding=encoding))
     file[at : at + len(patch)] = patch
     return bytes(file)
 
@@ -189,6 +188,6 @@ def test_a_wav_file_of_any_shape_is_read_as_its_mean(n: int, channels: int, rate
     values = np.random.default_rng(n).integers(-32768, 32767, (n, channels), dtype="<i2")
     form = struct.pack("<HHIIHH", 1, channels, rate, 0, 2 * channels, 16)
     file = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0" + form + b"data" + struct.pack("<I", values.nbytes) + values.tobytes()
-    samples, read_rate = wav.read_wav(file)
+    samples, read_rate = audio.read_wav(file)
     assert read_rate == rate
     np.testing.assert_allclose(samples, values.mean(axis=1) / 32768, atol=1e-6)

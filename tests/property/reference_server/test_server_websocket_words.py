@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.frontends.websocket.spoken_words import SpokenWords
-from plimsoll.reference_server.frontends.websocket.turns import Ended, Said, Turns
-from plimsoll.reference_server.speech.certain_words import CertainWords
-from plimsoll.reference_server.speech.seam import Heard, Word
+from plimsoll.reference_server.dialects.realtime import Ended, Said, Turns
+from plimsoll.reference_server.dialects.realtime_answers import SpokenWords
+from plimsoll.reference_server.seams.models import Heard, Word
+from plimsoll.reference_server.speech.transcript import CertainWords
 
 WORD = st.sampled_from(["a", "b", "c"])
 WORDS = st.lists(WORD, max_size=6)

@@ -17,8 +17,8 @@ from plimsoll.scenarios.sound.activity import speech_span
 from plimsoll.scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
 from plimsoll.scenarios.sound.reading import Unreadable, probe, samples_of
 from plimsoll.scenarios.sound.resample import resample
-from plimsoll.scenarios.sound.slices import assigned
 from plimsoll.scenarios.sound.wav import NotWav, parse_header, wav_bytes
+from plimsoll.scenarios.sources.audio import assigned
 
 slices = st.lists(
     st.fixed_dictionaries(

@@ -12,11 +12,16 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from slo_strategies import build, rows
 
-from plimsoll.slo.objectives.budgets.accounting import ledger_of
 from plimsoll.slo.objectives.budgets.alerts import Alert, alerts, detection_ns
-from plimsoll.slo.objectives.budgets.budget import budget, exhausted_in_ns, spending, spent_by_time
-from plimsoll.slo.objectives.budgets.burn import burn_between, tallies
-from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
+from plimsoll.slo.objectives.budgets.budget import (
+    budget,
+    burn_between,
+    exhausted_in_ns,
+    spending,
+    spent_by_time,
+    tallies,
+)
+from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger, ledger_of
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Records, Status
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from plimsoll.slo.search.curve import through
-from plimsoll.slo.search.knee import Standing, bracket, knee
+from plimsoll.slo.search.curve import Standing, bracket, knee, through
 
 LOADS = st.lists(st.floats(0.5, 1e5), min_size=2, max_size=12, unique_by=lambda x: round(x, 3))
 VALUES = st.floats(1e-3, 1e12)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.slo.search.search import Answer, Next, Probe, Settings, decide, most_probes
+from plimsoll.slo.search.probe import Answer, Next, Probe, Settings
+from plimsoll.slo.search.search import decide, most_probes
 
 OUTCOMES = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 Said = tuple[str, int | None]

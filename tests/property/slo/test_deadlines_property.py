@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.slo.metrics import deadlines, smoothness
-from plimsoll.slo.metrics import fluidity_index as fluidity
+from plimsoll.slo.metrics import deadlines
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.records.records import Records, from_columns
 
@@ -72,7 +71,7 @@ def test_fluidity_is_the_recursion(rows: list[list[int]], prefill: int, decode: 
 def test_reading_is_the_recursion_over_tokens(rows: list[list[int]], pace: int, share: int) -> None:
     """Each chunk of ``share`` tokens, all at its time."""
     records = build(rows, [share * len(row) for row in rows])
-    met = smoothness.reading(records, pace)
+    met = deadlines.reading(records, pace)
     for i, gaps in enumerate(rows):
         if gaps:
             arrivals = [at for at in (np.cumsum(gaps) + 3).tolist() for _ in range(share)]
@@ -95,7 +94,7 @@ def test_a_longer_wait_improves_nothing(rows: list[list[int]], at: int, longer: 
             one, other = (np.sort(measure(indicator, some).values) for some in (before, after))
             assert (other >= one).all() if indicator.better == "lower" else (other <= one).all(), name
         scores = [
-            fluidity.share_of_deadlines(fluidity.measure(some, some["due_ns"], 5 * unit, 4 * unit))
+            deadlines.share_of_deadlines(deadlines.measure(some, some["due_ns"], 5 * unit, 4 * unit))
             for some in (before, after)
         ]
         assert not (scores[1] > scores[0]).any()

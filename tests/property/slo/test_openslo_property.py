@@ -15,7 +15,7 @@ from plimsoll.slo.objectives import openslo
 from plimsoll.slo.objectives.objective import ObjectiveError
 from plimsoll.slo.objectives.objective import parse as limit
 from plimsoll.slo.objectives.openslo.counting import Component, Empty, Method, Requests, Terms, Values
-from plimsoll.slo.objectives.openslo.evidence import slice_mean
+from plimsoll.slo.objectives.openslo.judging import slice_mean
 from plimsoll.slo.objectives.openslo.promise import Slo
 from plimsoll.slo.records.records import Phase, Records, Status, concat
 from tests.memory_held import memory_held

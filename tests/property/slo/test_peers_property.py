@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slo_strategies import records
 
-from plimsoll.reports.sections.peers import peers as part
+from plimsoll.reports.sections.peers import peers_part
 from plimsoll.slo.objectives.objective import parse_all
 from plimsoll.slo.peers import figures as peers
 from plimsoll.slo.peers.catalogue import CATALOGUE
@@ -30,7 +30,7 @@ def test_each_is_a_finite_number_and_has_data_behind_it(some: Records) -> None:
         assert list(figures.percentiles) == sorted(figures.percentiles), name
         assert name in GOODPUT or figures.n >= 1
         assert figures.peer.sample == "gaps" or figures.n <= (len(some) if knows_failures else ok)
-    part(some, LIMITS)
+    peers_part(peers.measure(some, LIMITS))
 
 
 @given(some=records, seed=st.integers(0, 2**32 - 1))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.slo.metrics.playback import Playback, simulate
+from plimsoll.slo.metrics.speech import Playback, simulate
 
 chunk = st.tuples(st.integers(0, 200), st.integers(0, 120))
 session = st.lists(chunk, max_size=8)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Records, from_columns
-from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
 from plimsoll.slo.verdict.verdict import judge
 from tests.bench.lag_bracket import QUEUES, errors
 from tests.late_queue import MS, Queue, case, drawn, endless, first_come, stalled
@@ -74,7 +75,7 @@ def test_a_verdict_on_a_bracket_is_never_the_opposite_of_the_true_one(
 def test_where_departures_are_not_monotone_requests_lie_outside_and_percentiles_of_light_loads_hardly(
     name: str,
 ) -> None:
-    """Ten stalls of 20 ms, 2,000 requests at 70/s of 10 ms. What heavier ones do is in docs/validity.md."""
+    """Ten stalls of 20 ms, 2,000 requests at 70/s of 10 ms. What heavier ones do is in docs/reference/validity.md."""
     found = errors(name, 70.0, 10, 10, 20.0, seeds=15)
     assert found.valid == 15
     assert 0 < found.above <= 0.04, "or it is monotone after all"

@@ -9,9 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from slo_strategies import build, rows
 
-from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, Within, sample
+from plimsoll.slo.comparison.arms import Arm, Reading, RunSample, sample
 from plimsoll.slo.comparison.compare import RANK, compare
 from plimsoll.slo.comparison.cost import million
+from plimsoll.slo.comparison.one_run import Within
 from plimsoll.slo.comparison.quantity import Quantity, parse, parse_all
 from plimsoll.slo.comparison.ranks import mann_whitney, signed_rank
 from plimsoll.slo.comparison.tiers import rank

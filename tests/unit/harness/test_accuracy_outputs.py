@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exchange import Exchange
 from plimsoll.harness.generator import outputs
-from plimsoll.harness.generator.outputs import OutputLog, gather, read_answer
-from plimsoll.harness.run.accuracy import scores_of
+from plimsoll.harness.generator.outputs import OutputLog, gather, read_answer, scores_of
 from plimsoll.harness.run.rundir import RunDirectory
 from plimsoll.harness.wire import pointer
 from plimsoll.scenarios.parsing import parse
@@ -193,7 +192,7 @@ def test_every_planned_sample_has_a_row_and_a_failed_one_an_empty_one(tmp_path: 
     assert [row["text"] for row in rows] == ["yes", None, "no"]
     assert [row["request_id"] for row in rows] == ["run-0-0", "run-1-0", "run-2-0"]
     assert sorted(row["payload_ix"] for row in rows) == [0, 1, 2]
-    scores = scores_of(directory)
+    scores = scores_of(directory.path)
     assert scores is not None
     assert scores.right["exact_match"].tolist() == [True, False, False]
     assert scores.answered.tolist() == [True, False, True]
@@ -215,14 +214,14 @@ def test_loadgens_accuracy_log_has_the_bytes_of_each_answer(tmp_path: Path) -> N
 
 
 def test_a_run_without_references_or_outputs_has_no_scores(tmp_path: Path) -> None:
-    assert scores_of(accuracy_run(tmp_path / "r", ["yes"], None)) is None
-    assert scores_of(RunDirectory(tmp_path)) is None
+    assert scores_of(accuracy_run(tmp_path / "r", ["yes"], None).path) is None
+    assert scores_of(tmp_path) is None
 
 
 def test_damaged_outputs_are_told(tmp_path: Path) -> None:
     (tmp_path / outputs.FILE).write_bytes(b"nonsense")
     with pytest.raises(HarnessFault, match=r"outputs\.parquet: damaged"):
-        scores_of(RunDirectory(tmp_path))
+        scores_of(tmp_path)
 
 
 def test_tensors_survive_the_file(tmp_path: Path) -> None:
@@ -234,7 +233,7 @@ def test_tensors_survive_the_file(tmp_path: Path) -> None:
     log.close()
     plan = parse({"kind": "offline", "mode": "accuracy", "source": {"kind": "tensors", "count": 1}}, "f").build(1)
     gather(segments, plan, "run", [1], True)(tmp_path)
-    scores = scores_of(RunDirectory(tmp_path))
+    scores = scores_of(tmp_path)
     assert scores is not None
     assert scores.observed("top1") == 1
     (entry,) = json.loads((tmp_path / outputs.MLPERF_FILE).read_text())

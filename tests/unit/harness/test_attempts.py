@@ -7,20 +7,20 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.live.place import Place
-from plimsoll.harness.live.series import Series
 from plimsoll.harness.run.attempts import spoiled
 from plimsoll.harness.run.coordinator import Outcome
 from plimsoll.harness.run.job import Prepared, prepare
 from plimsoll.harness.run.promises import Asked, keep
 from plimsoll.harness.run.rundir import open_sealed
 from plimsoll.harness.run.watcher import Watcher
-from plimsoll.harness.series.one_run import carry_through, judge, run_job
+from plimsoll.harness.series.one_run import LivePage, Staff, carry_through, judge, run_job
 from plimsoll.harness.verbs.gate import _judge_again
 from tests.unit.harness.sealed_runs import sealed_run
 
@@ -66,9 +66,11 @@ class Runs:
     def __init__(self, *deeds: Deed) -> None:
         self.deeds = deeds
         self.seeds: list[int] = []
+        self.workforces: list[object] = []
 
     def __call__(self, prepared: Prepared, label: str, watchers: tuple[Watcher, ...], workforce: object) -> Outcome:
         self.seeds.append(prepared.job.scenario.seed)
+        self.workforces.append(workforce)
         return self.deeds[min(len(self.seeds), len(self.deeds)) - 1](prepared)
 
 
@@ -289,12 +291,16 @@ def test_a_disk_without_room_for_another_attempt_leaves_the_spoiled_one_where_it
     assert json.loads((tmp_path / "r" / "report.json").read_text())["verdict"]["outcome"] == "INVALID"
 
 
-def test_agents_gather_for_one_run_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    runs = sent(monkeypatch, made())
-    with pytest.raises(HarnessFault, match="--retries 2: agents gather for one run") as raised:
-        run_job(asked(tmp_path, 2), as_json=True, workforce=object())  # type: ignore[arg-type]
-    assert (raised.value.code, runs.seeds) == (ExitCode.USAGE, [])
-    assert not (tmp_path / "r").exists()
+def test_agents_gather_anew_for_each_attempt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs, gathered = sent(monkeypatch, made(**LATE), made()), list[object]()
+
+    def gather() -> Any:
+        gathered.append(object())
+        return gathered[-1]
+
+    assert run_job(asked(tmp_path, 2), as_json=True, staff=Staff(gather)) == ExitCode.PASS
+    assert runs.workforces == gathered
+    assert len(set(map(id, gathered))) == 2
 
 
 @pytest.mark.parametrize("wrong", [-1, 101])
@@ -308,7 +314,7 @@ def test_a_number_of_retries_that_makes_no_sense_is_one_error_before_anything_is
 
 
 def test_one_page_shows_all_attempts_at_one_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    series, seen = Series(Place("127.0.0.1", 0)), []
+    page, seen = LivePage(Place("127.0.0.1", 0)), []
 
     def looked_at(
         prepared: Prepared, label: str, watchers: tuple[Watcher, ...], workforce: object
@@ -321,8 +327,8 @@ def test_one_page_shows_all_attempts_at_one_address(monkeypatch: pytest.MonkeyPa
         return made(**(LATE if len(seen) == 1 else {}))(prepared)
 
     monkeypatch.setattr("plimsoll.harness.series.one_run.carry_out", looked_at)
-    _, report = carry_through(asked(tmp_path, 1), live=series)
+    _, report = carry_through(asked(tmp_path, 1), staff=Staff(page=page))
     assert report.verdict.outcome == "PASS"
     assert [view.serving for view in seen] == [False, True]
     assert seen[0].url == seen[1].url
-    series.end()
+    page.end()

@@ -142,7 +142,7 @@ def test_a_file_that_is_missing_or_no_yaml_is_one_clear_error(tmp_path: Path) ->
 
 
 def test_the_documented_keys_are_those_of_the_file_and_of_an_arm() -> None:
-    text = (Path(__file__).parents[3] / "docs/compare.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs/guide/compare.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*) \|$", text, re.MULTILINE)
     assert [key for key, _, _ in rows] == [field.alias or name for name, field in Bakeoff.model_fields.items()]
     [arms] = [meaning for key, _, meaning in rows if key == "arms"]

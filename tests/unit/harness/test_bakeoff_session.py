@@ -12,10 +12,10 @@ import pytest
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.series.comparison import interleave
 from plimsoll.harness.series.comparison.bakeoff_file import Bakeoff, parse
-from plimsoll.harness.series.comparison.bakeoff_output import bake_off
-from plimsoll.harness.series.comparison.bakeoff_session import judge
+from plimsoll.harness.series.comparison.bakeoff_session import bake_off, judge
 from plimsoll.harness.series.comparison.interleave import Interleaving, slots
 from plimsoll.harness.series.comparison.replications import of_interleaving
+from plimsoll.harness.series.ledger import Session
 from tests.unit.harness.sealed_runs import sealed_run
 
 TTFT_MS = {"fast": 10.0, "same": 10.0, "slow": 40.0}
@@ -125,7 +125,7 @@ def test_every_load_has_its_page_and_the_whole_is_one_document(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bakeoff = made(tmp_path)
-    assert bake_off(bakeoff, tmp_path, [], resume=False, again=True, as_json=True) == 0
+    assert bake_off(bakeoff, Session(tmp_path, as_json=True), again=True) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((tmp_path / "bakeoff.json").read_text())
     assert (printed["schema"], printed["deciding_level"]) == ("plimsoll.bakeoff/1", "concurrency-2")
@@ -135,7 +135,7 @@ def test_every_load_has_its_page_and_the_whole_is_one_document(
 
 
 def test_the_tables_name_tiers_and_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bake_off(made(tmp_path), tmp_path, [], resume=False, again=True, as_json=False) == 0
+    assert bake_off(made(tmp_path), Session(tmp_path), again=True) == 0
     said = capsys.readouterr().out
     assert "concurrency-1" in said
     assert "5 of 5" in said
@@ -154,7 +154,7 @@ def test_an_arm_with_dashes_says_why_and_no_head_breaks_within_a_word(
     held = json.loads(facts.read_text())
     held["facts"]["worker_faults"] = ["worker 0 died"]
     facts.write_text(json.dumps(held))
-    bake_off(bakeoff, tmp_path, [], resume=False, again=True, as_json=False)
+    bake_off(bakeoff, Session(tmp_path), again=True)
     said = capsys.readouterr().out
     assert "concurrency-1, slow: run " in said
     assert "is invalid" in " ".join(said.split())  # the path before it may break the line anywhere
@@ -175,7 +175,7 @@ def test_an_arm_with_dashes_says_why_and_no_head_breaks_within_a_word(
 
 def test_flags_that_do_not_go_together_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(HarnessFault) as caught:
-        bake_off(made(tmp_path), None, ["x=y"], resume=True, again=True, as_json=False)
+        bake_off(made(tmp_path), Session(None, ["x=y"], resume=True), again=True)
     assert len(caught.value.errors) == 3
 
 

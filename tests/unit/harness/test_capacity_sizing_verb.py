@@ -17,10 +17,12 @@ from plimsoll.harness.run.rundir import open_sealed
 from plimsoll.harness.series.capacity import capacity_plan as plan
 from plimsoll.harness.series.capacity.evidence import _brings
 from plimsoll.harness.series.one_run import judge, write_report
-from plimsoll.harness.verbs.cli import app
+from plimsoll.harness.verbs.cli import command_line
 from plimsoll.slo.records.records import Status, from_columns
 from tests.unit.harness.capacity_folders import md1, rows, sealed, search, sweep
 from tests.unit.harness.sealed_runs import Full
+
+app = command_line()
 
 RUN = CliRunner()
 
@@ -221,7 +223,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     assert len(said) == 8
     assert "neither a search" in refused(tmp_path)[0]
     (tmp_path / "search.json").write_text('{"schema": "plimsoll.search/1"}')
-    assert "damaged or of another version" in refused(tmp_path)[0]
+    assert "damaged or from another version" in refused(tmp_path)[0]
 
 
 def test_shares_may_be_percent_or_decimal() -> None:

@@ -20,8 +20,8 @@ from plimsoll.harness.protocols.tfserving_grpc import KINDS, TfServingGrpcDialec
 from plimsoll.harness.protocols.torchserve_grpc import TorchServeGrpcDialect
 from plimsoll.harness.protocols.triton_stream import TritonStreamDialect
 from plimsoll.harness.transport.client import Target
-from plimsoll.reference_server.frontends.grpc_ import inference_pb2 as pb
-from plimsoll.reference_server.frontends.grpc_.contents import parse_request, response
+from plimsoll.reference_server.dialects.kserve_grpc import parse_request, response
+from plimsoll.reference_server.protos import inference_pb2 as pb
 from plimsoll.reference_server.values.tensors import Tensor as ServerTensor
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.records import Status

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.options import accept
-from plimsoll.harness.protocols._speech.realtime_options import RealtimeOptions
-from plimsoll.harness.protocols._speech.realtime_vllm import VllmDialogue
-from plimsoll.harness.protocols.openai_realtime import PROTOCOLS, RealtimeDialogue
+from plimsoll.harness.protocols.openai_realtime import PROTOCOLS, RealtimeDialogue, RealtimeOptions, VllmDialogue
 from plimsoll.harness.transport.client import Target
 from plimsoll.harness.transport.live.dialogue import DONE, ENDPOINT, NOTHING, READY, Dialogue, Script
 from plimsoll.scenarios.samples.payload import Payload

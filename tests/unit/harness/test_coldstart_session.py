@@ -14,9 +14,9 @@ from plimsoll.harness.secrecy.redaction import learn
 from plimsoll.harness.series.coldstart import asked
 from plimsoll.harness.series.coldstart import coldstart_output as output
 from plimsoll.harness.series.coldstart import coldstart_session as session
-from plimsoll.harness.series.coldstart.answers import thinned
 from plimsoll.harness.series.coldstart.asked import Wanted
-from plimsoll.harness.series.coldstart.coldstart_session import Ran
+from plimsoll.harness.series.coldstart.coldstart_session import Attempt, Ran, thinned
+from plimsoll.harness.series.ledger import Session
 from plimsoll.reports.coldstart.coldstart_parts import RepeatPart
 from tests.unit.harness.sealed_runs import Full
 
@@ -113,15 +113,15 @@ def test_going_on_takes_the_whole_repeats_and_refuses_another_measurement(tmp_pa
     out.mkdir()
     found = document(Ran((repeat(1), repeat(2), cut), interrupted=True))
     (out / "coldstart.json").write_text(json.dumps(found))
-    assert [part.number for part in output._before(wanted(), out, resume=True)] == [1, 2]
-    with pytest.raises(HarnessFault, match="another start, load"):
-        output._before(wanted(start="other", curve=asked.curve_flags(5, None, None)), out, resume=True)
-    with pytest.raises(HarnessFault, match="not empty"):
-        output._before(wanted(), out, resume=False)
+    assert [part.number for part in output.begin(wanted(), out, resume=True)] == [1, 2]
+    with pytest.raises(HarnessFault, match=r"start: 'serve' there, 'other' now\n[^\n]*load: "):
+        output.begin(wanted(start="other", curve=asked.curve_flags(5, None, None)), out, resume=True)
+    with pytest.raises(HarnessFault, match=r"holds a cold start with 2 of 3 repeats made\. Add --resume"):
+        output.begin(wanted(), out, resume=False)
     (out / "coldstart.json").write_text("{}")
-    with pytest.raises(HarnessFault, match="can't be read"):
-        output._before(wanted(), out, resume=True)
-    assert output._before(wanted(), tmp_path / "new", resume=False) == ()
+    with pytest.raises(HarnessFault, match="damaged or from another version"):
+        output.begin(wanted(), out, resume=True)
+    assert output.begin(wanted(), tmp_path / "new", resume=False) == ()
 
 
 @pytest.mark.parametrize(("full_in", "outcome"), [(2, "STOPPED"), (3, "MEASURED")])
@@ -131,25 +131,25 @@ def test_a_full_disk_costs_no_repeat(
     out = tmp_path / "c"
     disk = Full(str(out), monkeypatch)
 
-    def one(_wanted: Wanted, number: int, _out: Path) -> tuple[RepeatPart, None]:
+    def one(_wanted: Wanted, number: int, *_: object) -> Attempt:
         disk.full = number >= full_in
-        return repeat(number), None
+        return Attempt(repeat(number))
 
     monkeypatch.setattr(session, "_one", one)
     monkeypatch.setattr(session, "raise_if_answered", lambda *_: None)
-    assert output.coldstart(wanted(), out, (), resume=False, as_json=True) == ExitCode.USAGE
+    assert output.coldstart(wanted(), out, (), Session(as_json=True)) == ExitCode.USAGE
     said = capsys.readouterr()
     found = json.loads(said.out)
     assert (found["outcome"], len(found["repeats"]), found["exit_code"]) == (outcome, full_in, ExitCode.USAGE)
     assert f"{out}/coldstart.json could not be written (No space left on device); make room; the same" in said.err
     assert len(json.loads((out / "coldstart.json").read_text())["repeats"]) == full_in - 1
 
-    def no_room(*_: object) -> tuple[RepeatPart, None]:
+    def no_room(*_: object) -> Attempt:
         raise OSError(28, "No space left on device", str(out / "repeats" / "003"))
 
     disk.full = False
     monkeypatch.setattr(session, "_one", no_room)
-    assert output.coldstart(wanted(), out, (), resume=True, as_json=True) == ExitCode.USAGE
+    assert output.coldstart(wanted(), out, (), Session(resume=True, as_json=True)) == ExitCode.USAGE
     said = capsys.readouterr()
     assert len(json.loads(said.out)["repeats"]) == full_in - 1
     assert "error: --out: " in said.err
@@ -161,7 +161,7 @@ def test_only_the_missing_repeats_are_made_and_each_is_written_down_at_once(
 ) -> None:
     made: list[int] = []
 
-    def measure(_wanted: Wanted, out: Path, before: tuple[RepeatPart, ...], keep: Any) -> Ran:
+    def measure(_wanted: Wanted, out: Path, before: tuple[RepeatPart, ...], keep: Any, staff: object) -> Ran:
         parts = before
         for number in range(len(before) + 1, 4):
             made.append(number)
@@ -174,7 +174,7 @@ def test_only_the_missing_repeats_are_made_and_each_is_written_down_at_once(
     out = tmp_path / "c"
     out.mkdir()
     (out / "coldstart.json").write_text(json.dumps(document(Ran((repeat(1),), interrupted=True))))
-    assert output.coldstart(wanted(), out, (), resume=True, as_json=True) == 0
+    assert output.coldstart(wanted(), out, (), Session(resume=True, as_json=True)) == 0
     assert made == [2, 3]
     assert b"Each start" in (out / "coldstart.html").read_bytes()
 

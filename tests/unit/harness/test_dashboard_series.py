@@ -11,9 +11,9 @@ import pytest
 
 from plimsoll.harness.live.live_view import LiveView, watcher
 from plimsoll.harness.live.place import Place
-from plimsoll.harness.live.series import Series
 from plimsoll.harness.run.job import Prepared, prepare
 from plimsoll.harness.run.promises import Asked
+from plimsoll.harness.series.one_run import LivePage
 from plimsoll.reports.dashboard.exposition import render
 
 
@@ -31,19 +31,19 @@ def test_metrics_have_the_runs_id_before_the_run_begins(tmp_path: Path) -> None:
 
 
 def test_without_a_place_nobody_looks_on(tmp_path: Path) -> None:
-    with Series(None).watching(prepared(tmp_path / "r")) as watchers:
-        assert watchers == ()
+    assert LivePage(None).begin(prepared(tmp_path / "r")) == ()
 
 
 def test_every_run_has_its_page_at_the_address_that_the_first_one_found(tmp_path: Path) -> None:
-    series, urls = Series(Place("127.0.0.1", 0)), []
+    page, urls = LivePage(Place("127.0.0.1", 0)), []
     for number in range(2):
-        with series.watching(prepared(tmp_path / str(number))) as (view,):
-            assert isinstance(view, LiveView)
-            asyncio.run(view.open())
-            urls.append(view.url)
-            with urlopen(f"{view.url}healthz", timeout=5) as answer:
-                assert answer.status == 200
+        (view,) = page.begin(prepared(tmp_path / str(number)))
+        assert isinstance(view, LiveView)
+        asyncio.run(view.open())
+        urls.append(view.url)
+        with urlopen(f"{view.url}healthz", timeout=5) as answer:
+            assert answer.status == 200
+        page.end()
         assert not view.serving
     assert urls[0] == urls[1]
     with pytest.raises(URLError):
@@ -51,9 +51,10 @@ def test_every_run_has_its_page_at_the_address_that_the_first_one_found(tmp_path
 
 
 def test_a_run_that_never_opened_its_page_leaves_the_next_one_free(tmp_path: Path) -> None:
-    series = Series(Place("127.0.0.1", 0))
-    with pytest.raises(ValueError, match="nothing was begun"), series.watching(prepared(tmp_path / "r")):
-        raise ValueError("nothing was begun")
-    with series.watching(prepared(tmp_path / "s")) as (view,):
-        assert isinstance(view, LiveView)
-        asyncio.run(view.open())
+    page = LivePage(Place("127.0.0.1", 0))
+    page.begin(prepared(tmp_path / "r"))
+    page.end()
+    (view,) = page.begin(prepared(tmp_path / "s"))
+    assert isinstance(view, LiveView)
+    asyncio.run(view.open())
+    page.end()

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from plimsoll.harness.live.interval import FIRST_NS, MOST
-from plimsoll.harness.live.state import LiveState
+from plimsoll.harness.live.state import FIRST_NS, MOST, LiveState
 from plimsoll.reports.dashboard.live_parts import LiveReport, RunPart, VerdictPart
 from plimsoll.scenarios.plan.plan import Stop
 from plimsoll.slo.objectives.objective import parse

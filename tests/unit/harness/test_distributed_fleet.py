@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from plimsoll.harness.distributed import identity
-from plimsoll.harness.distributed.clocks import pong
 from plimsoll.harness.distributed.fleet import Fleet
-from plimsoll.harness.distributed.pieces import cut
+from plimsoll.harness.distributed.fleet_messages import cut, pong
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.generator.segments import dump_segment, read_segments

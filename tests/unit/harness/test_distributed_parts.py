@@ -15,15 +15,10 @@ import numpy as np
 import pytest
 
 from plimsoll.harness.distributed import identity
-from plimsoll.harness.distributed.agents import Agent, Roster, deal
-from plimsoll.harness.distributed.clocks import Offset
-from plimsoll.harness.distributed.courier import Courier
-from plimsoll.harness.distributed.fleet_messages import LIMIT, PIECE, WINDOW, line
-from plimsoll.harness.distributed.intake import MOST_FAULTS, Intake
-from plimsoll.harness.distributed.invitation import differences, invitations, literals
-from plimsoll.harness.distributed.pieces import cut, shard_of
-from plimsoll.harness.distributed.site import foreseen
-from plimsoll.harness.distributed.statuses import Statuses
+from plimsoll.harness.distributed.agents import Agent, Offset, Roster, deal
+from plimsoll.harness.distributed.fleet import MOST_FAULTS, Intake, differences, invitations, literals
+from plimsoll.harness.distributed.fleet_messages import LIMIT, PIECE, WINDOW, cut, line, shard_of
+from plimsoll.harness.distributed.site import Courier, Statuses, host_limits
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.harness.generator.segments import dump_segment
@@ -38,7 +33,8 @@ from plimsoll.scenarios.plan.plan import Dealing, Plan
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.spec import with_flags
 from plimsoll.slo.records.records import Records, from_columns
-from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
 
 HELLO = {"type": "hello", "name": "a1", "version": "1.0", "code": "c0de", "workers": 2, "host": {"hostname": "h1"}}
 
@@ -554,9 +550,9 @@ def test_a_site_whose_part_has_no_shard_is_finished_at_once() -> None:
 def test_an_agent_says_before_the_run_what_its_own_host_cannot_hold() -> None:
     scenario = with_flags(None, url="http://a:1", model="m", concurrency=1_000, duration=1.0, workers=8)
     host = HostLimits(open_files=164, all_files=10**9, ports=(32768, 33067), tw_reuse=0)
-    target = target_of(scenario)
-    assert foreseen(scenario, target, 10, 2, host) == ([], [])  # 200 connections of its 300 ports, 100 a worker
-    errors, _ = foreseen(scenario, target, 10, 4, host)
+    target, plan = target_of(scenario), scenario.build(1)
+    assert host_limits(plan, target, 10, 2, host) == ([], [])  # 200 connections of its 300 ports, 100 a worker
+    errors, _ = host_limits(plan, target, 10, 4, host)
     assert "400 connections open in 4 workers" in errors[0]
     assert "send from another host too" in errors[0]
 

@@ -6,9 +6,8 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.transport.client import Target
-from plimsoll.harness.transport.rpc.call import GrpcRequest
-from plimsoll.harness.transport.rpc.encoding import Encoder, timeout_of, timeout_text
-from plimsoll.harness.transport.rpc.settings import GrpcOptions
+from plimsoll.harness.transport.rpc.call import GrpcOptions, GrpcRequest
+from plimsoll.harness.transport.rpc.rpc_pool import Encoder, timeout_of, timeout_text
 from plimsoll.harness.wire.hpack_blocks import BlockDecoder
 
 MS = 1_000_000

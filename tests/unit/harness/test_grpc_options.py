@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.options import STRICT
-from plimsoll.harness.transport.rpc.rpc_options import grpc_accept, grpc_problems, shared_options
+from plimsoll.harness.options import accept, problems
+from plimsoll.harness.transport.rpc.call import GrpcOptions, shared_options
 
 
-class Mine(BaseModel):
-    model_config = STRICT
+class Mine(GrpcOptions):
     method: str = Field(min_length=1)
 
 
-def test_both_models_are_checked_and_every_error_is_said_once() -> None:
-    said = grpc_problems(Mine, {"method": "", "channels": 0, "chanels": 2, "transport": "quic"})
+def test_both_kinds_of_options_are_checked_and_every_error_is_said_once() -> None:
+    said = problems(Mine, {"method": "", "channels": 0, "max_message": "1", "chanels": 2})
     assert [text.split(":")[0] for text in said] == [
         "target.options.channels",
-        "target.options.transport",
+        "target.options.max_message",
         "target.options.method",
         "target.options.chanels",
     ]
@@ -29,14 +28,14 @@ def test_both_models_are_checked_and_every_error_is_said_once() -> None:
 
 def test_each_gets_its_own_options() -> None:
     options = {"method": "/a.B/C", "channels": 4}
-    assert grpc_accept(Mine, options).method == "/a.B/C"
+    assert accept(Mine, options).method == "/a.B/C"
     assert shared_options(options).channels == 4
-    assert grpc_problems(Mine, options) == []
+    assert problems(Mine, options) == []
     with pytest.raises(HarnessFault, match="channels"):
-        grpc_accept(Mine, {"method": "x", "channels": "4"})
+        accept(Mine, {"method": "x", "channels": "4"})
 
 
 def test_own_connections_and_channels_exclude_each_other() -> None:
-    assert "Give one of the two" in grpc_problems(Mine, {"method": "x", "channels": 2, "own_connection": True})[0]
-    shared = grpc_problems(Mine, {"method": "x", "own_connection": True, "transport": "grpcio"})
-    assert [text.split(":")[0] for text in shared] == ["target.options.own_connection"]
+    (said,) = problems(Mine, {"method": "x", "channels": 2, "own_connection": True})
+    assert said == "target.options.channels: own_connection opens one for each call. Give one of the two"
+    assert problems(Mine, {"method": "x", "channels": 1, "own_connection": True}) == []

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from plimsoll.harness.exchange import Exchange, SessionStamps
-from plimsoll.harness.protocols._speech import live_messages as messages
+from plimsoll.harness.protocols._speech import hearing as messages
 from plimsoll.harness.transport import held
 from plimsoll.harness.wire import framing
 from plimsoll.slo.records.records import Status

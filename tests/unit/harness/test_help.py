@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
-from plimsoll.harness.verbs.cli import app
+from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY
+from plimsoll.harness.verbs.cli import command_line
 from plimsoll.harness.verbs.flags import REPORT_FORMATS
 from plimsoll.reports.comparison.comparison_formats import FORMATS as OF_A_COMPARISON
 from plimsoll.reports.format import formats
 from plimsoll.reports.search.search_formats import FORMATS as OF_A_SEARCH
 from plimsoll.reports.sweep.sweep_formats import FORMATS as OF_A_SWEEP
+from plimsoll.scenarios.spec import with_flags
+from plimsoll.scenarios.text.durations import format_duration
+
+app = command_line()
 
 VERBS = ((), ("run",), ("compare",), ("serve",), ("scenarios",), ("scenarios", "list"), ("slo", "presets"))
 
 
-def said(*words: str) -> str:
-    done = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "250", "TERMINAL_WIDTH": "250"})
+def said(*words: str, ask: str = "--help") -> str:
+    done = CliRunner().invoke(app, [*words, ask], env={"COLUMNS": "250", "TERMINAL_WIDTH": "250"})
     assert done.exit_code == 0, done.output
     return " ".join(done.output.split())
+
+
+def listed(text: str) -> set[str]:
+    return set(re.findall(r"│ (?:\* )?(--[a-z-]+) ", text))
 
 
 @pytest.mark.parametrize("words", VERBS)
@@ -33,3 +46,37 @@ def test_format_lists_the_formats() -> None:
     for verb, known in (("compare", OF_A_COMPARISON), ("search", OF_A_SEARCH), ("sweep", OF_A_SWEEP)):
         *names, last = sorted(known)
         assert f"{', '.join(names)} or {last}" in said(verb)
+
+
+@pytest.mark.parametrize("verb", ["run", "search", "sweep", "compare", "coldstart"])
+def test_the_help_of_a_long_verb_is_one_screen_and_help_all_has_the_rest(verb: str) -> None:
+    command: Any = typer.main.get_command(app)
+    flags = {flag for one in command.commands[verb].params for flag in one.opts if flag.startswith("--")}
+    short, whole = said(verb), said(verb, ask="--help-all")
+    hidden = flags - listed(short)
+    assert f"{len(hidden)} more flags: plimsoll {verb} --help-all" in short
+    assert hidden
+    assert flags <= listed(whole)
+    plain = CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"}).output
+    assert len(plain.strip().splitlines()) <= 60
+
+
+def test_the_defaults_in_the_help_are_those_of_a_run_without_a_file() -> None:
+    scenario = with_flags()
+    text = said("run", ask="--help-all")
+    default = dict(re.findall(r"│ (--[a-z-]+) [^│]*?Default: (\S+?)[.,]? ", text))
+    params, source = scenario.params.model_dump(), scenario.source.model_dump()
+    assert {flag: default[flag] for flag in ("--rate", "--arrival", "--prompt-tokens", "--output-tokens")} == {
+        "--rate": f"{params['rate']:g}",
+        "--arrival": params["arrival"],
+        "--prompt-tokens": str(source["prompt_tokens"]),
+        "--output-tokens": str(source["output_tokens"]),
+    }
+    assert default["--concurrency"] == str(with_flags(kind="concurrency").params.model_dump()["concurrency"])
+    assert default["--protocol"] == scenario.target.protocol
+    assert default["--api-key-env"] == IMPLICIT_KEY
+    assert default["--duration"] == format_duration(scenario.stop.min_duration_ns)
+    for flag in ("seed", "retries"):
+        assert default[f"--{flag}"] == str(getattr(scenario, flag))
+    for flag in ("timeout", "connect_timeout", "warmup"):
+        assert default[f"--{flag.replace('_', '-')}"] == format_duration(getattr(scenario, f"{flag}_ns"))

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Mapping
 
-from plimsoll.harness.host.limits import Connections, HostLimits, exhaustion, foresee, read
+from plimsoll.harness.host.limits import Connections, HostLimits, check, exhaustion, read
 from plimsoll.harness.transport.endpoint import explain
 
 HOST = HostLimits(open_files=20_064, all_files=1_000_000, ports=(32768, 60999), tw_reuse=2)
@@ -32,46 +32,46 @@ def test_the_limits_are_read_and_what_is_missing_or_garbled_is_the_kernels_defau
 
 
 def test_a_load_that_fits_is_neither_refused_nor_warned_about() -> None:
-    assert foresee(Connections(1, sure=20_000), HOST) == ([], [])
-    assert foresee(Connections(1, rate_per_s=100, timeout_s=60), HOST) == ([], [])
+    assert check(Connections(1, sure=20_000), HOST) == ([], [])
+    assert check(Connections(1, rate_per_s=100, timeout_s=60), HOST) == ([], [])
 
 
 def test_more_slots_than_files_in_one_worker_is_refused_and_says_how_many_workers_would_do() -> None:
-    (error,), warnings = foresee(Connections(1, sure=20_001), HOST)
+    (error,), warnings = check(Connections(1, sure=20_001), HOST)
     for part in ("20,001 connections", "one worker", "20,064 files", "ulimit -Hn", "--workers 2", "max_connections"):
         assert part in error
     assert warnings == []
-    assert foresee(Connections(2, sure=10_001), HOST) == ([], [])
+    assert check(Connections(2, sure=10_001), HOST) == ([], [])
 
 
 def test_the_files_of_the_whole_host_are_not_helped_by_more_workers() -> None:
     tight = HostLimits(open_files=1 << 20, all_files=5_000, ports=(1024, 65535), tw_reuse=2)
-    (error,), _ = foresee(Connections(10, sure=501), tight)
+    (error,), _ = check(Connections(10, sure=501), tight)
     assert "fs.file-max" in error
     assert "more workers don't help" in error
-    assert foresee(Connections(10, sure=500), tight) == ([], [])
+    assert check(Connections(10, sure=500), tight) == ([], [])
 
 
 def test_more_connections_than_local_ports_is_refused_with_the_numbers() -> None:
-    (error,), _ = foresee(Connections(4, sure=7_059), HOST)
+    (error,), _ = check(Connections(4, sure=7_059), HOST)
     for part in ("28,236 connections", "28,232 local ports", "32768 60999", "more workers don't help", "1024 65535"):
         assert part in error
-    assert foresee(Connections(4, sure=7_058), HOST) == ([], [])
+    assert check(Connections(4, sure=7_058), HOST) == ([], [])
 
 
 def test_an_open_loop_is_warned_only_when_plausible_answers_would_use_the_ports_up() -> None:
     many = HostLimits(open_files=1 << 20, all_files=1 << 20, ports=(32768, 60999), tw_reuse=2)
-    errors, (warning,) = foresee(Connections(1, rate_per_s=5_000, timeout_s=60), many)
+    errors, (warning,) = check(Connections(1, rate_per_s=5_000, timeout_s=60), many)
     assert errors == []
     for part in ("5,000 requests/s", "28,232 local ports", "5.6 s", "INVALID", "max_connections"):
         assert part in warning
-    assert foresee(Connections(1, rate_per_s=5_000, timeout_s=5), many) == ([], [])  # given up before
-    assert foresee(Connections(1, rate_per_s=5_000, ceiling=28_232), many) == ([], [])  # never that many
-    assert foresee(Connections(1, rate_per_s=2_000), many) == ([], [])  # answers would have to take 14 s
+    assert check(Connections(1, rate_per_s=5_000, timeout_s=5), many) == ([], [])  # given up before
+    assert check(Connections(1, rate_per_s=5_000, ceiling=28_232), many) == ([], [])  # never that many
+    assert check(Connections(1, rate_per_s=2_000), many) == ([], [])  # answers would have to take 14 s
 
 
 def test_an_open_loop_that_may_run_out_of_files_is_told_about_workers() -> None:
-    _, (warning,) = foresee(Connections(1, rate_per_s=4_000), HOST)
+    _, (warning,) = check(Connections(1, rate_per_s=4_000), HOST)
     assert "20,000 files that one worker may open" in warning
     assert "more than one worker" in warning
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.harness.distributed.feed import REQUESTS, Feed, milliseconds
+from plimsoll.harness.distributed.relay import REQUESTS, Feed, milliseconds
 from plimsoll.harness.generator.recorder import spread
 
 

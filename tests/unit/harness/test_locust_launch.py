@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+
 import pytest
 
 from plimsoll.harness.distributed import bridge
-from plimsoll.harness.distributed.bridge import Address, address
-from plimsoll.harness.distributed.launch import command
+from plimsoll.harness.distributed.bridge import Address, Bridge, address
+from plimsoll.harness.distributed.page import command
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.verbs.run import addressed, fleet
+from plimsoll.harness.series.one_run import ALONE
+from plimsoll.harness.verbs.flags import addressed
+from plimsoll.harness.verbs.run import staff_of
 
 
 def test_what_the_form_holds_becomes_flags_and_what_it_leaves_empty_does_not() -> None:
@@ -79,12 +85,32 @@ def test_the_address_may_be_left_out(words: list[str], found: list[str]) -> None
 
 
 def test_flags_of_a_fleet_without_one_are_refused() -> None:
-    with pytest.raises(HarnessFault, match="--expect-workers, --locust-web: only with --locust-master"):
-        fleet(None, 2, None, "127.0.0.1:1")
-    assert fleet(None, None, None, None) == (None, [])
+    _, errors = staff_of("x:y", None, 2, None, "127.0.0.1:1")
+    assert "not [HOST:]PORT" in errors[0]
+    assert "--expect-workers, --locust-web: only with --locust-master" in errors[1]
+    staff, errors = staff_of(None, None, None, None, None)
+    assert (staff.gather, staff.watchers, errors) == (ALONE.gather, (), [])
 
 
 def test_without_locust_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "find_spec", lambda name: None)
     with pytest.raises(HarnessFault, match=r"pip install 'plimsoll-slo\[locust\]'"):
         bridge.require_locust()
+
+
+def test_a_master_that_gave_its_pipes_is_asked_for_its_agents_by_every_later_run() -> None:
+    (theirs, ours), (mine, yours) = os.pipe(), os.pipe()
+    os.write(ours, b'{"event": "listening", "at": "locust", "web": null}\n')
+    one = Bridge(f"fd:{theirs},{yours}")
+
+    async def a_run(number: int) -> None:
+        await one.open()
+        one.say({"to": "*", "message": {"type": f"of run {number}"}})
+        await one.close()
+
+    for number in (1, 2):
+        asyncio.run(a_run(number))
+    said = [json.loads(line)["message"]["type"] for line in os.read(mine, 1000).splitlines()]
+    assert said == ["of run 1", "who", "of run 2"]
+    for number in (theirs, ours, mine, yours):
+        os.close(number)

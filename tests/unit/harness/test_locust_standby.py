@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.harness.distributed.bridge import Address
-from plimsoll.harness.distributed.standby import Standby
+from plimsoll.harness.distributed.bridge import Address, Standby
 from plimsoll.harness.exit_codes import ExitCode
 
 

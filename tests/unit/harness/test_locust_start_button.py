@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("gevent")
 
-from plimsoll.harness.distributed import start_button as module
-from plimsoll.harness.distributed.start_button import StartButton
+from plimsoll.harness.distributed import relay
+from plimsoll.harness.distributed.relay import StartButton
 from plimsoll.harness.process import child
 
 
@@ -41,10 +41,10 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, headless: bool, **options: Any) -> None:
         self.over: list[Any] = []
         self.calls: list[str] = []
-        monkeypatch.setattr(module.gevent, "spawn", lambda *call: self.over.append(call))
-        monkeypatch.setattr(module.subprocess, "Popen", Coordinator)
-        monkeypatch.setattr(module, "Lines", lambda *_: SimpleNamespace(close=lambda: None))
-        monkeypatch.setattr(module, "FileObject", lambda number, mode: module.os.close(number))
+        monkeypatch.setattr(relay.gevent, "spawn", lambda *call: self.over.append(call))
+        monkeypatch.setattr(relay.subprocess, "Popen", Coordinator)
+        monkeypatch.setattr(relay, "Lines", lambda *_: SimpleNamespace(close=lambda: None))
+        monkeypatch.setattr(relay, "FileObject", lambda number, mode: relay.os.close(number))
         events = SimpleNamespace(test_start=Hook(), test_stop=Hook(), quitting=Hook())
         parsed = SimpleNamespace(headless=headless, autostart=False, autoquit=-1, csv_prefix="", **options)
         self.environment = SimpleNamespace(events=events, parsed_options=parsed, host=None, process_exit_code=None)

@@ -12,9 +12,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.outlook.input import Guesses, Question
-from plimsoll.harness.outlook.input import read as read_question
-from plimsoll.harness.outlook.outlook import Assumptions, Outlook, clock, outlook
+from plimsoll.harness.outlook.outlook import Assumptions, Guesses, Outlook, Question, clock, outlook
+from plimsoll.harness.outlook.outlook import read as read_question
 from plimsoll.harness.outlook.view import tables
 from plimsoll.harness.run.promises import Asked, Promises, read_promises
 from plimsoll.scenarios.spec import with_flags
@@ -276,8 +275,9 @@ def test_shares_are_read_exactly() -> None:
 def test_the_verb_sends_nothing_writes_nothing_and_exits_with_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plimsoll.harness.verbs.cli import app
+    from plimsoll.harness.verbs.cli import command_line
 
+    app = command_line()
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["plan", "--rate", "20", "--duration", "15s", "--slo", P99, "--json"])
     assert done.exit_code == 0, done.output

@@ -11,7 +11,7 @@ from plimsoll.harness.run.promises import Asked, again, keep, kept, read_promise
 from plimsoll.harness.run.rundir import RunDirectory, Sealed
 from plimsoll.slo.objectives import openslo
 from plimsoll.slo.records.records import empty
-from plimsoll.slo.validity.validity import GeneratorFacts
+from plimsoll.slo.validity.generator import GeneratorFacts
 
 
 def sealed(folder: Path, *objectives: str) -> Sealed:

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.protocols._grpc.descriptors import shipped
-from plimsoll.harness.protocols._grpc.paths import MessagePath
+from plimsoll.harness.protocols._grpc.grpc_template import MessagePath, MessageTemplate
 from plimsoll.harness.protocols._grpc.protobuf_json import ANY, checked, encode, outline_problems, read, to_json
-from plimsoll.harness.protocols._grpc.template import MessageTemplate
 from plimsoll.harness.wire import pointer
 from plimsoll.scenarios.samples.payload import Payload
 

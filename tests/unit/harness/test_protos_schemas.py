@@ -29,7 +29,7 @@ from plimsoll.harness.protocols._grpc.descriptors import (
 )
 from plimsoll.harness.protocols._grpc.protobuf_json import encode
 from plimsoll.harness.protocols._grpc.reflection import _collect
-from plimsoll.reference_server.frontends.grpc_ import inference_pb2, speech_pb2
+from plimsoll.reference_server.protos import inference_pb2, speech_pb2
 
 SERVICE = "inference.GRPCInferenceService"
 PROTO = Path(__file__).parent.parent.parent / "fakes" / "abc.proto"

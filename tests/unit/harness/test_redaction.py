@@ -11,7 +11,7 @@ import tracemalloc
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from plimsoll.harness.secrecy.redaction import MASK, Guarded, Redactor, learn
@@ -131,6 +131,8 @@ def test_a_long_text_is_read_in_pieces_and_no_secret_falls_between_them(form: st
     assert peak < 8_000_000
 
 
+@example("00000\xad", "", "")
+@example("abcdefgh\u200b", "", "")
 @given(TEXTS, st.text("xyz .:", max_size=9), st.text(". :", max_size=9))
 def test_no_spelling_of_any_secret_survives(secret: str, before: str, after: str) -> None:
     redactor = Redactor([secret])

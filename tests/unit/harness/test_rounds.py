@@ -68,7 +68,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PLIMSOLL_API_KEY", raising=False)
     monkeypatch.setattr("plimsoll.harness.series.one_run.carry_out", made)
-    monkeypatch.setattr(rounds, "preflight", reached)
+    monkeypatch.setattr("plimsoll.harness.series.one_run.preflight", reached)
     return made
 
 
@@ -187,7 +187,7 @@ def test_an_arm_that_can_not_be_reached_is_exit_5_before_anything_is_made(
     async def refused(target: object) -> None:
         raise HarnessFault("cannot connect", ExitCode.UNREACHABLE)
 
-    monkeypatch.setattr(rounds, "preflight", refused)
+    monkeypatch.setattr("plimsoll.harness.series.one_run.preflight", refused)
     with pytest.raises(HarnessFault) as caught:
         carry_out_all(contest(), Path("o"), resume=False)
     assert caught.value.code == ExitCode.UNREACHABLE

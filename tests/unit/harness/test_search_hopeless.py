@@ -15,9 +15,8 @@ from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.harness.run.promises import Asked, Promises, keep, read_promises
 from plimsoll.harness.run.rundir import open_sealed
 from plimsoll.harness.run.watcher import Beginning
-from plimsoll.harness.series.search import probe
-from plimsoll.harness.series.search.hopeless import PREFIX, Hopeless, overdue
-from plimsoll.harness.series.search.probe import among, judged, progress
+from plimsoll.harness.series.one_run import Made, judge
+from plimsoll.harness.series.search.probe import PREFIX, Hopeless, among, judged, overdue, progress
 from plimsoll.reports.parts.parts import ObjectiveResult
 from plimsoll.reports.search.search_parts import ProbePart
 from plimsoll.scenarios.flags import with_flags
@@ -37,7 +36,7 @@ def watcher(*slo: str, **flags: Any) -> tuple[Hopeless, Beginning]:
     made = promises(*slo)
     scenario = with_flags(None, **{"kind": "server", "rate": 100, "duration": "10s", **flags})
     found = Hopeless(made.objectives, made.confidence, among(made))
-    beginning = Beginning("r", scenario, scenario.build(1), 0)
+    beginning = Beginning("r", scenario, scenario.build(1), 0, scenario.workers)
     found.begin(beginning)
     return found, beginning
 
@@ -129,12 +128,14 @@ def run(tmp_path: Path, slo: str, ttft_ms: float = 50.0, failed: int = 0, **fact
     (path / "generator.json").write_text(json.dumps(document))
     made, sealed = promises(slo), open_sealed(path)
     keep(made, sealed.directory)
-    return judged(sealed, made, Next(1, "bracket", 10.0, 1.0, 7), 20 * 10**9, "probes/001-bracket", 1)
-
-
-@pytest.fixture(autouse=True)
-def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "write_report", lambda report, directory: True)
+    return judged(
+        Made(sealed, judge(sealed, made), None),
+        made,
+        Next(1, "bracket", 10.0, 1.0, 7),
+        20 * 10**9,
+        "probes/001-bracket",
+        1,
+    )
 
 
 @pytest.mark.parametrize("slo", ["p99(ttft) <= 10ms", "p50(ttft) <= 2ms"])
@@ -160,9 +161,9 @@ def test_a_cut_that_only_the_generators_lateness_bears_out_is_no_fail(tmp_path: 
         late = {name: whole.records.columns[name] + late_ms * MS for name in ("ready_ns", "sent_ns")}
         rows = replace(whole.records, columns={**whole.records.columns, **late})
         made = promises("p99(ttft) <= 10ms")
-        part = judged(
-            replace(whole, records=rows, facts=facts), made, Next(1, "bracket", 10.0, 1.0, 7), 20 * 10**9, "r", 1
-        )
+        sealed = replace(whole, records=rows, facts=facts)
+        ran = Made(sealed, judge(sealed, made), None)
+        part = judged(ran, made, Next(1, "bracket", 10.0, 1.0, 7), 20 * 10**9, "r", 1)
         assert part.outcome == outcome, late_ms
     assert "whatever the generator did" in part.reasons[0]
 

@@ -11,10 +11,12 @@ from typer.testing import CliRunner
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.run.promises import Asked, read_promises
 from plimsoll.harness.series.search.question import Question, Texts, enough, read
-from plimsoll.harness.verbs.cli import app
+from plimsoll.harness.verbs.cli import command_line
 from plimsoll.slo.statistics.confidence import n_needed
 from plimsoll.slo.statistics.planning import sample
 from plimsoll.slo.statistics.share import share_test
+
+app = command_line()
 
 URL = {"url": "http://127.0.0.1:9"}
 
@@ -189,7 +191,6 @@ def test_budget_gpus_and_workers_may_change_between_two_attempts_and_nothing_els
         ("--duration=9s", "--probe"),
         ("--queries", "--probe"),
         ("--trace", "plimsoll run"),
-        ("--retries", "by itself"),
         ("--mode", "plimsoll run"),
     ],
 )

@@ -17,13 +17,12 @@ from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.promises import Asked
 from plimsoll.harness.run.rundir import RunDirectory, open_sealed
 from plimsoll.harness.run.watcher import Watcher
+from plimsoll.harness.series import one_run
+from plimsoll.harness.series.ledger import Session
 from plimsoll.harness.series.one_run import write_report
-from plimsoll.harness.series.search import probe
 from plimsoll.harness.series.search import search_session as session
-from plimsoll.harness.series.search import series_endpoint as endpoint
 from plimsoll.harness.series.search.question import Question, Texts, read
-from plimsoll.harness.series.search.search_output import search_and_say
-from plimsoll.harness.series.search.search_session import search
+from plimsoll.harness.series.search.search_session import search, search_and_say
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report
 from plimsoll.reports.search import search_words as say
@@ -73,7 +72,7 @@ class Runs:
         self.watchers: list[Sequence[Watcher]] = []
         self.usual: Deed = sealed
 
-    def __call__(self, prepared: Prepared, label: str, watchers: Sequence[Watcher]) -> Outcome:
+    def __call__(self, prepared: Prepared, label: str, watchers: Sequence[Watcher], workforce: object) -> Outcome:
         self.watchers.append(watchers)
         self.made.append((prepared.job.directory.path.name, rate_of(prepared), prepared.job.scenario.seed))
         return self.deeds.get(len(self.made), self.usual)(prepared)
@@ -86,9 +85,9 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
 
     made = Runs()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "carry_out", made)
-    monkeypatch.setattr(endpoint, "preflight", reached)
-    monkeypatch.setattr(probe, "write_report", only_json)
+    monkeypatch.setattr(one_run, "carry_out", made)
+    monkeypatch.setattr(one_run, "preflight", reached)
+    monkeypatch.setattr(one_run, "write_report", only_json)
     return made
 
 
@@ -115,7 +114,7 @@ def outcomes(report: SearchReport) -> list[str]:
 def test_the_line_is_found_between_a_load_that_holds_and_one_that_fails(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "write_report", write_report)
+    monkeypatch.setattr(one_run, "write_report", write_report)
     report = search(question(gpus=2, resolution="5%"), Path("o"), resume=False)
     assert (report.outcome, report.exit_code) == ("FOUND", 0)
     low, high = report.found.interval
@@ -385,7 +384,7 @@ def test_a_full_disk_costs_no_result_of_a_search(
         return sealed(prepared)
 
     runs.usual = fills
-    assert said_of(texts, Path("o"), [], resume=False, as_json=True) == ExitCode.USAGE
+    assert said_of(texts, Session(Path("o"), as_json=True)) == ExitCode.USAGE
     said = capsys.readouterr()
     found = json.loads(said.out)
     assert len(found["probes"]) == probes
@@ -396,7 +395,7 @@ def test_a_full_disk_costs_no_result_of_a_search(
         in said.err
     )
     disk.full, runs.usual = False, sealed
-    assert said_of(texts, Path("o"), [], resume=True, as_json=True) == ExitCode.PASS
+    assert said_of(texts, Session(Path("o"), resume=True, as_json=True)) == ExitCode.PASS
     assert json.loads(capsys.readouterr().out)["rate_per_s"]["best"] == whole.found.best
     assert len(runs.made) == len(whole.probes), "no probe is made twice"
 

@@ -9,7 +9,9 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
-from plimsoll.harness.verbs.cli import app
+from plimsoll.harness.verbs.cli import command_line
+
+app = command_line()
 
 
 def handed_on(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:

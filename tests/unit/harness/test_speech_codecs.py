@@ -15,14 +15,17 @@ from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.protocols._speech import codecs
 from plimsoll.harness.protocols._speech.codecs import (
     BrokenAudio,
+    BrokenOgg,
+    Demuxer,
+    checksum,
     decodable,
     decoder,
     encodable,
     encode_file,
     encode_frames,
+    page,
 )
-from plimsoll.harness.protocols._speech.ogg import BrokenOgg, Demuxer, checksum, page
-from plimsoll.harness.protocols._speech.pacing import Pace, frame_schedule
+from plimsoll.harness.protocols._speech.sending import Pace, frame_schedule
 from plimsoll.scenarios.sound.companding import alaw_decoded, alaw_encoded, mulaw_decoded, mulaw_encoded
 from plimsoll.scenarios.sound.wav import wav_bytes
 

@@ -7,9 +7,7 @@ import pytest
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.options import accept, problems
-from plimsoll.harness.protocols._speech.audio_options import AudioOptions
-from plimsoll.harness.protocols._speech.live import audio_problems, clip_of, live_audio
-from plimsoll.harness.protocols._speech.pacing import FrameRules
+from plimsoll.harness.protocols._speech.sending import AudioOptions, FrameRules, audio_problems, clip_of, live_audio
 from plimsoll.scenarios.samples.clip import Clip
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.slo.records.session_columns import PACE_CAPTURE, PACE_FILE

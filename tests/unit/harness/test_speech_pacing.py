@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plimsoll.harness.protocols._speech.pacing import FrameRules, Pace, frame_schedule, padded, parse_pace
+from plimsoll.harness.protocols._speech.sending import FrameRules, Pace, frame_schedule, padded, parse_pace
 
 S = 1_000_000_000
 

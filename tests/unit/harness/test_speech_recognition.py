@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from plimsoll.harness.exchange import Exchange, SessionStamps
-from plimsoll.harness.protocols._speech.events import Endpoint, Event, Transcript
-from plimsoll.harness.protocols._speech.recognition import put_transcripts
+from plimsoll.harness.protocols._speech.hearing import Endpoint, Event, Transcript, put_transcripts
 from plimsoll.scenarios.samples.clip import Clip, Word
 from plimsoll.slo.records.records import Status
 

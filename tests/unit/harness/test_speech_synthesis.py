@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.harness.exchange import Exchange
-from plimsoll.harness.protocols._speech.events import Sound
-from plimsoll.harness.protocols._speech.synthesis import first_audible, put_sounds
+from plimsoll.harness.protocols._speech.hearing import Sound, first_audible, put_sounds
 
 MS = 1_000_000
 RATE = 24_000

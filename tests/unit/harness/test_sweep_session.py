@@ -17,8 +17,9 @@ from plimsoll.harness.run.coordinator import Outcome
 from plimsoll.harness.run.job import Prepared
 from plimsoll.harness.run.promises import Asked, keep
 from plimsoll.harness.run.rundir import open_sealed
-from plimsoll.harness.series.comparison import rounds
+from plimsoll.harness.series.ledger import Session
 from plimsoll.harness.series.sweep.sweep_session import Wanted, plan, say_grid, sweep
+from plimsoll.harness.verbs.run import staff_of
 from tests.unit.harness.sealed_runs import Full, sealed_run
 
 SLO = ("p50(ttft) <= 100ms",)
@@ -53,13 +54,14 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Endpoint:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PLIMSOLL_API_KEY", raising=False)
     monkeypatch.setattr("plimsoll.harness.series.one_run.carry_out", made)
-    monkeypatch.setattr(rounds, "preflight", reached)
+    monkeypatch.setattr("plimsoll.harness.series.one_run.preflight", reached)
     return made
 
 
 def wanted(vary: Sequence[str] = ("concurrency=20,50,200",), load: dict[str, Any] | None = None, **more: Any) -> Wanted:
     more = {"out": Path("o"), "cooldown": "0s", "asked": Asked(SLO), **more}
-    return Wanted(None, vary, {"url": "http://a:1", "queries": 40, **(load or {})}, **more)
+    told = {name: more.pop(name) for name in ("out", "resume", "as_json", "formats", "errors") if name in more}
+    return Wanted(None, vary, {"url": "http://a:1", "queries": 40, **(load or {})}, session=Session(**told), **more)
 
 
 def document() -> dict[str, Any]:
@@ -124,7 +126,7 @@ def test_a_full_disk_costs_no_result_of_a_sweep(
     assert [point["outcome"] for point in found["series"][0]["points"]] == outcomes
     assert found["exit_code"] == ExitCode.USAGE
     assert "sweep.json could not be written (No space left on device); make room; `plimsoll sweep --again" in said.err
-    assert "error: --out: cannot write o/" in said.err
+    assert ": --out: cannot write o/" in said.err
     disk.full = False
     assert sweep(wanted((), asked=Asked(), again=True)) == 0
     assert [point["outcome"] for point in document()["series"][0]["points"]] == [
@@ -155,7 +157,7 @@ def test_an_endpoint_that_can_t_be_reached_is_exit_5_before_anything_is_sent(
     async def unreached(target: object) -> None:
         raise HarnessFault("cannot connect", ExitCode.UNREACHABLE)
 
-    monkeypatch.setattr(rounds, "preflight", unreached)
+    monkeypatch.setattr("plimsoll.harness.series.one_run.preflight", unreached)
     with pytest.raises(HarnessFault) as caught:
         sweep(wanted())
     assert caught.value.code == ExitCode.UNREACHABLE
@@ -210,7 +212,7 @@ def test_the_estimate_of_an_open_loop_follows_its_schedule(endpoint: Endpoint) -
     [
         ({"vary": ("rate=1,2",), "load": {"rate": 5.0}}, "--rate: it is varied too"),
         ({"repeats": 0}, "--repeats"),
-        ({"live": "seven"}, "--live seven"),
+        ({"errors": staff_of("seven", None, None, None, None)[1]}, "--live seven"),
         ({"cooldown": "soon"}, "--cooldown"),
         ({"asked": Asked(("p99(ttft) < ",))}, "--slo"),
         ({"vary": ("server.slots=1,2",)}, "Leave --url out"),

@@ -74,7 +74,7 @@ HTTP = Target("http://127.0.0.1:1", "openai-chat", "m")
 def test_only_an_open_loop_of_the_compiled_engine_is_probed_for(
     target: Target, made: Callable[[], Plan], does: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plimsoll.harness.host.capability.find_spec", lambda name: object())
+    monkeypatch.setattr("plimsoll.harness.host.calibration_table.find_spec", lambda name: object())
 
     async def asked(limit_ns: int) -> IntArray:
         return late(180)

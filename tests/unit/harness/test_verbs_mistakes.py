@@ -9,9 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from plimsoll.harness.errors import HarnessFault
-from plimsoll.harness.verbs.cli import app
+from plimsoll.harness.verbs.cli import command_line
 from plimsoll.scenarios.spec import library
 from plimsoll.scenarios.text.errors import ScenarioError
+
+app = command_line()
 
 
 def test_flags_that_cannot_be_read_hide_no_other_mistake(tmp_path: Path) -> None:

@@ -11,17 +11,18 @@ from rich.text import Text
 
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.process import outlet
+from plimsoll.harness.run.job import default_out
 from plimsoll.harness.run.promises import Asked
-from plimsoll.harness.series.comparison.comparison_output import say_drawn
-from plimsoll.harness.series.comparison.comparison_session import Wanted, default_out, of_interleaved, of_runs
-from plimsoll.harness.series.comparison.judging import question
+from plimsoll.harness.series.comparison.comparison_session import Wanted, of_interleaved, of_runs, question
+from plimsoll.harness.series.ledger import Session
+from plimsoll.harness.series.publish import show
 from tests.unit.harness.sealed_runs import sealed_run
 
 
 def wanted(folder: Path) -> Wanted:
     made, errors = question([], Asked(), "5%", "1%")
     assert not errors
-    return Wanted(made, save_baseline=folder / "b.json", out=folder / "out")
+    return Wanted(made, Session(folder / "out"), save_baseline=folder / "b.json")
 
 
 def test_which_of_three_sides_to_keep_is_asked_before_anything_is_measured(
@@ -33,7 +34,7 @@ def test_which_of_three_sides_to_keep_is_asked_before_anything_is_measured(
         of_runs([str(tmp_path / name) for name in "abc"], wanted(tmp_path))
     arms = [f"{name}=bundled" for name in "abc"]
     with pytest.raises(HarnessFault, match="which of a, b, c"):
-        of_interleaved("smoke", {}, Asked(), arms, 5, "2s", False, wanted(tmp_path))
+        of_interleaved("smoke", {}, Asked(), arms, 5, "2s", wanted(tmp_path))
     assert capsys.readouterr().out == ""
     assert not (tmp_path / "out").exists()
 
@@ -43,7 +44,7 @@ def test_a_full_disk_behind_stdout_is_no_error(monkeypatch: pytest.MonkeyPatch) 
     full = os.open("/dev/full", os.O_WRONLY)
     monkeypatch.setattr(sys, "stdout", outlet.stream(full))
     for _ in range(2):
-        say_drawn(lambda _: Text("result"))
+        show(lambda _: Text("result"), (), None)
     os.close(full)
 
 

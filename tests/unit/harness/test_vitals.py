@@ -10,7 +10,7 @@ import pytest
 
 from plimsoll.harness.clock import WallMap
 from plimsoll.harness.process.vitals import PULSE_NS, Durations, GcPauses, Pulse, Vitals, thread_wanted_ns
-from plimsoll.harness.run.coordinator import _vitals
+from plimsoll.harness.run.coordinator import vitals_of
 from plimsoll.slo.validity.generator import GeneratorFacts
 from plimsoll.slo.validity.lateness import LagLimits
 from plimsoll.slo.validity.strain import checks
@@ -29,7 +29,7 @@ def callbacks() -> Iterator[None]:
 
 
 def broken(done: dict[str, Any], **changes: Any) -> list[str]:
-    facts = GeneratorFacts(**({"open_loop": False, "planned": 1} | _vitals([done]) | changes))
+    facts = GeneratorFacts(**({"open_loop": False, "planned": 1} | vitals_of([done]) | changes))
     return [check.name for check in checks(facts, LIMITS, 1.0) if not check.ok]
 
 
@@ -145,7 +145,7 @@ def test_the_worst_workers_times_and_the_sum_of_counts_become_facts() -> None:
         "engine_cpu": 0.8,
         "client": {"pool_waits": 4, "pool_wait_p99_ns": 9, "stream_waits": 4, "calls_refused_and_retried": 1},
     }
-    facts = GeneratorFacts(open_loop=True, planned=1, **_vitals([one, two]))
+    facts = GeneratorFacts(open_loop=True, planned=1, **vitals_of([one, two]))
     assert (facts.loop_stall_count, facts.loop_stall_max_ns, facts.gc_pause_count, facts.gc_pause_max_ns) == (
         2,
         2,
@@ -155,7 +155,7 @@ def test_the_worst_workers_times_and_the_sum_of_counts_become_facts() -> None:
     assert (facts.pool_waits, facts.pool_wait_p99_ns, facts.stream_waits, facts.retried) == (7, 9, 4, 3)
     assert (facts.worker_cpu, facts.core_wanted, facts.engine_cpu) == ((0.5, 0.9), (0.6, 0.6), (0.8,))
     # A worker that says less (another engine, an older run) is understood.
-    few = GeneratorFacts(open_loop=True, planned=1, **_vitals([{"cpu": 0.1, "client": {}}]))
+    few = GeneratorFacts(open_loop=True, planned=1, **vitals_of([{"cpu": 0.1, "client": {}}]))
     assert (few.loop_stall_max_ns, few.watched_ns, few.core_wanted, few.stamps_refused) == (0, 0, (), 0)
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from plimsoll.harness.run.accuracy import check
+from plimsoll.harness.run.job import check_accuracy
 from plimsoll.scenarios.samples.payload import Payload
 from plimsoll.scenarios.scenario import Scenario
 from plimsoll.scenarios.text.errors import ScenarioError
@@ -40,7 +40,7 @@ class Run:
 
 
 def errors(run: Run, *texts: str) -> list[str]:
-    return check(cast(Scenario, cast(Any, run)), [parse(text) for text in texts])
+    return check_accuracy(cast(Scenario, cast(Any, run)), [parse(text) for text in texts])
 
 
 CLIP = Payload(media_ns=10**9, reference="hello world")

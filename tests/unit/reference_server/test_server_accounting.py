@@ -7,15 +7,14 @@ from typing import cast
 import pytest
 
 from plimsoll.reference_server.engine.metrics import Metrics
-from plimsoll.reference_server.misfortune.fate import Break, Misfortune
-from plimsoll.reference_server.misfortune.fault import parse_fault
+from plimsoll.reference_server.misfortune.fault import Break, Misfortune, parse_fault
 from plimsoll.reference_server.misfortune.faults import Faults
-from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.seams.models import Script
 from plimsoll.reference_server.seams.truth import Truth, TruthRow
 from plimsoll.reference_server.service.accounting import Account, accounted, obey
 from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.durations import Startup
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.startup import Startup
 from plimsoll.reference_server.values.timetable import DeadlineWheel
 
 

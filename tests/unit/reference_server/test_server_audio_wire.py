@@ -11,11 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.frontends.http import multipart, openai_audio
-from plimsoll.reference_server.frontends.http.multipart import Part
-from plimsoll.reference_server.frontends.shared.fields import Fields
-from plimsoll.reference_server.speech.seam import Heard, Word
-from plimsoll.reference_server.speech.wav import write_wav
+from plimsoll.reference_server.dialects.openai_audio import (
+    Part,
+    TranscriptionRequest,
+    parse_form,
+    parse_speech,
+    parse_transcription,
+    transcript,
+)
+from plimsoll.reference_server.seams.models import Heard, Word
+from plimsoll.reference_server.speech.audio import write_wav
+from plimsoll.reference_server.transports.fields import Fields
 from plimsoll.reference_server.values.errors import RequestError
 
 KIND = "multipart/form-data; boundary=lin-e"
@@ -31,7 +37,7 @@ def form(*parts: tuple[str, bytes], boundary: bytes = b"lin-e") -> bytes:
 
 @given(st.lists(st.tuples(st.text(alphabet="abc_[]", min_size=1), st.binary()), min_size=1, max_size=5))
 def test_a_form_is_read_as_it_was_written(parts: list[tuple[str, bytes]]) -> None:
-    read = multipart.parse(KIND, form(*parts))
+    read = parse_form(KIND, form(*parts))
     assert [(part.name, part.data) for part in read] == parts
 
 
@@ -41,7 +47,7 @@ def test_a_form_is_read_as_it_was_written(parts: list[tuple[str, bytes]]) -> Non
 def test_bytes_that_are_no_form_raise_only_the_documented_error(body: bytes, kind: str) -> None:
     for tried in (body, b"--lin-e" + body, form(("a", b"b"))[:-4] + body, body + form(("a", body))):
         with contextlib.suppress(RequestError):
-            multipart.parse(kind, tried)
+            parse_form(kind, tried)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +66,7 @@ def test_bytes_that_are_no_form_raise_only_the_documented_error(body: bytes, kin
 )
 def test_a_form_that_is_none_says_where(kind: str, body: bytes, status: int, part: str) -> None:
     with pytest.raises(RequestError) as caught:
-        multipart.parse(kind, body)
+        parse_form(kind, body)
     assert caught.value.status == status
     assert part in caught.value.message
 
@@ -75,7 +81,7 @@ def parts(**change: str | bytes | None) -> list[Part]:
 
 
 def test_a_transcription_is_asked_for_with_a_file() -> None:
-    asked = openai_audio.parse_transcription(parts(response_format="verbose_json", timestamp_granularities__="word"))
+    asked = parse_transcription(parts(response_format="verbose_json", timestamp_granularities__="word"))
     assert (asked.sample_rate, asked.seconds) == (8000, 0.1)
     assert (asked.words, asked.segments) == (True, False)
 
@@ -99,7 +105,7 @@ def test_a_transcription_is_asked_for_with_a_file() -> None:
 )
 def test_a_bad_form_is_a_400_that_names_the_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestError) as caught:
-        openai_audio.parse_transcription(parts(**change))
+        parse_transcription(parts(**change))
     assert (caught.value.status, caught.value.param) == (400, field)
 
 
@@ -117,7 +123,7 @@ def test_a_bad_form_is_a_400_that_names_the_field(change: dict[str, Any], field:
 )
 def test_speech_that_can_t_be_made_is_refused_by_name(change: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestError) as caught:
-        openai_audio.parse_speech(Fields({"model": "synthesiser", "input": "a", "voice": {"id": "one"}, **change}))
+        parse_speech(Fields({"model": "synthesiser", "input": "a", "voice": {"id": "one"}, **change}))
     assert (caught.value.status, caught.value.param) == (400, field)
 
 
@@ -131,21 +137,18 @@ FINALS = [
 ]
 
 
-def transcript(response_format: str, **marks: bool) -> str:
-    asked = openai_audio.TranscriptionRequest("r", np.zeros(8000, np.float32), 8000, response_format, **marks)
-    return openai_audio.transcript(asked, FINALS).decode()
+def written(response_format: str, **marks: bool) -> str:
+    asked = TranscriptionRequest("r", np.zeros(8000, np.float32), 8000, response_format, **marks)
+    return transcript(asked, FINALS).decode()
 
 
 def test_each_format_of_a_transcription_has_its_shape() -> None:
-    assert transcript("text") == "the line her hull\n"
-    assert json.loads(transcript("json")) == {
-        "text": "the line her hull",
-        "usage": {"type": "duration", "seconds": 1.0},
-    }
-    assert transcript("srt").split("\n\n")[1] == "2\n01:00:00,000 --> 01:00:01,000\nher hull\n"
-    assert transcript("vtt").startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.900\nthe line\n\n")
-    verbose = json.loads(transcript("verbose_json", words=True))
+    assert written("text") == "the line her hull\n"
+    assert json.loads(written("json")) == {"text": "the line her hull", "usage": {"type": "duration", "seconds": 1.0}}
+    assert written("srt").split("\n\n")[1] == "2\n01:00:00,000 --> 01:00:01,000\nher hull\n"
+    assert written("vtt").startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.900\nthe line\n\n")
+    verbose = json.loads(written("verbose_json", words=True))
     assert verbose["words"][1] == {"word": "line", "start": 0.5, "end": 0.9}
     assert [segment["text"] for segment in verbose["segments"]] == ["the line", "her hull"]
     assert verbose["segments"][0]["avg_logprob"] == pytest.approx(np.log(0.5))
-    assert "words" not in json.loads(transcript("verbose_json"))
+    assert "words" not in json.loads(written("verbose_json"))

@@ -16,10 +16,8 @@ import pytest
 
 from plimsoll.reference_server.engine.batcher import Batcher
 from plimsoll.reference_server.engine.metrics import Metrics
-from plimsoll.reference_server.seams.batch_model import Batched
+from plimsoll.reference_server.values.durations import Stages, Startup
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import Stages
-from plimsoll.reference_server.values.startup import Startup
 from plimsoll.reference_server.values.tensors import Tensor, TensorSpec
 
 FOREVER_NS = 3600 * 10**9
@@ -98,7 +96,7 @@ def x(*values: int) -> list[Tensor]:
     return [Tensor("x", "INT64", np.array(values, dtype=np.int64))]
 
 
-async def ask(batcher: Batched, *values: int, **how: int) -> list[int]:
+async def ask(batcher: Batcher, *values: int, **how: int) -> list[int]:
     (y,) = await batcher.infer(x(*values), Stages(), **how)
     return [int(value) for value in y.data]
 

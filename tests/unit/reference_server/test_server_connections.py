@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.frontends.http.connections import Connection, Door, last_words
+from plimsoll.reference_server.http_server import Connection, Door, last_words
 from plimsoll.reference_server.values.errors import RequestError
 
 

@@ -11,12 +11,12 @@ from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
 
 torch = pytest.importorskip("torch", reason="the language model needs torch")
 
-from plimsoll.reference_server.device import kept_rows  # noqa: E402
-from plimsoll.reference_server.engine.torch_runner import TorchRunner  # noqa: E402
+from plimsoll.reference_server.device import torch_runner  # noqa: E402
+from plimsoll.reference_server.device.torch_runner import TorchRunner  # noqa: E402
 from plimsoll.reference_server.models.decoder import Decoder  # noqa: E402
 from plimsoll.reference_server.models.grids import seeded_linear, to_grid  # noqa: E402
 from plimsoll.reference_server.models.presets import DECODERS, DecoderShape  # noqa: E402
-from plimsoll.reference_server.seams.runner import Chunk  # noqa: E402
+from plimsoll.reference_server.seams.models import Chunk  # noqa: E402
 
 SHAPE = DecoderShape(hidden=48, layers=2, heads=4, kv_heads=2, head_dim=16, feed_forward=80, max_context=256)
 N_BLOCKS = 48
@@ -149,7 +149,7 @@ def test_the_seed_makes_the_weights() -> None:
 def test_what_is_kept_between_steps_changes_nothing(
     prompts: list[list[int]], alone: list[list[int]], most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_rows, "_MOST_BYTES", most_bytes)
+    monkeypatch.setattr(torch_runner, "_MOST_BYTES", most_bytes)
     runner = TorchRunner(SHAPE, block_size=8, n_blocks=N_BLOCKS, max_tokens=1, seed=5)
     gathered = 0
     group = runner._group
@@ -169,7 +169,7 @@ def test_what_is_kept_between_steps_changes_nothing(
 
 
 def test_a_row_is_filled_when_its_sequence_joins_and_not_at_every_step() -> None:
-    rows = kept_rows.KeptRows(SHAPE, block_size=8, n_pool=9, device="cpu")
+    rows = torch_runner.KeptRows(SHAPE, block_size=8, n_pool=9, device="cpu")
 
     def chunk(sequence: int, start: int, *blocks: int) -> Chunk:
         return Chunk(sequence, [65], start, blocks, True, False)

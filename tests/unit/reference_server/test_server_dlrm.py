@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import Stages
 from plimsoll.reference_server.values.tensors import Tensor
 
 torch = pytest.importorskip("torch", reason="the recommendation model needs torch")

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from plimsoll.reference_server.models.embedder import MAX_BYTES, MAX_WORDS, pieces_of, words_of
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import Stages
 from plimsoll.reference_server.values.tensors import bytes_tensor
-from plimsoll.reference_server.values.words import MAX_BYTES, MAX_WORDS, pieces_of, words_of
 
 torch = pytest.importorskip("torch", reason="the encoder needs torch")
 

@@ -13,13 +13,11 @@ from plimsoll.reference_server.engine.engine import Closed, Engine, Step, Ticket
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.llm import LanguageModel
 from plimsoll.reference_server.engine.scheduler import Scheduler
-from plimsoll.reference_server.frontends.shared import open_inference
-from plimsoll.reference_server.seams.answers import Script
-from plimsoll.reference_server.seams.runner import Chunk, Runner, ScriptedRunner
+from plimsoll.reference_server.seams.models import Chunk, Runner, Script
 from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.values.durations import Stages, Startup
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import Stages
-from plimsoll.reference_server.values.startup import Startup
+from tests.scripted_runner import ScriptedRunner
 
 
 def with_engine(runner: Runner, play: Callable[[Engine], Coroutine[None, None, None]], *, max_batch: int = 4) -> None:
@@ -231,7 +229,7 @@ def test_an_engine_that_can_no_longer_plan_tells_all_and_takes_no_more(caplog: p
         assert refused is not None
         assert (refused.status, refused.code) == (503, "failed")
         assert "no plan. The server must be started again" in refused.message
-        assert not open_inference.ready(service)
+        assert not service.ready
         with pytest.raises(RequestError, match="no plan"):
             await LanguageModel(engine).embed([[1]], Script())
 

@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.engine.admission import LEAST, Drain
 from plimsoll.reference_server.engine.engine import Engine
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.llm import Bounds, EngineAnswer, LanguageModel
 from plimsoll.reference_server.engine.metrics import Metrics
-from plimsoll.reference_server.engine.scheduler import Scheduler
-from plimsoll.reference_server.seams.answers import Ask
-from plimsoll.reference_server.seams.runner import ScriptedRunner
+from plimsoll.reference_server.engine.scheduler import LEAST, Drain, Scheduler
+from plimsoll.reference_server.seams.models import Ask
 from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError, StreamFailure
-from plimsoll.reference_server.values.stages import Stages
+from tests.scripted_runner import ScriptedRunner
 
 MS = 1_000_000
 S = 1_000 * MS

@@ -13,7 +13,7 @@ from plimsoll.reference_server.engine.scheduler import Scheduler
 
 pytest.importorskip("torch", reason="the language model needs torch")
 
-from plimsoll.reference_server.engine.torch_runner import TorchRunner
+from plimsoll.reference_server.device.torch_runner import TorchRunner
 from plimsoll.reference_server.models.presets import DecoderShape
 
 SHAPE = DecoderShape(hidden=48, layers=2, heads=4, kv_heads=2, head_dim=16, feed_forward=80, max_context=256)

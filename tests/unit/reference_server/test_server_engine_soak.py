@@ -15,10 +15,10 @@ from plimsoll.reference_server.engine.engine import Engine, Step, Ticket
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.llm import EngineAnswer, LanguageModel
 from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
-from plimsoll.reference_server.seams.answers import Ask
-from plimsoll.reference_server.seams.runner import Chunk, ScriptedRunner
+from plimsoll.reference_server.seams.models import Ask, Chunk
 from plimsoll.reference_server.seams.truth import TruthRow
 from plimsoll.reference_server.values.errors import RequestError, StreamFailure
+from tests.scripted_runner import ScriptedRunner
 
 N_REQUESTS, N_CLIENTS = 10_000, 120
 OURS = (Ask, Chunk, EngineAnswer, Generation, Step, Ticket)

@@ -13,10 +13,10 @@ from plimsoll.reference_server.engine.engine import Engine
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.llm import LanguageModel
 from plimsoll.reference_server.engine.scheduler import Scheduler
-from plimsoll.reference_server.frontends.shared.stream import Stopped, StopSink
-from plimsoll.reference_server.seams.answers import Ask
-from plimsoll.reference_server.seams.runner import Chunk, ScriptedRunner
+from plimsoll.reference_server.seams.models import Ask, Chunk
 from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.transports.stream import Stopped, StopSink
+from tests.scripted_runner import ScriptedRunner
 
 PROMPT_NS, TOKEN_NS, TEXT_NS, WAIT_NS = 1_000_000, 20_000, 300, 7_000_000
 

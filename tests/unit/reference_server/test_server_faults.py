@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.reference_server.misfortune.fault import parse_fault
+from plimsoll.reference_server.misfortune.fault import KINDS, parse_fault
 from plimsoll.reference_server.misfortune.faults import Faults
-from plimsoll.reference_server.misfortune.kinds import KINDS
 from plimsoll.reference_server.values.errors import ConfigError, RequestError
 
 SECOND = 1_000_000_000

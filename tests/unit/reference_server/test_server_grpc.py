@@ -13,14 +13,12 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.frontends.grpc_ import inference_pb2 as pb
-from plimsoll.reference_server.frontends.grpc_ import statuses
-from plimsoll.reference_server.frontends.grpc_.contents import CONTENTS, parse_request, response
-from plimsoll.reference_server.frontends.grpc_.generate import stale
-from plimsoll.reference_server.frontends.grpc_.grpc_calls import read
-from plimsoll.reference_server.frontends.shared.raw_tensors import objects, to_bytes
+from plimsoll.reference_server.dialects.kserve_grpc import CONTENTS, parse_request, response
+from plimsoll.reference_server.protos import inference_pb2 as pb
+from plimsoll.reference_server.protos.generate import stale
+from plimsoll.reference_server.transports.grpc_calls import read, status_code, status_message, trailing_metadata
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.tensors import NUMPY, Tensor
+from plimsoll.reference_server.values.tensors import NUMPY, Tensor, objects, to_bytes
 
 VALUES: dict[str, Any] = {
     "BOOL": np.array([True, False]),
@@ -168,12 +166,12 @@ def test_a_well_formed_message_that_makes_no_sense_raises_only_the_documented_er
     ],
 )
 def test_refusals_have_the_status_of_their_kind(status: int, code: grpc.StatusCode) -> None:
-    assert statuses.code(status) is code
+    assert status_code(status) is code
 
 
 def test_a_shed_request_says_when_to_come_back_as_googles_error_model_does() -> None:
     error = RequestError(503, "the queue is full" * 20, retry_after_s=300)
-    metadata = dict(statuses.trailing(error))
+    metadata = dict(trailing_metadata(error))
     assert metadata["retry-after"] == "300"
     # google.rpc.Status has the shape of this message: an integer, a string, and a list of Any.
     details = metadata["grpc-status-details-bin"]
@@ -185,12 +183,12 @@ def test_a_shed_request_says_when_to_come_back_as_googles_error_model_does() -> 
     assert detail.type_url == "type.googleapis.com/google.rpc.RetryInfo"
     assert detail.value[:2] == bytes([10, len(detail.value) - 2])
     assert Duration.FromString(detail.value[2:]).seconds == 300
-    assert statuses.trailing(RequestError(400, "no")) == ()
+    assert trailing_metadata(RequestError(400, "no")) == ()
 
 
 def test_a_message_that_quotes_half_a_character_can_be_sent() -> None:
-    assert statuses.message(RequestError(400, "plimsoll.\ud800: unknown")).encode() == b"plimsoll.?: unknown"
+    assert status_message(RequestError(400, "plimsoll.\ud800: unknown")).encode() == b"plimsoll.?: unknown"
 
 
 def test_a_long_message_is_cut_short_because_metadata_has_little_room() -> None:
-    assert len(statuses.message(RequestError(400, "x" * 100_000))) < 1100
+    assert len(status_message(RequestError(400, "x" * 100_000))) < 1100

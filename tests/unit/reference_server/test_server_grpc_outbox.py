@@ -10,11 +10,10 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from plimsoll.reference_server.frontends.grpc_.grpc_calls import Call, Context
-from plimsoll.reference_server.frontends.grpc_.outbox import Outbox, TokenSink
 from plimsoll.reference_server.seams.truth import TruthRow
 from plimsoll.reference_server.service.accounting import Account
 from plimsoll.reference_server.service.service import Service
+from plimsoll.reference_server.transports.grpc_calls import Call, Context, Outbox, TokenSink
 from plimsoll.reference_server.values.errors import StreamCut, StreamFailure
 
 

@@ -13,14 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from plimsoll.reference_server.frontends.http import kserve_binary, kserve_wire
-from plimsoll.reference_server.frontends.http.kserve_wire import Parsed
-from plimsoll.reference_server.frontends.shared.fields import Fields
-from plimsoll.reference_server.frontends.shared.open_inference import InferRequest, chosen, deadline, wishes
-from plimsoll.reference_server.frontends.shared.raw_tensors import from_bytes, objects, to_bytes
-from plimsoll.reference_server.seams.answers import Script
+from plimsoll.reference_server.dialects.kserve_http import Parsed, parse_inputs, parse_request, reply, split_body
+from plimsoll.reference_server.dialects.open_inference import InferRequest, chosen, deadline, wishes
+from plimsoll.reference_server.seams.models import Script
+from plimsoll.reference_server.transports.fields import Fields
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.tensors import NUMPY, Tensor
+from plimsoll.reference_server.values.tensors import NUMPY, Tensor, from_bytes, objects, to_bytes
 
 HEADER = "Inference-Header-Content-Length"
 NUMBERS = sorted(set(NUMPY) - {"BYTES"})
@@ -77,11 +75,11 @@ def test_bytes_are_the_tensor_that_they_were_said_to_be_or_refused_with_its_name
 def test_a_reply_read_as_a_request_gives_its_tensors(given_: list[Tensor], binary: bool, mixed: bool) -> None:
     named = [Tensor(f"t{i}", tensor.datatype, tensor.data) for i, tensor in enumerate(given_)]
     by_output = {"t0": not binary} if mixed else {}
-    body, n_json = kserve_wire.reply(Parsed(InferRequest("m", "7", []), binary, by_output), named)
-    head, tail = kserve_binary.split(body, None if n_json is None else str(n_json))
+    body, n_json = reply(Parsed(InferRequest("m", "7", []), binary, by_output), named)
+    head, tail = split_body(body, None if n_json is None else str(n_json))
     values = json.loads(head)
     assert (values["model_name"], values["id"]) == ("m", "7")
-    parsed = kserve_wire.parse_request(Fields({"inputs": values["outputs"]}), "m", tail)
+    parsed = parse_request(Fields({"inputs": values["outputs"]}), "m", tail)
     assert all(same(read, sent) for read, sent in zip(parsed.request.tensors, named, strict=True))
     assert ("binary_data_size" in str(values)) == (binary if not mixed else (not binary or (binary and len(named) > 1)))
 
@@ -94,7 +92,7 @@ def test_the_bytes_on_the_wire_are_little_endian_without_padding() -> None:
 
 
 def test_tensors_are_read_in_row_major_order() -> None:
-    (read,) = kserve_wire.parse_inputs(fields())
+    (read,) = parse_inputs(fields())
     assert read.data.tolist() == [[1, 2], [3, 4]]
 
 
@@ -129,7 +127,7 @@ def test_tensors_are_read_in_row_major_order() -> None:
 )
 def test_a_bad_tensor_is_a_400_that_names_the_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestError) as caught:
-        kserve_wire.parse_request(fields(**change), "m")
+        parse_request(fields(**change), "m")
     assert (caught.value.status, caught.value.param) == (400, field)
     if field.endswith(("datatype", "shape", "data")):
         assert "'a'" in caught.value.message
@@ -138,8 +136,8 @@ def test_a_bad_tensor_is_a_400_that_names_the_field(change: dict[str, Any], fiel
 def binary(*parts: dict[str, Any], tail: bytes, header: str | None = None, **more: Any) -> InferRequest:
     inputs = [{"name": f"t{i}", "datatype": "FP16", "shape": [2], **part} for i, part in enumerate(parts)]
     head = json.dumps({"inputs": inputs, **more}).encode()
-    json_part, rest = kserve_binary.split(head + tail, header or str(len(head)))
-    return kserve_wire.parse_request(Fields.parse(json_part), "m", rest).request
+    json_part, rest = split_body(head + tail, header or str(len(head)))
+    return parse_request(Fields.parse(json_part), "m", rest).request
 
 
 def test_binary_tensors_follow_the_json_in_the_order_of_their_announcement() -> None:
@@ -174,7 +172,7 @@ def test_sizes_that_do_not_agree_are_a_400_that_names_the_tensor(part: dict[str,
 @pytest.mark.parametrize("header", ["", "x", "-1", "1e3", "99999", "9" * 50, "²"])
 def test_a_header_that_is_no_length_within_the_body_is_a_400(header: str) -> None:
     with pytest.raises(RequestError, match=HEADER):
-        kserve_binary.split(b"{}", header)
+        split_body(b"{}", header)
 
 
 JSON = st.recursive(
@@ -218,7 +216,7 @@ JSON = st.recursive(
 def test_garbage_raises_only_the_documented_error(values: dict[str, Any], tail: bytes) -> None:
     for _ in range(2):
         with contextlib.suppress(RequestError):
-            kserve_wire.parse_request(Fields(values), "m", kserve_binary.split(tail, "0")[1])
+            parse_request(Fields(values), "m", split_body(tail, "0")[1])
         # Once more with a frame that is right, so that the depths are reached.
         values = {"inputs": [{"name": "a", "datatype": "BYTES", "shape": [1], **values}]}
 
@@ -227,9 +225,9 @@ def test_outputs_choose_what_is_sent_and_how() -> None:
     asked = fields()
     asked.values["outputs"] = [{"name": "b", "parameters": {"binary_data": False}}, {"name": "a"}]
     asked.values["parameters"] = {"binary_data_output": True}
-    parsed = kserve_wire.parse_request(asked, "m")
+    parsed = parse_request(asked, "m")
     made = [Tensor(name, "UINT8", np.array([1], np.uint8)) for name in ("a", "b", "c")]
-    body, n_json = kserve_wire.reply(parsed, chosen(made, parsed.request.outputs))
+    body, n_json = reply(parsed, chosen(made, parsed.request.outputs))
     assert json.loads(body[:n_json])["outputs"] == [
         {"name": "b", "datatype": "UINT8", "shape": [1], "data": [1]},
         {"name": "a", "datatype": "UINT8", "shape": [1], "parameters": {"binary_data_size": 1}},
@@ -241,16 +239,13 @@ def test_outputs_choose_what_is_sent_and_how() -> None:
 
 @pytest.mark.parametrize(
     ("tensor", "said"),
-    [
-        (Tensor("a", "FP32", np.array([np.nan], np.float32)), "NaN"),
-        (Tensor("a", "BYTES", objects([b"\xff"])), "UTF-8"),
-    ],
+    [(Tensor("a", "FP32", np.array([np.nan], np.float32)), "NaN"), (Tensor("a", "BYTES", objects([b"\xff"])), "UTF-8")],
 )
 def test_what_json_cannot_say_is_refused_with_the_way_round_it(tensor: Tensor, said: str) -> None:
     with pytest.raises(RequestError, match=rf"'a' holds .*{said}.*binary_data") as caught:
-        kserve_wire.reply(Parsed(InferRequest("m", "", []), False, {}), [tensor])
+        reply(Parsed(InferRequest("m", "", []), False, {}), [tensor])
     assert caught.value.status == 400
-    assert kserve_wire.reply(Parsed(InferRequest("m", "", []), True, {}), [tensor])[1] is not None
+    assert reply(Parsed(InferRequest("m", "", []), True, {}), [tensor])[1] is not None
 
 
 def test_parameters_become_wishes_and_a_timeout_a_deadline() -> None:

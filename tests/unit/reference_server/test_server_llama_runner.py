@@ -14,17 +14,16 @@ from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
 from plimsoll.reference_server.models import presets
 from plimsoll.reference_server.models.presets import LlamaShape, RopeScaling
+from plimsoll.reference_server.values.durations import PHASES, Startup
 from plimsoll.reference_server.values.errors import ConfigError
-from plimsoll.reference_server.values.startup import PHASES, Startup
 
 torch = pytest.importorskip("torch", reason="the language model needs torch")
 
-from plimsoll.reference_server.device import graphs  # noqa: E402
-from plimsoll.reference_server.device.copies import Staging  # noqa: E402
-from plimsoll.reference_server.device.kv_cache import PagedCache  # noqa: E402
-from plimsoll.reference_server.device.llama_runner import LlamaRunner, Options, room  # noqa: E402
+from plimsoll.reference_server.device import llama_runner  # noqa: E402
+from plimsoll.reference_server.device.llama_runner import LlamaRunner, Options, Staging, room  # noqa: E402
+from plimsoll.reference_server.device.paged_cache import PagedCache  # noqa: E402
 from plimsoll.reference_server.models.llama import Llama, rope_tables, seeded  # noqa: E402
-from plimsoll.reference_server.seams.runner import Chunk  # noqa: E402
+from plimsoll.reference_server.seams.models import Chunk  # noqa: E402
 
 SHAPE = LlamaShape(
     hidden=64,
@@ -79,13 +78,7 @@ def alone(model: Llama, prompts: list[list[int]]) -> list[list[int]]:
 
 def runner_of(model: Llama, options: Options, *, block_size: int = 8, n_blocks: int = 80) -> LlamaRunner:
     return LlamaRunner(
-        model,
-        block_size=block_size,
-        n_blocks=n_blocks,
-        max_batch=8,
-        threads=1,
-        options=options,
-        startup=Startup(),
+        model, block_size=block_size, n_blocks=n_blocks, max_batch=8, threads=1, options=options, startup=Startup()
     )
 
 
@@ -234,19 +227,19 @@ def test_the_cache_is_no_larger_than_useful_nor_than_there_is_room(model: Llama)
 
 @given(st.integers(1, 400))
 def test_a_ladder_ends_where_it_should_and_pads_little(largest: int) -> None:
-    sizes = graphs.ladder(largest)
+    sizes = llama_runner.ladder(largest)
     assert sizes[-1] == largest
     assert list(sizes) == sorted(set(sizes))
     for wanted in range(1, largest + 1):
-        size = graphs.fit(sizes, wanted)
+        size = llama_runner.fit(sizes, wanted)
         assert wanted <= size <= max(2 * wanted - 1, wanted + 31)
     with pytest.raises(ValueError, match="exceed"):
-        graphs.fit(sizes, largest + 1)
+        llama_runner.fit(sizes, largest + 1)
 
 
 @given(st.integers(1, 64), st.integers(1, 1000))
 def test_widths_double_up_to_the_largest(smallest: int, largest: int) -> None:
-    widths = graphs.powers(smallest, largest)
+    widths = llama_runner.powers(smallest, largest)
     assert widths[-1] == largest
     assert all(b <= 2 * a for a, b in itertools.pairwise(widths))
 

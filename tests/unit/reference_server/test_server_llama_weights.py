@@ -25,9 +25,8 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 from plimsoll.reference_server.device.llama_runner import LlamaRunner, Options  # noqa: E402
 from plimsoll.reference_server.models.llama import Llama  # noqa: E402
-from plimsoll.reference_server.models.llama_config import read_config  # noqa: E402
-from plimsoll.reference_server.models.llama_weights import load  # noqa: E402
-from plimsoll.reference_server.values.startup import Startup  # noqa: E402
+from plimsoll.reference_server.models.llama_folder import load, read_config  # noqa: E402
+from plimsoll.reference_server.values.durations import Startup  # noqa: E402
 
 TOLERANCE = 1e-5
 LLAMA3 = {

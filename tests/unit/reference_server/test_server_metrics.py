@@ -13,9 +13,8 @@ from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.llm import LanguageModel
 from plimsoll.reference_server.engine.metrics import Metrics, Rate
 from plimsoll.reference_server.engine.scheduler import Scheduler
-from plimsoll.reference_server.seams.runner import ScriptedRunner
-from plimsoll.reference_server.values.stages import Stages
-from plimsoll.reference_server.values.startup import Startup
+from plimsoll.reference_server.values.durations import Stages, Startup
+from tests.scripted_runner import ScriptedRunner
 
 
 def page(metrics: Metrics, engine: Engine | None = None, startup: Startup | None = None) -> dict[str, float]:

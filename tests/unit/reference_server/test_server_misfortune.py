@@ -8,15 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.misfortune.fate import Break, Misfortune
-from plimsoll.reference_server.misfortune.fault import check_models, parse_fault
-from plimsoll.reference_server.misfortune.faults import Faults
-from plimsoll.reference_server.misfortune.kinds import KINDS
-from plimsoll.reference_server.misfortune.placed import UNBEGUN
-from plimsoll.reference_server.misfortune.start import linger
-from plimsoll.reference_server.misfortune.window import Window
+from plimsoll.reference_server.misfortune.fault import KINDS, Break, Misfortune, Window, check_models, parse_fault
+from plimsoll.reference_server.misfortune.faults import UNBEGUN, Faults, linger
+from plimsoll.reference_server.values.durations import Startup
 from plimsoll.reference_server.values.errors import ConfigError, RequestError
-from plimsoll.reference_server.values.startup import Startup
 
 SECOND = 1_000_000_000
 

@@ -10,25 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.assembly.tempered import SchedulerLever, SlotsLever, WindowLever
 from plimsoll.reference_server.engine.kv_blocks import KvBlocks
 from plimsoll.reference_server.engine.llm import LanguageModel
 from plimsoll.reference_server.engine.scheduler import Generation, Scheduler
-from plimsoll.reference_server.frontends.http.ordeal import Drip
 from plimsoll.reference_server.misfortune.fault import Fault, parse_fault
 from plimsoll.reference_server.misfortune.faults import Faults
-from plimsoll.reference_server.misfortune.faulty_runner import (
+from plimsoll.reference_server.misfortune.levers import (
+    Levers,
     MisfortuneModel,
     MisfortuneRunner,
     OutOfMemory,
+    SchedulerLever,
     SlowedSteps,
+    slots_lever,
+    window_lever,
 )
-from plimsoll.reference_server.misfortune.lateness import Lateness
-from plimsoll.reference_server.misfortune.levers import Levers
-from plimsoll.reference_server.seams.runner import Chunk, ScriptedRunner
-from plimsoll.reference_server.service.canary import Canary
+from plimsoll.reference_server.seams.models import Chunk
+from plimsoll.reference_server.service.service import Canary
+from plimsoll.reference_server.transports.http_calls import Drip
 from plimsoll.reference_server.values.errors import ConfigError
 from plimsoll.reference_server.values.timetable import DeadlineWheel, Fire
+from tests.scripted_runner import ScriptedRunner
 
 MS = 1_000_000
 
@@ -236,8 +238,8 @@ def test_levers_are_pulled_when_a_fault_begins_and_when_it_ends() -> None:
     wheel, model, batcher = Wheel(), Recorder(), Recorder()
     faults = Faults([parse_fault("slots=9")], seed=0)
     levers = Levers(cast(DeadlineWheel, wheel), faults)
-    levers.attach(SlotsLever(model, faults))
-    levers.attach(WindowLever(batcher, faults))
+    levers.attach(slots_lever(model, faults))
+    levers.attach(window_lever(batcher, faults))
     far_ns = 10**18  # later than any clock of this host
     faults.place(parse_fault("queue_build_up=slots:3,at:1s,for:1s"), far_ns)
     faults.place(parse_fault("batch_window=by:5ms,for:3s"), far_ns)
@@ -260,11 +262,11 @@ def test_a_stall_that_is_taken_away_does_not_freeze_anything() -> None:
 
 
 def test_lateness_belongs_to_request_and_position() -> None:
-    lateness = Lateness(unlucky("jitter=5ms"))
-    late = {(name, i): lateness.of_ns(name, i, 1) for name in ("a", "b") for i in range(20)}
+    faults = unlucky("jitter=5ms")
+    late = {(name, i): faults.late_ns(name, i, 1) for name in ("a", "b") for i in range(20)}
     assert len(set(late.values())) == 40
-    assert late == {key: lateness.of_ns(*key, 99) for key in late}
-    assert Lateness(unlucky()).of_ns("a", 0, 1) == 0
+    assert late == {key: faults.late_ns(*key, 99) for key in late}
+    assert unlucky().late_ns("a", 0, 1) == 0
 
 
 class Pipe(asyncio.Transport):

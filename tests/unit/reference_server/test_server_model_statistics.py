@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.engine.model_statistics import ModelStatistics, Statistics
-from plimsoll.reference_server.values.stages import Stages
+from plimsoll.reference_server.seams.truth import ModelStatistics, Statistics
+from plimsoll.reference_server.values.durations import Stages
 
 STAGES = ("queue", "preprocess", "preprocess.resize", "prefill", "decode", "inference", "postprocess")
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import Stages
 from plimsoll.reference_server.values.tensors import bytes_tensor
 
 torch = pytest.importorskip("torch", reason="the classifier needs torch")
 pillow = pytest.importorskip("PIL.Image", reason="the classifier needs Pillow")
 
+from plimsoll.reference_server.models import resnet  # noqa: E402
 from plimsoll.reference_server.models.resnet import Network, ResNet50, build, compiled, grow, padded_size  # noqa: E402
-from plimsoll.reference_server.values import images  # noqa: E402
 
 
 def picture(seed: int, width: int = 250, height: int = 190) -> Any:
@@ -138,14 +138,14 @@ def test_resizing_is_shorter_side_to_256_then_the_middle_224(size: tuple[int, in
     whole = image.resize((round(size[0] * scale), round(size[1] * scale)), pillow.Resampling.BILINEAR)
     left, top = (whole.width - 224) / 2, (whole.height - 224) / 2
     expected = np.asarray(whole.crop((round(left), round(top), round(left) + 224, round(top) + 224)), dtype=float)
-    found = np.asarray(images.resize(image), dtype=float)
+    found = np.asarray(resnet.resize(image), dtype=float)
     assert found.shape == (224, 224, 3)
     assert np.abs(found - expected).mean() < 2.0  # of 255: cropping first may move the picture by half a pixel
 
 
 def test_normalising_takes_mean_and_spread_of_imagenet() -> None:
     flat = pillow.new("RGB", (224, 224), (255, 0, 128))
-    found = images.normalise(flat)
+    found = resnet.normalise(flat)
     assert (found.dtype, found.shape) == (np.float32, (224, 224, 3))
     expected = [(1 - 0.485) / 0.229, -0.456 / 0.224, (128 / 255 - 0.406) / 0.225]
     assert found[0, 0] == pytest.approx(expected, rel=1e-5)
@@ -153,17 +153,17 @@ def test_normalising_takes_mean_and_spread_of_imagenet() -> None:
 
 def test_grey_cmyk_progressive_and_base64_files_are_taken() -> None:
     image = picture(2)
-    plain = np.asarray(images.decode(jpeg(image), "image[0]"))
-    in_base64 = images.decode(base64.b64encode(jpeg(image)), "image[0]")
+    plain = np.asarray(resnet.decode(jpeg(image), "image[0]"))
+    in_base64 = resnet.decode(base64.b64encode(jpeg(image)), "image[0]")
     assert np.array_equal(np.asarray(in_base64), plain)
     for other in (jpeg(image.convert("L")), jpeg(image.convert("CMYK")), jpeg(image, progressive=True)):
-        decoded = images.decode(other, "image[0]")
+        decoded = resnet.decode(other, "image[0]")
         assert (decoded.mode, decoded.size) == ("RGB", image.size)
 
 
 def test_a_strip_of_one_pixel_is_no_bomb() -> None:
-    strip = images.decode(jpeg(picture(1, 60_000, 1)), "image[0]")
-    assert images.resize(strip).size == (224, 224)
+    strip = resnet.decode(jpeg(picture(1, 60_000, 1)), "image[0]")
+    assert resnet.resize(strip).size == (224, 224)
 
 
 def of_size(width: int, height: int) -> bytes:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.frontends.http.openai_responses import ResponseWriter, parse_response
-from plimsoll.reference_server.frontends.shared.fields import Fields
-from plimsoll.reference_server.frontends.shared.stream import Stopped, StopSink, TextSink
-from plimsoll.reference_server.seams.answers import Finish
+from plimsoll.reference_server.dialects.openai_responses import ResponseWriter, parse_response
+from plimsoll.reference_server.seams.models import Finish
+from plimsoll.reference_server.transports.fields import Fields
+from plimsoll.reference_server.transports.stream import Stopped, StopSink, TextSink
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError, StreamCut
-from plimsoll.reference_server.values.stages import Stages
 from plimsoll.reference_server.values.tokenizer import Bytes
 
 ASK: dict[str, Any] = {"model": "llm", "input": "hi"}

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.reference_server.engine.scripted import ScriptedAnswer, ScriptedModel
-from plimsoll.reference_server.frontends.shared.stream import EventSink, Stopped, StopSink, TextSink, struck
-from plimsoll.reference_server.seams.answers import Ask, Script
+from plimsoll.reference_server.seams.models import Ask, Script
 from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.transports.stream import EventSink, Stopped, StopSink, TextSink, struck
 from plimsoll.reference_server.values.errors import RequestError, StreamCut, StreamFailure
 from plimsoll.reference_server.values.timetable import DeadlineWheel
 

@@ -7,15 +7,25 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from plimsoll.reference_server.seams.models import Audio, Heard
 from plimsoll.reference_server.speech import resample
-from plimsoll.reference_server.speech.alphabet import ALPHABET, Unsayable, normalise, symbols
-from plimsoll.reference_server.speech.seam import Audio, Heard
-from plimsoll.reference_server.speech.tones import HIGH_HZ, LEAD_S, LOW_HZ, SYMBOL_S, TAIL_S, Utterance
+from plimsoll.reference_server.speech.tones import (
+    ALPHABET,
+    HIGH_HZ,
+    LEAD_S,
+    LOW_HZ,
+    SYMBOL_S,
+    TAIL_S,
+    Unsayable,
+    Utterance,
+    normalise,
+    symbols,
+)
 
 pytest.importorskip("torch", reason="the recogniser needs torch")
 
-from plimsoll.reference_server.assembly.recogniser import ToneBank
-from plimsoll.reference_server.speech.hearing import Ear, Hearing, Piece
+from plimsoll.reference_server.models.tone_bank import ToneBank
+from plimsoll.reference_server.speech.listening import Ear, Hearing, Piece
 from plimsoll.reference_server.speech.transcript import LONGEST_S
 from tests.bench.speech_wer import louder, noisy, spoken, texts, word_error_rate
 

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from plimsoll.reference_server.speech import audio, wav
+from plimsoll.reference_server.speech import audio
 from plimsoll.reference_server.speech.audio import AudioError, SampleReader
 from plimsoll.reference_server.speech.resample import Resampler, kernel
 
@@ -98,32 +98,32 @@ def test_a_stream_that_ends_within_a_sample_says_so() -> None:
 
 @pytest.mark.parametrize("encoding", audio.ENCODINGS)
 def test_a_wav_file_comes_back_as_it_was_written(encoding: str) -> None:
-    read, rate = wav.read_wav(wav.write_wav(WAVE[:799], 22_050, encoding=encoding))
+    read, rate = audio.read_wav(audio.write_wav(WAVE[:799], 22_050, encoding=encoding))
     assert rate == 22_050
     assert np.array_equal(read, audio.decode(encoding, audio.encode(encoding, WAVE[:799])))
 
 
 @pytest.mark.parametrize("size", [0, 0xFFFFFFFF])
 def test_a_streamed_header_with_a_size_that_means_nothing_is_read_to_the_end(size: int) -> None:
-    head = bytearray(wav.wav_header(8000))
+    head = bytearray(audio.wav_header(8000))
     head[4:8] = head[40:44] = struct.pack("<I", size)
-    read, _ = wav.read_wav(bytes(head) + audio.float_to_pcm16(WAVE))
+    read, _ = audio.read_wav(bytes(head) + audio.float_to_pcm16(WAVE))
     assert len(read) == len(WAVE)
 
 
 def test_a_header_without_a_length_is_that_of_a_stream() -> None:
-    head = wav.wav_header(24_000)
+    head = audio.wav_header(24_000)
     assert len(head) == 44
     assert head[4:8] == head[40:44] == b"\xff\xff\xff\xff"
 
 
 def test_what_follows_the_data_is_no_audio() -> None:
-    file = wav.write_wav(WAVE, 8000) + b"LIST\4\0\0\0abcd"
-    assert len(wav.read_wav(file)[0]) == len(WAVE)
+    file = audio.write_wav(WAVE, 8000) + b"LIST\4\0\0\0abcd"
+    assert len(audio.read_wav(file)[0]) == len(WAVE)
 
 
 def test_a_file_cut_off_within_its_data_is_read_as_far_as_it_goes() -> None:
-    assert len(wav.read_wav(wav.write_wav(WAVE, 8000)[:-101])[0]) == len(WAVE) - 51
+    assert len(audio.read_wav(audio.write_wav(WAVE, 8000)[:-101])[0]) == len(WAVE) - 51
 
 
 def pcm(values: bytes, bits: int, channels: int = 1, *, extensible: bool = False, before: bytes = b"") -> bytes:
@@ -143,18 +143,18 @@ def pcm(values: bytes, bits: int, channels: int = 1, *, extensible: bool = False
      (32, struct.pack("<3i", -(2**31), 0, 2**30))],
 )  # fmt: skip
 def test_pcm_of_every_width_has_the_same_full_scale(bits: int, data: bytes) -> None:
-    assert wav.read_wav(pcm(data, bits))[0].tolist() == [-1.0, 0.0, 0.5]
+    assert audio.read_wav(pcm(data, bits))[0].tolist() == [-1.0, 0.0, 0.5]
 
 
 def test_channels_are_averaged() -> None:
     stereo = struct.pack("<4h", 16384, 0, -16384, 16384)
-    assert wav.read_wav(pcm(stereo, 16, 2))[0].tolist() == [0.25, 0.0]
+    assert audio.read_wav(pcm(stereo, 16, 2))[0].tolist() == [0.25, 0.0]
 
 
 def test_samples_far_beyond_full_scale_are_heard_as_full_scale_without_a_warning() -> None:
     loud = np.full(8 * 4000, 3e38, np.float32)
-    file = wav.write_wav(loud, 16_000, encoding="float32").replace(b"\3\0\1\0", b"\3\0\10\0", 1)  # eight channels
-    mixed, sample_rate = wav.read_wav(file)
+    file = audio.write_wav(loud, 16_000, encoding="float32").replace(b"\3\0\1\0", b"\3\0\10\0", 1)  # eight channels
+    mixed, sample_rate = audio.read_wav(file)
     assert (len(mixed), sample_rate) == (4000, 16_000)
     heard = Resampler(kernel(sample_rate)).feed(mixed)
     assert heard.tolist() == Resampler(kernel(sample_rate)).feed(np.ones(4000, np.float32)).tolist()
@@ -162,7 +162,7 @@ def test_samples_far_beyond_full_scale_are_heard_as_full_scale_without_a_warning
 
 def test_the_extensible_format_and_chunks_of_odd_length_are_read() -> None:
     data = struct.pack("<2h", 16384, -16384)
-    assert wav.read_wav(pcm(data, 16, extensible=True, before=b"LIST\3\0\0\0abc\0"))[0].tolist() == [0.5, -0.5]
+    assert audio.read_wav(pcm(data, 16, extensible=True, before=b"LIST\3\0\0\0abc\0"))[0].tolist() == [0.5, -0.5]
 
 
 @pytest.mark.parametrize(
@@ -183,4 +183,4 @@ def test_the_extensible_format_and_chunks_of_odd_length_are_read() -> None:
 )
 def test_a_file_that_cannot_be_read_says_why(file: bytes, says: str) -> None:
     with pytest.raises(AudioError, match=says):
-        wav.read_wav(file)
+        audio.read_wav(file)

@@ -11,20 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.reference_server.assembly import synthesiser
-from plimsoll.reference_server.assembly.config import ServerConfig
-from plimsoll.reference_server.speech.hearing import Float, Hearing
-from plimsoll.reference_server.speech.listening import BatchedRecogniser
-from plimsoll.reference_server.speech.seam import Audio, Heard, Listener
-from plimsoll.reference_server.speech.speaking import MAX_CHARACTERS, PIECE_S, ToneSynthesiser
+from plimsoll.reference_server.config import ServerConfig
+from plimsoll.reference_server.seams.models import Audio, Heard
+from plimsoll.reference_server.speech.listening import Float, Hearing, Listener, Recogniser
+from plimsoll.reference_server.speech.speaking import MAX_CHARACTERS, PIECE_S, Synthesiser
+from plimsoll.reference_server.values.durations import Stages, Startup
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import Stages
-from plimsoll.reference_server.values.startup import Startup
 
 pytest.importorskip("torch", reason="the recogniser needs torch")
 
 from plimsoll.reference_server.assembly import recogniser
-from plimsoll.reference_server.assembly.recogniser import ToneBank
+from plimsoll.reference_server.models.tone_bank import ToneBank
 
 RATE = 16_000
 
@@ -56,8 +53,8 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 30))
 
 
-async def started(gate: Gate, rows: int = 8, max_batch: int = 4) -> BatchedRecogniser:
-    model = BatchedRecogniser(Hearing(gate, rows), max_batch=max_batch)
+async def started(gate: Gate, rows: int = 8, max_batch: int = 4) -> Recogniser:
+    model = Recogniser(Hearing(gate, rows), max_batch=max_batch)
     await model.start(Startup())
     gate.sizes.clear()
     gate.entered.clear()
@@ -65,7 +62,7 @@ async def started(gate: Gate, rows: int = 8, max_batch: int = 4) -> BatchedRecog
 
 
 async def said(text: str, rate: int = RATE, speed: float = 1.0) -> Audio:
-    model = ToneSynthesiser()
+    model = Synthesiser()
     pieces = [piece async for piece in model.speak(text, sample_rate=rate, speed=speed)]
     await model.stop()
     return np.concatenate(pieces)
@@ -85,7 +82,7 @@ def refusal(error: pytest.ExceptionInfo[RequestError]) -> tuple[int, str | None]
 def test_what_the_settings_build_hears_what_they_build_speaks() -> None:
     async def work() -> None:
         config = ServerConfig(models=("recogniser", "synthesiser"), max_batch=2, queue_limit=1, device="cpu")
-        ears, voice, startup = recogniser.build(config), synthesiser.build(config), Startup()
+        ears, voice, startup = (recogniser(config), Synthesiser(limit=config.max_batch + config.queue_limit), Startup())
         await ears.start(startup)
         await voice.start(startup)
         assert list(startup.seconds()) == ["warm_up"]
@@ -205,7 +202,7 @@ def test_a_listener_that_leaves_while_it_waits_is_not_heard() -> None:
 )
 def test_what_cannot_be_heard_is_refused(rate: int, endpointing_ms: int, param: str) -> None:
     async def work() -> None:
-        model = BatchedRecogniser(Hearing(Gate(), 1))
+        model = Recogniser(Hearing(Gate(), 1))
         with pytest.raises(RequestError) as error:
             model.listen(rate, endpointing_ms=endpointing_ms)
         assert refusal(error) == (400, param)
@@ -290,7 +287,7 @@ def test_what_cannot_be_spoken_is_refused_before_the_first_piece(
     text: str, rate: int, speed: float, param: str
 ) -> None:
     async def work() -> None:
-        model = ToneSynthesiser()
+        model = Synthesiser()
         with pytest.raises(RequestError) as error:
             await anext(model.speak(text, sample_rate=rate, speed=speed))
         assert refusal(error) == (400, param)
@@ -302,7 +299,7 @@ def test_what_cannot_be_spoken_is_refused_before_the_first_piece(
 
 def test_pieces_are_small_equal_and_the_same_every_time() -> None:
     async def work() -> None:
-        model, stages = ToneSynthesiser(), Stages()
+        model, stages = Synthesiser(), Stages()
         text = "the same text, word for word, " * 5
         first = [piece async for piece in model.speak(text, stages=stages)]
         again = [piece async for piece in model.speak(text)]
@@ -317,7 +314,7 @@ def test_pieces_are_small_equal_and_the_same_every_time() -> None:
 
 def test_nothing_is_computed_for_a_listener_who_stopped_asking() -> None:
     async def work() -> None:
-        model, stages = ToneSynthesiser(limit=1), Stages()
+        model, stages = Synthesiser(limit=1), Stages()
         async with aclosing(model.speak("a long text " * 300, stages=stages)) as pieces:
             await anext(pieces)
             spent_ns = stages.spans_ns["inference"]
@@ -335,7 +332,7 @@ def test_nothing_is_computed_for_a_listener_who_stopped_asking() -> None:
 
 def test_a_stopped_synthesiser_says_so_even_in_the_middle() -> None:
     async def work() -> None:
-        model = ToneSynthesiser()
+        model = Synthesiser()
         pieces = model.speak("a long text " * 50)
         await anext(pieces)
         await model.stop()

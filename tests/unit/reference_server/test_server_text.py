@@ -15,7 +15,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="real weights need the tok
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
 
-from plimsoll.reference_server.values.text import FileTokenizer  # noqa: E402
+from plimsoll.reference_server.models.llama_folder import FileTokenizer  # noqa: E402
 
 LLAMA3 = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 

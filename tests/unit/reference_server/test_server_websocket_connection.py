@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from plimsoll.reference_server.frontends.websocket.connection import MAX_UNSENT, ConnectedPeer, frame
-from plimsoll.reference_server.misfortune.fate import Misfortune
+from plimsoll.reference_server.misfortune.fault import Misfortune
 from plimsoll.reference_server.seams.truth import TruthRow
+from plimsoll.reference_server.transports.websocket import MAX_UNSENT, Peer, frame
 from plimsoll.reference_server.values.errors import StreamCut, StreamFailure
 
 
@@ -39,21 +39,15 @@ class FakeTransport:
         self.closing = True
 
 
-def connected(transport: FakeTransport, **given: Any) -> ConnectedPeer:
+def connected(transport: FakeTransport, **given: Any) -> Peer:
     row = TruthRow("r1", "", 0)
     plain = cast("asyncio.WriteTransport", transport)
-    return ConnectedPeer(web.WebSocketResponse(), plain, row, Misfortune(**given), patience_s=0.0)
+    return Peer(web.WebSocketResponse(), plain, row, Misfortune(**given), patience_s=0.0)
 
 
 @pytest.mark.parametrize(
     ("size", "head"),
-    [
-        (0, "8200"),
-        (125, "827d"),
-        (126, "827e007e"),
-        (65_535, "827effff"),
-        (65_536, "827f0000000000010000"),
-    ],
+    [(0, "8200"), (125, "827d"), (126, "827e007e"), (65_535, "827effff"), (65_536, "827f0000000000010000")],
 )
 def test_frames_have_the_shortest_length_that_fits(size: int, head: str) -> None:
     assert frame(2, bytes(size)) == bytes.fromhex(head) + bytes(size)

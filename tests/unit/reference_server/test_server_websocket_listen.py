@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.reference_server.frontends.shared.deepgram_wire import ListenWriter, listen_options
-from plimsoll.reference_server.frontends.websocket.listen import Ear, Listening
-from plimsoll.reference_server.frontends.websocket.peer import Ending
+from plimsoll.reference_server.dialects.deepgram import Ear, Listening
+from plimsoll.reference_server.dialects.deepgram_wire import ListenWriter, listen_options
 from plimsoll.reference_server.speech.audio import encode
+from plimsoll.reference_server.transports.websocket import Ending
 from plimsoll.reference_server.values.errors import RequestError
 from tests.websocket_peers import LATE, RATE, FakeListener, ScriptedPeer, Step, saying, talk
 

@@ -9,18 +9,22 @@ from typing import Any
 
 import pytest
 
+from plimsoll.reference_server.dialects.realtime import InputAudio, Talking
+from plimsoll.reference_server.dialects.realtime_wire import (
+    MAX_CHARACTERS,
+    MAX_ITEMS,
+    Conversed,
+    Events,
+    Item,
+    Settings,
+)
 from plimsoll.reference_server.engine.metrics import Metrics
 from plimsoll.reference_server.engine.scripted import ScriptedModel
-from plimsoll.reference_server.frontends.websocket.conversation import MAX_CHARACTERS, MAX_ITEMS, Conversed
-from plimsoll.reference_server.frontends.websocket.input_audio import InputAudio
-from plimsoll.reference_server.frontends.websocket.peer import Ending
-from plimsoll.reference_server.frontends.websocket.realtime import Talking
-from plimsoll.reference_server.frontends.websocket.realtime_settings import Settings
-from plimsoll.reference_server.frontends.websocket.realtime_wire import Events, Item
 from plimsoll.reference_server.misfortune.faults import Faults
 from plimsoll.reference_server.seams.truth import Truth
 from plimsoll.reference_server.service.service import Service
 from plimsoll.reference_server.speech.audio import encode
+from plimsoll.reference_server.transports.websocket import Ending
 from plimsoll.reference_server.values.timetable import DeadlineWheel
 from tests.websocket_peers import LATE, FakeRecogniser, FakeSynthesiser, ScriptedPeer, Step, saying
 

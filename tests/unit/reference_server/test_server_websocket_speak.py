@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from plimsoll.reference_server.frontends.shared.deepgram_wire import SpeakWriter, speak_options
-from plimsoll.reference_server.frontends.websocket.peer import Ending
-from plimsoll.reference_server.frontends.websocket.speak import MAX_CHARACTERS, Speaking
+from plimsoll.reference_server.dialects.deepgram import MAX_CHARACTERS, Speaking
+from plimsoll.reference_server.dialects.deepgram_wire import SpeakWriter, speak_options
+from plimsoll.reference_server.transports.websocket import Ending
 from plimsoll.reference_server.values.errors import RequestError
 from tests.websocket_peers import LATE, FakeSynthesiser, ScriptedPeer, Step, talk
 

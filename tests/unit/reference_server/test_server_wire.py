@@ -13,21 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.reference_server.frontends.http import kserve_wire, ndjson_wire
-from plimsoll.reference_server.frontends.http.ndjson_wire import LineWriter
-from plimsoll.reference_server.frontends.http.openai_audio import parse_speech
-from plimsoll.reference_server.frontends.http.openai_responses import parse_response
-from plimsoll.reference_server.frontends.http.openai_wire import (
+from plimsoll.reference_server.dialects import ollama
+from plimsoll.reference_server.dialects.kserve_http import parse_inputs
+from plimsoll.reference_server.dialects.ollama import LineWriter
+from plimsoll.reference_server.dialects.openai_audio import parse_speech
+from plimsoll.reference_server.dialects.openai_responses import parse_response
+from plimsoll.reference_server.dialects.openai_text import (
     ChunkWriter,
     embeddings,
     parse_chat,
     parse_completion,
     parse_embedding,
 )
-from plimsoll.reference_server.frontends.shared.fields import Fields
-from plimsoll.reference_server.seams.answers import Finish
+from plimsoll.reference_server.seams.models import Finish
+from plimsoll.reference_server.transports.fields import Fields
+from plimsoll.reference_server.values.durations import Stages
 from plimsoll.reference_server.values.errors import RequestError
-from plimsoll.reference_server.values.stages import Stages
 from plimsoll.reference_server.values.tokenizer import Bytes
 
 CHAT: dict[str, Any] = {"model": "llm", "messages": [{"role": "user", "content": "hi"}]}
@@ -164,12 +165,12 @@ PARSERS = (
             parse_completion,
             parse_embedding,
             parse_response,
-            ndjson_wire.parse_generate,
-            ndjson_wire.parse_chat,
+            ollama.parse_generate,
+            ollama.parse_chat,
         )
     ),
     parse_speech,
-    kserve_wire.parse_inputs,
+    parse_inputs,
 )
 
 
@@ -267,7 +268,7 @@ def test_an_answer_that_was_stopped_does_not_claim_to_know_what_was_cached() -> 
 
 @given(text=st.text(), chat=st.booleans())
 def test_a_line_of_text_is_one_line_with_exactly_the_text(text: str, chat: bool) -> None:
-    request = ndjson_wire.parse_generate(Fields({"model": "llm", "prompt": "a"}), Bytes())
+    request = ollama.parse_generate(Fields({"model": "llm", "prompt": "a"}), Bytes())
     line = LineWriter(request, chat=chat, created_at="2026-01-01T00:00:00Z").token(text, 1)
     assert line.count(b"\n") == 1
     value = json.loads(line)
@@ -276,7 +277,7 @@ def test_a_line_of_text_is_one_line_with_exactly_the_text(text: str, chat: bool)
 
 
 def test_the_last_line_counts_tokens_and_nanoseconds() -> None:
-    request = ndjson_wire.parse_generate(Fields({"model": "llm", "prompt": "abc"}), Bytes())
+    request = ollama.parse_generate(Fields({"model": "llm", "prompt": "abc"}), Bytes())
     assert request.stream
     lines = LineWriter(request, chat=False, created_at="now")
     (last,) = map(json.loads, lines.closing(Finish("length", 5), STAGES, 42_000_000))

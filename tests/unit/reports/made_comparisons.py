@@ -10,10 +10,11 @@ import numpy as np
 
 from plimsoll.reports.comparison.comparison_document import build, front_part
 from plimsoll.reports.comparison.comparison_parts import ComparisonReport
-from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, Reading, RunSample, Within
+from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, Reading, RunSample
 from plimsoll.slo.comparison.compare import compare
 from plimsoll.slo.comparison.cost import cost
 from plimsoll.slo.comparison.false_alarm import false_alarm_rate
+from plimsoll.slo.comparison.one_run import Within
 from plimsoll.slo.comparison.pareto import Point, front
 from plimsoll.slo.comparison.quantity import STREAMED, parse, parse_all
 from plimsoll.slo.comparison.tiers import rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report, build
-from plimsoll.slo.objectives.objective import parse
+from plimsoll.slo.judge import judge
+from plimsoll.slo.objectives.objective import Objective, parse
+from plimsoll.slo.promises import Promises
 from plimsoll.slo.records.records import COLUMNS, Phase, Records, Status, TokensFrom, from_arrays, offsets_of
-from plimsoll.slo.validity.validity import GeneratorFacts
+from plimsoll.slo.validity.generator import GeneratorFacts
 from tests.memory_held import memory_held
 
 MS = 1_000_000
@@ -132,7 +134,19 @@ def report(
     none, so that each outcome has a report.
     """
     with memory_held():
-        return build(MANIFEST, scenario, made, facts(made, **changed), [parse(text) for text in objectives])
+        return built(MANIFEST, scenario, made, facts(made, **changed), [parse(text) for text in objectives])
+
+
+def built(
+    manifest: Mapping[str, Any],
+    scenario: Mapping[str, Any],
+    made: Records,
+    facts: GeneratorFacts,
+    objectives: Sequence[Objective] = (),
+    **promised: Any,
+) -> Report:
+    """The report of these records, judged by these objectives."""
+    return build(manifest, scenario, made, judge(made, facts, Promises(tuple(objectives), **promised)))
 
 
 GOOD = ("p99(ttft) <= 500ms", "p90(tpot) <= 40ms", "ratio(good) >= 97%", "ttft <= 400ms", "tpot <= 60ms")

@@ -11,12 +11,12 @@ import pytest
 from made_reports import records
 from rich.console import Console
 
-from plimsoll.reports.sections.budgets import BudgetPart, budgets
+from plimsoll.reports.sections.budgets import BudgetPart, budgets_part
 from plimsoll.reports.sentences.terminal_budgets import error_budgets
-from plimsoll.slo.objectives.budgets.accounting import ledgers_of
-from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
+from plimsoll.slo.objectives.budgets.alerts import budgeted
+from plimsoll.slo.objectives.budgets.budget import run_span_ns
+from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger, ledger_of
 from plimsoll.slo.objectives.objective import parse
-from plimsoll.slo.records.records import empty
 
 S = 1_000_000_000
 MINUTE, HOUR, DAY = 60 * S, 3600 * S, 86_400 * S
@@ -34,7 +34,7 @@ def part(
     at = np.arange(len(bad), dtype=np.int64) * step_ns
     account = Account(at, bad.astype(float), E)
     ledger = Ledger(name, name, 1 - E, period_ns, "request", (account,), rules, production_per_s)
-    return budgets(empty(), [ledger], len(bad) * step_ns)[0]
+    return budgets_part([budgeted(ledger, len(bad) * step_ns)])[0]
 
 
 def vector() -> BudgetPart:
@@ -71,7 +71,8 @@ def test_no_data_is_null_with_a_reason() -> None:
 def test_the_budgets_of_a_run_are_those_of_its_objectives() -> None:
     run = records(2000, fail_every=100)
     asked = [parse(text) for text in ("p99(ttft) <= 200ms", "mean(ttft) <= 1s", "ratio(error) <= 5%", "p90(itl) <= 1s")]
-    found = budgets(run, ledgers_of(asked, run))
+    ledgers = [ledger for one in asked if (ledger := ledger_of(one, run)) is not None]
+    found = budgets_part([budgeted(ledger, run_span_ns(run)) for ledger in ledgers])
     assert [one.name for one in found] == ["p99(ttft) <= 200ms", "ratio(error) <= 5%", "p90(itl) <= 1s"]
     assert [one.entry for one in found] == ["request", "request", "gap"]
     assert found[1].bad == 20
@@ -97,7 +98,7 @@ def test_the_terminal_shows_the_vector_on_a_few_lines_of_100_columns() -> None:
 
 
 def test_the_worked_examples_of_the_manual_are_what_the_code_prints() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "error-budgets.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "error-budgets.md").read_text(encoding="utf-8")
     outage = np.zeros(4 * 3600 + 1)
     outage[7200:7800] = 1
     for example in (vector(), part(outage, "ratio(error) <= 0.1%")):

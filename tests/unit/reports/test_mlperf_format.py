@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from made_reports import GOOD, MANIFEST, SCENARIO, records, report
+from made_reports import GOOD, MANIFEST, SCENARIO, built, records, report
 
-from plimsoll.reports import report as reporting
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report
 from plimsoll.slo.objectives.objective import parse
@@ -28,7 +27,7 @@ def made(
     rows = records(2000, **given)
     objectives = [parse(text) for text in (LIMITS if limits is None else limits)]
     facts = GeneratorFacts(open_loop=True, planned=planned, min_queries=100, min_duration_ns=10_000_000_000)
-    return reporting.build(MANIFEST, {**SCENARIO, **(scenario or {})}, rows, facts, objectives)
+    return built(MANIFEST, {**SCENARIO, **(scenario or {})}, rows, facts, objectives)
 
 
 def summary(report: Report) -> dict[str, str]:
@@ -132,6 +131,6 @@ def test_golden(golden: Callable[[str, bytes], None], name: str, outcome: str) -
 def test_an_empty_run_is_invalid_and_can_be_rendered() -> None:
     facts = GeneratorFacts(open_loop=True, planned=0)
     for kind in ("server", "single_stream", "multi_stream", "offline"):
-        empty = reporting.build({}, {"kind": kind}, from_columns(0), facts, [parse("p99(latency) <= 1s")])
+        empty = built({}, {"kind": kind}, from_columns(0), facts, [parse("p99(latency) <= 1s")])
         assert summary(empty)["Result is"] == "INVALID"
         assert detail(empty)["result_validity"] == "INVALID"

@@ -9,6 +9,7 @@ from made_reports import records, report
 
 from plimsoll.reports.format import formats
 from plimsoll.reports.sections.anatomy import HELD, REST, anatomy_part, rows
+from plimsoll.slo.metrics.anatomy import anatomy
 from plimsoll.slo.records.records import Records
 
 
@@ -19,7 +20,7 @@ def staged(text: str = "queue;dur=1.5, preprocess;dur=2, preprocess.resize;dur=1
 
 
 def test_the_rows_are_the_whole_latency_and_parts_stand_below_their_whole() -> None:
-    part = anatomy_part(staged())
+    part = anatomy_part(anatomy(staged()))
     assert part is not None
     assert [(row.name, row.part) for row in rows(part)] == [
         (HELD, False),

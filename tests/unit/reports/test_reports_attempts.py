@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from made_reports import MANIFEST, SCENARIO, case, facts, records
+from made_reports import MANIFEST, SCENARIO, built, case, facts, records
 
 from plimsoll.reports.format import formats
-from plimsoll.reports.report import Report, build
+from plimsoll.reports.report import Report
 from plimsoll.reports.sections import attempts
 from plimsoll.reports.sentences import words
 from plimsoll.slo.objectives.objective import parse
@@ -19,7 +19,7 @@ TIMER = {
 
 def made(**manifest: object) -> Report:
     rows = records()
-    return build({**MANIFEST, **manifest}, SCENARIO, rows, facts(rows), [parse("p50(ttft) <= 10s")])
+    return built({**MANIFEST, **manifest}, SCENARIO, rows, facts(rows), [parse("p50(ttft) <= 10s")])
 
 
 def flat(report: Report, name: str) -> str:

@@ -13,12 +13,19 @@ from hypothesis import strategies as st
 from made_reports import MS, S, records, report
 
 from plimsoll.reports.parts.chart_parts import ByPrompt, Heatmap
-from plimsoll.reports.sections.chart_data import grouped
+from plimsoll.reports.sections.chart_data import (
+    MAX_BINS,
+    MAX_COLUMNS,
+    MAX_POINTS,
+    MAX_ROWS,
+    by_prompt,
+    grouped,
+    heatmap,
+    prompt_lengths,
+    timeline,
+)
 from plimsoll.reports.sections.failures import MAX_KINDS, MAX_STEPS, Failures, failures_part, shape
-from plimsoll.reports.sections.heatmap import MAX_COLUMNS, MAX_ROWS, heatmap
-from plimsoll.reports.sections.prompt_length import MAX_BINS, MAX_POINTS, by_prompt, prompt_lengths
 from plimsoll.reports.sections.slowest import MAX_SLOWEST, slowest_part
-from plimsoll.reports.sections.timeline import timeline
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.records.records import Records, Status, from_columns
 

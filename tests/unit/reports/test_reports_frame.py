@@ -1,4 +1,4 @@
-"""Notebooks: frames and the SQL of docs/notebooks.md give the numbers that the report prints."""
+"""Notebooks: frames and the SQL of docs/guide/notebooks.md give the numbers that the report prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plimsoll.reports.frame import FrameError, chunk_frame, frame
 from plimsoll.slo.records.records import Phase, Records
 from plimsoll.slo.records.tables import to_tables
 
-PAGE = (Path(__file__).parents[3] / "docs" / "notebooks.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guide" / "notebooks.md").read_text(encoding="utf-8")
 SQL = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 PYTHON = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_reports import MANIFEST, SCENARIO, facts, records
+from made_reports import MANIFEST, SCENARIO, built, facts, records
 
 from plimsoll.reports.format import formats
-from plimsoll.reports.report import Report, build
+from plimsoll.reports.report import Report
 from plimsoll.reports.sentences import words
 
 ADDED = {
@@ -24,7 +24,7 @@ SHOWN = ("text", "markdown", "html")
 def report(table: Any = TABLE, note: str = "", beyond: Any = (), engine_cpu: Any = (0.4,), **manifest: Any) -> Report:
     made = records(400)
     told = {"calibration": {"table": table, "note": note, "beyond": list(beyond)}, "foreseen": list(beyond)}
-    return build({**MANIFEST, **told, **manifest}, SCENARIO, made, facts(made, engine_cpu=engine_cpu), [])
+    return built({**MANIFEST, **told, **manifest}, SCENARIO, made, facts(made, engine_cpu=engine_cpu), [])
 
 
 def test_a_calibrated_run_states_its_error_with_the_lag_and_stamps_of_the_run() -> None:
@@ -50,7 +50,7 @@ def test_every_report_for_people_shows_it(kind: str) -> None:
 @pytest.mark.parametrize("kind", SHOWN)
 def test_a_report_without_calibration_says_so_and_what_to_do(kind: str) -> None:
     made = records(400)
-    page = formats()[kind].render(build(MANIFEST, SCENARIO, made, facts(made), [])).decode().replace("\\", "")
+    page = formats()[kind].render(built(MANIFEST, SCENARIO, made, facts(made), [])).decode().replace("\\", "")
     typed = "<code>plimsoll calibrate</code>" if kind == "html" else "`plimsoll calibrate`"
     assert f"not calibrated on this machine: run {typed}; in this run lag p99" in " ".join(page.split())
 
@@ -76,7 +76,7 @@ def test_userland_stamps_are_not_covered_by_a_calibration_with_kernel_stamps() -
     columns = {**made.columns, "stamp": made["stamp"] + 1}
     user = type(made)(columns, made.chunk_ns, made.chunk_offsets, made.errors, made.timings)
     told = {"calibration": {"table": TABLE, "note": "", "beyond": []}}
-    error = build({**MANIFEST, **told}, SCENARIO, user, facts(user, engine_cpu=(0.4,)), []).validity.generator_error
+    error = built({**MANIFEST, **told}, SCENARIO, user, facts(user, engine_cpu=(0.4,)), []).validity.generator_error
     assert error.added_ttft_ns is None
     assert "userland" in error.note
 

@@ -23,12 +23,12 @@ from plimsoll.reports.page import validity as page_validity
 from plimsoll.reports.page.peers_panel import peer_rows
 from plimsoll.reports.parts.parts import Check, MergedChunks, Validity
 from plimsoll.reports.report import Report
-from plimsoll.reports.sections.budgets import BudgetPart, budgets
-from plimsoll.reports.sections.peers import peers
+from plimsoll.reports.sections.budgets import BudgetPart, budgets_part
 from plimsoll.reports.sections.steadiness import Drift, Proposal, SteadinessPart, SteadyStretch
 from plimsoll.reports.svg.heat import LEVELS, level
 from plimsoll.reports.svg.waterfall import between
 from plimsoll.reports.wording import units
+from plimsoll.slo.objectives.budgets.alerts import budgeted
 from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
 
 DAY_NS = 86_400 * S
@@ -48,7 +48,7 @@ def budget(bad_every: int, *, period_ns: int = 28 * DAY_NS, n: int = 3000, **mor
         bad[::bad_every] = 1.0
     account = Account(at, bad, Fraction(1, 100))
     ledger = Ledger("chat", "ratio(good) >= 99%", Fraction(99, 100), period_ns, "request", (account,), **more)
-    return budgets(records(n), [ledger], int(at[-1]))[0]
+    return budgets_part([budgeted(ledger, int(at[-1]))])[0]
 
 
 def test_a_window_longer_than_the_run_is_called_not_observable() -> None:
@@ -109,7 +109,7 @@ def test_the_gauges_say_in_words_what_they_draw() -> None:
 def test_a_budget_without_data_draws_nothing_and_says_why() -> None:
     empty = Account(np.empty(0, np.int64), np.empty(0), Fraction(1, 100))
     ledger = Ledger("chat", "ratio(good) >= 99%", Fraction(99, 100), DAY_NS, "request", (empty,))
-    panel = page_budget.budget_panels(budgets(records(10), [ledger], S))[0]
+    panel = page_budget.budget_panels(budgets_part([budgeted(ledger, S)]))[0]
     assert panel["gauge"] is None
     assert panel["chart"] is None
     assert panel["reason"]
@@ -273,7 +273,7 @@ def test_a_drift_says_which_way_and_how_surely() -> None:
 
 
 def test_other_tools_numbers_are_listed_with_their_definitions() -> None:
-    rows = peer_rows(peers(records(500)))
+    rows = peer_rows(report(records(500)).peers)
     assert len(rows) > 10
     assert all(row["name"] and row["definition"] for row in rows)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_reports import CASES, GOOD, MANIFEST, SCENARIO, case, facts, records, rendered, report
+from made_reports import CASES, GOOD, MANIFEST, SCENARIO, built, case, facts, records, rendered, report
 
 from plimsoll.reports.format import formats
 from plimsoll.reports.formats.text import render_terminal
 from plimsoll.reports.page.content import content
-from plimsoll.reports.report import Report, build
+from plimsoll.reports.report import Report
 from plimsoll.reports.sentences import summary, words
 from plimsoll.reports.wording import units
 from plimsoll.reports.wording.plain import plain
@@ -199,7 +199,7 @@ def test_kinds_that_are_not_listed_are_counted() -> None:
 def test_an_objective_of_an_openslo_document_is_shown_by_what_it_is_called() -> None:
     slos = load(Path(__file__).parents[3] / "docs" / "examples" / "openslo-chat.yaml").slos
     made = records(400)
-    shown = build(MANIFEST, SCENARIO, made, facts(made), [], slos=slos)
+    shown = built(MANIFEST, SCENARIO, made, facts(made), [], slos=tuple(slos))
     for kind in ("text", "markdown", "html"):
         page = formats()[kind].render(shown).decode().replace("\\", "")
         assert ("First token" if kind == "text" else "First token within 200 ms") in page, kind  # a table breaks lines

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_reports import records, report
+from made_reports import built, records, report
 
 from plimsoll.reports.format import formats
 from plimsoll.reports.page.content import content
 from plimsoll.reports.page.speech_panel import speech_panel
-from plimsoll.reports.report import Report, build
+from plimsoll.reports.report import Report
 from plimsoll.reports.sections.speech import Speech, facts, tables
 from plimsoll.reports.sentences import words
 from plimsoll.slo.objectives.objective import parse
@@ -58,7 +58,7 @@ def sessions(n: int = 40, **columns: Any) -> Records:
 def made(rows: Records, *objectives: str, **manifest: Any) -> Report:
     known = {"run_id": "r", "normaliser": NORMALISER} | manifest
     facts_ = GeneratorFacts(open_loop=False, planned=len(rows))
-    return build(known, {"name": "calls"}, rows, facts_, [parse(text) for text in objectives])
+    return built(known, {"name": "calls"}, rows, facts_, [parse(text) for text in objectives])
 
 
 def part(rows: Records, **manifest: Any) -> Speech:

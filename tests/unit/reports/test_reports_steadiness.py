@@ -7,11 +7,16 @@ import json
 import numpy as np
 
 from plimsoll.reports.parts.parts import MAX_CURVE_POINTS
-from plimsoll.reports.sections.steadiness import SteadinessPart, steadiness
+from plimsoll.reports.sections.steadiness import SteadinessPart, steadiness_part
 from plimsoll.slo.records.records import FloatArray, Phase, Records, Status, concat, from_columns
+from plimsoll.slo.verdict.steadiness import steadiness
 
 MS = 1_000_000
 S = 1_000 * MS
+
+
+def _steadiness(records: Records, constant_load: bool = True) -> SteadinessPart | None:
+    return steadiness_part(steadiness(records, constant_load))
 
 
 def run_of(took_ns: FloatArray, failed: object = False, streams: bool = True) -> Records:
@@ -33,7 +38,7 @@ def cold(values: FloatArray, over: int = 80) -> FloatArray:
 
 
 def part_of(records: Records) -> SteadinessPart:
-    found = steadiness(records)
+    found = _steadiness(records)
     assert found is not None
     return found
 
@@ -133,12 +138,12 @@ def test_the_curve_is_bounded_and_its_minimum_is_on_it() -> None:
 
 
 def test_nothing_is_said_of_a_changing_load_of_few_requests_or_of_one_moment() -> None:
-    assert steadiness(run_of(cold(level())), constant_load=False) is None
-    assert steadiness(run_of(level(99))) is None
-    assert steadiness(run_of(level(), True)) is None
+    assert _steadiness(run_of(cold(level())), constant_load=False) is None
+    assert _steadiness(run_of(level(99))) is None
+    assert _steadiness(run_of(level(), True)) is None
     at_once = from_columns(500, due_ns=0, done_ns=np.arange(500) + 1)
-    assert steadiness(at_once) is None
-    assert steadiness(from_columns(0)) is None
+    assert _steadiness(at_once) is None
+    assert _steadiness(from_columns(0)) is None
 
 
 def test_between_a_hundred_and_two_hundred_requests_there_is_a_cut_and_no_drift() -> None:
@@ -167,5 +172,5 @@ def test_a_million_requests_take_no_second() -> None:
 
     records = run_of(level(1_000_000))
     began = time.process_time()
-    assert steadiness(records) is not None
+    assert _steadiness(records) is not None
     assert time.process_time() - began < 1.5

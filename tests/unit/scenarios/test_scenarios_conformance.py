@@ -201,4 +201,4 @@ def test_a_mislabelled_plugin_is_reported(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "no_kind_here.py").write_text("x = 1\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     with pytest.raises(TypeError, match="no_kind_here does not export KIND"):
-        discovery.kinds()
+        dict(discovery.kinds())

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from plimsoll.scenarios import spec
+from plimsoll.scenarios.ready_made import summaries
 from plimsoll.scenarios.text.document import read_document
 
 LIBRARY = spec.library()
@@ -23,6 +24,11 @@ WANTED = {
 
 def test_the_library_has_what_it_promises() -> None:
     assert set(LIBRARY) >= WANTED
+
+
+def test_what_the_library_says_of_itself_is_what_its_scenarios_say() -> None:
+    found = [(name, spec.load(name)) for name in LIBRARY]
+    assert summaries() == [{"name": name, "kind": one.kind, "description": one.description} for name, one in found]
 
 
 @pytest.mark.parametrize("name", LIBRARY)
@@ -42,7 +48,7 @@ def test_library_scenario_parses_builds_and_round_trips(name: str) -> None:
 
 def test_the_demo_is_small_and_short() -> None:
     plan = spec.load("demo").build(256)
-    # A p99 needs 299 good requests that don't queue; docs/statistics.md has the distance for these.
+    # A p99 needs 299 good requests that don't queue; docs/evidence/statistics.md has the distance for these.
     assert 500 <= plan.n_queries <= 600
     assert plan.due_ns[-1] < 48_000_000_000
 
@@ -97,6 +103,7 @@ def test_the_schema_accepts_what_parse_accepts(mapping: dict[str, Any]) -> None:
 PRINTS = """
 import json
 from plimsoll.scenarios import spec
+from plimsoll.scenarios.ready_made import summaries
 made = {}
 for name in spec.library():
     scenario = spec.load(name)

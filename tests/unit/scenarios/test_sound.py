@@ -18,9 +18,9 @@ from plimsoll.scenarios.sound.activity import speech_span
 from plimsoll.scenarios.sound.condition import louder, to_float, to_int16, with_noise
 from plimsoll.scenarios.sound.reading import Unreadable, probe, samples_of
 from plimsoll.scenarios.sound.resample import resample
-from plimsoll.scenarios.sound.slices import assigned
 from plimsoll.scenarios.sound.tones import speak
 from plimsoll.scenarios.sound.wav import NotWav, mono, parse_header, wav_bytes
+from plimsoll.scenarios.sources.audio import assigned
 
 Float = npt.NDArray[np.float64]
 EVERY = np.arange(-32768, 32768).astype(np.int16)

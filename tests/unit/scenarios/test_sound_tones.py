@@ -58,7 +58,7 @@ def test_what_cannot_be_said_is_refused(text: str) -> None:
 @pytest.fixture(scope="module")
 def ear() -> object:
     pytest.importorskip("torch", reason="the recogniser needs torch")
-    from plimsoll.reference_server.assembly.recogniser import ToneBank
+    from plimsoll.reference_server.models.tone_bank import ToneBank
 
     bank = ToneBank()
     bank.warm_up(1)
@@ -67,7 +67,7 @@ def ear() -> object:
 
 def heard(bank: object, samples: Float, rate: int) -> list[tuple[str, list[tuple[float, float]]]]:
     """Each final's text and its words' times in seconds."""
-    from plimsoll.reference_server.speech.hearing import Hearing, Piece
+    from plimsoll.reference_server.speech.listening import Hearing, Piece
     from plimsoll.reference_server.speech.resample import kernel
 
     hearing = Hearing(bank, 1)  # type: ignore[arg-type]

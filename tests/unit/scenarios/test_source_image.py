@@ -14,8 +14,7 @@ import pytest
 
 from plimsoll.scenarios import spec
 from plimsoll.scenarios.picture.jpeg import jpeg_bytes
-from plimsoll.scenarios.picture.png import png_bytes
-from plimsoll.scenarios.picture.synthetic import picture
+from plimsoll.scenarios.picture.synthetic import picture, png_bytes
 from plimsoll.scenarios.samples.payload import PayloadSource
 
 

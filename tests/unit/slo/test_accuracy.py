@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.slo.metrics.edits import word_errors
 from plimsoll.slo.objectives.objective import ObjectiveError, parse
 from plimsoll.slo.records.records import from_columns
 from plimsoll.slo.statistics.confidence import clopper_pearson
-from plimsoll.slo.validity.validity import GeneratorFacts, assess
-from plimsoll.slo.verdict.accuracy import Answer, Scores, judge_accuracy, score, split, word_errors
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
+from plimsoll.slo.verdict.accuracy import Answer, Scores, judge_accuracy, score, split
 from plimsoll.slo.verdict.verdict import judge
 
 

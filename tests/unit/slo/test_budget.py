@@ -11,14 +11,19 @@ from scipy.stats import binomtest
 from plimsoll.slo.objectives.budgets.budget import (
     budget,
     budget_ns,
+    burn_between,
+    burn_rate,
+    covered_ns,
     exhausted_in_ns,
     projected_sli,
     run_span_ns,
     spending,
     spent_by_events,
     spent_by_time,
+    tallies,
+    tally,
+    window_burn,
 )
-from plimsoll.slo.objectives.budgets.burn import burn_between, burn_rate, covered_ns, tallies, tally, window_burn
 from plimsoll.slo.objectives.budgets.ledger import Account, Ledger
 from plimsoll.slo.records.records import Status, from_columns
 

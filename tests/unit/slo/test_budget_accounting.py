@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from plimsoll.slo.objectives.budgets.accounting import PERIOD_NS, has_budget, ledger_of, ledgers_of
-from plimsoll.slo.objectives.budgets.ledger import Ledger
+from plimsoll.slo.objectives.budgets.ledger import PERIOD_NS, Ledger, has_budget, ledger_of
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Phase, Records, Status, from_columns
-from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
 from plimsoll.slo.verdict.verdict import judge
 
 MS, S = 1_000_000, 1_000_000_000
@@ -77,7 +77,9 @@ def test_a_fact_about_the_run_has_no_budget(text: str) -> None:
 
 def test_all_objectives_at_once_share_the_limits_on_requests() -> None:
     asked = [parse(t) for t in ("ratio(good) >= 99%", "mean(ttft) <= 1s", "ttft <= 130ms", "p95(ttft) <= 200ms")]
-    found = ledgers_of(asked, some(), production_per_s=7.0)
+    limits = [one for one in asked if one.scope == "request"]
+    drawn_from = (ledger_of(one, some(), limits=limits, production_per_s=7.0) for one in asked)
+    found = [one for one in drawn_from if one is not None]
     assert [one.name for one in found] == ["ratio(good) >= 99%", "p95(ttft) <= 200ms"]
     assert found[0].accounts[0].bad.sum() == 3
     assert {one.production_per_s for one in found} == {7.0}

@@ -7,10 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from plimsoll.slo.objectives.budgets.alerts import Alert, alerts, detection_ns, policy
+from plimsoll.slo.objectives.budgets.alerts import Alert, alerts, detection_ns
 from plimsoll.slo.objectives.budgets.budget import budget, budget_ns
-from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
-from plimsoll.slo.objectives.budgets.policies import POLICIES, window_text
+from plimsoll.slo.objectives.budgets.ledger import POLICIES, Account, AlertRule, Ledger, policy, window_text
 
 S = 1_000_000_000
 MINUTE, HOUR, DAY = 60 * S, 3600 * S, 86_400 * S

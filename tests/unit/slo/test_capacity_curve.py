@@ -6,8 +6,17 @@ import math
 
 import pytest
 
-from plimsoll.slo.search.curve import linear_crossing, through
-from plimsoll.slo.search.knee import Outcome, Standing, bracket, knee, max_distance, pace, saturated
+from plimsoll.slo.search.curve import (
+    Outcome,
+    Standing,
+    bracket,
+    knee,
+    linear_crossing,
+    max_distance,
+    pace,
+    saturated,
+    through,
+)
 
 
 def standing(x: float, outcome: Outcome = "PASS", completion: float = 1.0, **more: object) -> Standing:

@@ -11,7 +11,7 @@ import math
 
 import pytest
 
-from plimsoll.slo.search.search import Settings
+from plimsoll.slo.search.probe import Settings
 from plimsoll.slo.statistics import queueing
 from tests.bench.known_queue import CELLS, Cell, by_default, held
 from tests.simulated_queue import Queue, Service, promise, run, search

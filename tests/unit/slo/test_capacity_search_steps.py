@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from plimsoll.slo.search.search import Answer, Next, Probe, Settings, decide, probe_seed
+from plimsoll.slo.search.probe import Answer, Next, Probe, Settings, probe_seed
+from plimsoll.slo.search.search import decide
 
 RATE = Settings("rate", 100.0, 1.0)
 

@@ -9,7 +9,7 @@ import pytest
 
 from plimsoll.slo.records.records import IntArray, Records, Status, concat, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts
-from plimsoll.slo.validity.idle import measure
+from plimsoll.slo.validity.strain import idle_slots
 from plimsoll.slo.validity.validity import Validity, assess
 
 MS = 1_000_000
@@ -80,7 +80,7 @@ def test_of_a_full_core_idle_slots_follow_and_are_no_second_reason() -> None:
 def test_what_is_idle_is_what_was_put_in_whatever_the_pairing() -> None:
     gaps = np.random.default_rng(2).integers(0, 3 * MS, 4_000)
     one, two = loop(4, 5 * MS, gaps), loop(3, 5 * MS, gaps, worker=1)
-    seen = measure(concat([one, two]), dataclasses.replace(FACTS, slots=(4, 3), n_workers=2))
+    seen = idle_slots(concat([one, two]), dataclasses.replace(FACTS, slots=(4, 3), n_workers=2))
     assert seen is not None
     assert seen.share == pytest.approx(1.5 / 6.5, rel=0.02)
 
@@ -88,7 +88,7 @@ def test_what_is_idle_is_what_was_put_in_whatever_the_pairing() -> None:
 def test_a_warm_up_that_holds_its_slots_beyond_t0_is_no_idle_time() -> None:
     gaps = np.full(40, 10_000)
     late = rows(np.full(4, -100 * MS), 1_100 * MS, phase=1, query_id=np.arange(4))  # to 1 s after t0
-    seen = measure(concat([late, loop(4, 500 * MS, gaps, begin=1_000 * MS)]), FACTS)
+    seen = idle_slots(concat([late, loop(4, 500 * MS, gaps, begin=1_000 * MS)]), FACTS)
     assert seen is not None
     assert seen.share < 0.001
 
@@ -96,7 +96,7 @@ def test_a_warm_up_that_holds_its_slots_beyond_t0_is_no_idle_time() -> None:
 def test_a_slot_that_rests_after_a_refused_connection_is_not_idle() -> None:
     due = np.arange(300) * 10 * MS
     refused = rows(due, 50_000, status=int(Status.CONNECT))
-    seen = measure(refused, dataclasses.replace(FACTS, slots=(1,)))
+    seen = idle_slots(refused, dataclasses.replace(FACTS, slots=(1,)))
     assert seen is not None
     assert seen.share == 0
 
@@ -104,7 +104,7 @@ def test_a_slot_that_rests_after_a_refused_connection_is_not_idle() -> None:
 def test_short_runs_the_null_protocol_and_loops_without_slots_are_not_judged() -> None:
     assert broken(found(frozen(200, 4))) == []
     assert broken(found(frozen(4_000, 4), dataclasses.replace(FACTS, no_endpoint=True))) == []
-    assert measure(frozen(4_000, 4), dataclasses.replace(FACTS, slots=())) is None
+    assert idle_slots(frozen(4_000, 4), dataclasses.replace(FACTS, slots=())) is None
 
 
 def test_in_an_offline_run_each_sample_has_a_slot() -> None:

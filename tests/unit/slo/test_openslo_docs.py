@@ -1,4 +1,4 @@
-"""docs/openslo.md and its example files are what the code does; the starter is judged on records."""
+"""docs/guide/openslo.md and its example files are what the code does; the starter is judged on records."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from plimsoll.slo.objectives import openslo
 from plimsoll.slo.objectives.objective import UNITS
 from plimsoll.slo.objectives.openslo.counting import Component, Requests, Terms
 from plimsoll.slo.objectives.openslo.promise import Slo
-from plimsoll.slo.objectives.openslo.slo_object import EMPTY_SLICES, METHODS, PRODUCTION_RATE
+from plimsoll.slo.objectives.openslo.reading import EMPTY_SLICES, METHODS, PRODUCTION_RATE
 from plimsoll.slo.records.records import Records, Status, from_columns
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE = (DOCS / "openslo.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "guide/openslo.md").read_text(encoding="utf-8")
 MIN = 60_000_000_000
 
 

@@ -12,8 +12,8 @@ from plimsoll.slo.objectives.budgets.ledger import AlertRule
 from plimsoll.slo.objectives.objective import parse as limit
 from plimsoll.slo.objectives.openslo import Slo, parse
 from plimsoll.slo.objectives.openslo.counting import Component, Method, Requests, Terms, Values
-from plimsoll.slo.objectives.openslo.duration import span
-from plimsoll.slo.objectives.openslo.evidence import Events, Part, SliceMean, Sum, relative_entropy, slice_mean
+from plimsoll.slo.objectives.openslo.judging import Events, Part, SliceMean, Sum, relative_entropy, slice_mean
+from plimsoll.slo.objectives.openslo.place import span
 from plimsoll.slo.records.records import Records, Status, empty, from_columns
 from plimsoll.slo.statistics.share import counted
 

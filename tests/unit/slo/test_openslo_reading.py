@@ -11,9 +11,10 @@ import pytest
 from plimsoll.slo.objectives import openslo
 from plimsoll.slo.objectives.objective import ObjectiveError
 from plimsoll.slo.objectives.objective import parse as limit
-from plimsoll.slo.objectives.openslo import parse, words
+from plimsoll.slo.objectives.openslo import parse
+from plimsoll.slo.objectives.openslo import promise as words
 from plimsoll.slo.objectives.openslo.counting import Requests, Values
-from plimsoll.slo.objectives.openslo.duration import span
+from plimsoll.slo.objectives.openslo.place import span
 
 MIN = 60_000_000_000
 DAY = 1440 * MIN

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plimsoll.reports.sections.peers import peers as part
+from plimsoll.reports.sections.peers import peers_part
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.objective import parse, parse_all
 from plimsoll.slo.peers import figures as peers
 from plimsoll.slo.peers.catalogue import CATALOGUE
-from plimsoll.slo.peers.peers_goodput import limits
-from plimsoll.slo.peers.samples import SAMPLES
+from plimsoll.slo.peers.figures import SAMPLES, limits, order_statistics
 from plimsoll.slo.records.records import Phase, Records, Status, concat, from_columns
 from plimsoll.slo.statistics.distribution import quantile
-from plimsoll.slo.statistics.selection import order_statistics
 
 MS = 1_000_000
 
@@ -60,7 +58,7 @@ def test_a_failed_request_is_infinite_in_aiperfs_adjusted_band_and_absent_withou
     expected = [float(np.percentile(values, p, method="nearest")) for p in (50, 90, 95, 99)]
     assert list(found["aiperf.adj_ttft"].percentiles) == expected == [17 * MS, np.inf, np.inf, np.inf]
     assert found["aiperf.ttft"].n == 5
-    shown = part(concat([good, streamed(status=int(Status.HTTP), chunks=[[]], n_out=0)]))
+    shown = peers_part(peers.measure(concat([good, streamed(status=int(Status.HTTP), chunks=[[]], n_out=0)])))
     assert shown["aiperf.adj_request_latency"].p99 is None
     assert shown["aiperf.adj_request_latency"].p50 is not None
 
@@ -245,7 +243,7 @@ def test_every_entry_says_what_it_is_and_where_that_is_written() -> None:
 
 
 def test_the_report_part_is_plain_numbers() -> None:
-    found = part(mixed(), [parse("ttft <= 30ms"), parse("tpot <= 12ms")])
+    found = peers_part(peers.measure(mixed(), [parse("ttft <= 30ms"), parse("tpot <= 12ms")]))
     assert list(found) == [name for name in CATALOGUE if name in found]
     one = found["vllm.tpot"].model_dump()
     assert (one["unit"], one["n"], one["p50"], one["value"]) == ("ns", 3, 10 * MS, None)
@@ -255,8 +253,8 @@ def test_the_report_part_is_plain_numbers() -> None:
 
 @pytest.mark.parametrize("shape", ["even", "ties", "heavy"])
 def test_selection_is_exact_however_the_values_lie(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plimsoll.slo.statistics.selection.SORTED", 0)
-    monkeypatch.setattr("plimsoll.slo.statistics.selection.SAMPLE", 200)
+    monkeypatch.setattr("plimsoll.slo.peers.figures.SORTED", 0)
+    monkeypatch.setattr("plimsoll.slo.peers.figures.SAMPLE", 200)
     random = np.random.default_rng(5)
     values = {
         "even": random.integers(0, 10**9, 50_000),
@@ -270,8 +268,8 @@ def test_selection_is_exact_however_the_values_lie(shape: str, monkeypatch: pyte
 
 def test_selection_goes_through_gaps_that_depend_on_their_place_only_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tenth gap is long, and ten answers of ten gaps go into each step of an even sample."""
-    monkeypatch.setattr("plimsoll.slo.statistics.selection.SORTED", 0)
-    monkeypatch.setattr("plimsoll.slo.statistics.selection.SAMPLE", 1000)
+    monkeypatch.setattr("plimsoll.slo.peers.figures.SORTED", 0)
+    monkeypatch.setattr("plimsoll.slo.peers.figures.SAMPLE", 1000)
     values = np.where(np.arange(100_000) % 10 == 0, 900, 5) + np.arange(100_000) % 97
     calls = []
 
@@ -286,7 +284,7 @@ def test_selection_goes_through_gaps_that_depend_on_their_place_only_twice(monke
 
 def test_selection_is_exact_even_when_the_sample_misleads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample of small values only: the brackets miss, and all is sorted."""
-    monkeypatch.setattr("plimsoll.slo.statistics.selection.SORTED", 0)
-    monkeypatch.setattr("plimsoll.slo.statistics.selection._some", lambda part, n: part[part < 10])
+    monkeypatch.setattr("plimsoll.slo.peers.figures.SORTED", 0)
+    monkeypatch.setattr("plimsoll.slo.peers.figures._some", lambda part, n: part[part < 10])
     values = np.concatenate([np.arange(10).repeat(100), np.arange(1000, 7000)])
     assert order_statistics(lambda: iter([values]), 7000, [0, 3500, 6999]) == np.sort(values)[[0, 3500, 6999]].tolist()

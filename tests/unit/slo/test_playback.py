@@ -1,11 +1,11 @@
-"""The player of ``plimsoll.slo.metrics.playback`` by hand: when it starts, when it stops, and what it would have needed."""
+"""The player of ``plimsoll.slo.metrics.speech`` by hand: when it starts, when it stops, and what it would have needed."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from plimsoll.slo.metrics.playback import EPS_NS, Playback, simulate
+from plimsoll.slo.metrics.speech import EPS_NS, Playback, simulate
 
 MS = 1_000_000
 

@@ -21,7 +21,7 @@ from plimsoll.slo.validity.validity import assess
 from plimsoll.slo.verdict.accuracy import Compared
 from plimsoll.slo.verdict.verdict import Verdict, judge
 from tests.memory_held import memory_held
-from tests.unit.slo.test_slo_validity import MS, facts
+from tests.spine.verdict.test_slo_validity import MS, facts
 
 N = 1000
 EVERY = 10 * MS

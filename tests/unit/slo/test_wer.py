@@ -15,7 +15,8 @@ from plimsoll.slo.metrics import word_errors as wer
 from plimsoll.slo.metrics.word_error_rate import by_slice, word_error_rate
 from plimsoll.slo.objectives.objective import parse
 from plimsoll.slo.records.records import Records, Status, concat, from_columns
-from plimsoll.slo.validity.validity import GeneratorFacts, assess
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import assess
 from plimsoll.slo.verdict.accuracy import split
 from plimsoll.slo.verdict.verdict import judge
 

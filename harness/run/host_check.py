@@ -1,0 +1,132 @@
+"""Before the first query: is this run more than this host can hold, or than this machine was calibrated for?
+
+What is sure to fail is refused here, what may be too much is a warning; both the warnings and the calibration go into
+the manifest, so that a report made later, on another machine, says the same. Sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from plimsoll.harness.errors import HarnessFault
+from plimsoll.harness.host import calibration_table, limits
+from plimsoll.harness.protocols._discovery import protocols
+from plimsoll.harness.run.coordinator import Job
+from plimsoll.harness.run.crew import split_workers
+from plimsoll.harness.transport.client import Target
+from plimsoll.scenarios.plan.plan import Plan
+from plimsoll.scenarios.spec import Scenario
+
+#: Peaks of the rate are looked for in windows of this length.
+WINDOW_NS = 5_000_000_000
+#: A window this much above the mean is a peak; less is what a Poisson process does anyway.
+CLEARLY = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """Warnings, what the manifest keeps, and how many workers to take if the user did not say (None: as it is)."""
+
+    warnings: tuple[str, ...]
+    manifest: Mapping[str, Any]
+    workers: int | None = None
+
+
+def check_host(job: Job, host: limits.HostLimits | None = None) -> HostCheck:
+    """Compare the plan with this host's limits and with its calibration, which also says how many workers an unsaid
+    number is.
+
+    Raises HarnessFault (exit 2) for what can't work.
+    """
+    scenario, target = job.scenario, job.target
+    if not protocols()[target.protocol].needs_url:
+        return HostCheck((), {})
+    plan = scenario.build(1)  # when, not what: the payloads may be long to read
+    found = calibration_table.find(
+        calibration_table.this_host(calibration_table.engine_of(target)),
+        datetime.now(UTC),
+        calibration_table.table_path(),
+    )
+    chosen = None
+    if found.table is not None and "workers" not in scenario.model_fields_set:
+        chosen = calibration_table.workers_for(found.table, demand(scenario, plan, 1))
+    workers = split_workers(plan, chosen or scenario.workers)
+    errors, warnings = limits.check(needed(plan, target, workers), host or limits.read())
+    if errors:
+        raise HarnessFault([f"{scenario.name}: {text}" for text in errors])
+    over: list[str] = []
+    table: dict[str, Any] | None = None
+    if found.table is not None:
+        over = calibration_table.beyond(found.table, demand(scenario, plan, workers))
+        table = found.table.model_dump(mode="json")
+    warnings += over
+    calibration = {"table": table, "note": found.note, "beyond": over}
+    return HostCheck(tuple(warnings), {"foreseen": warnings, "calibration": calibration}, chosen)
+
+
+def needed(plan: Plan, target: Target, workers: int) -> limits.Connections:
+    """The connections that a plan takes."""
+    most = target.max_connections or 1 << 30
+    timeout_s = target.timeout_ns / 1e9
+    if plan.max_in_flight is not None:
+        slots = -(-plan.max_in_flight // workers) * (_width(plan) if plan.cyclic else 1)
+        if not plan.cyclic:
+            slots = min(slots, -(-plan.n_samples // workers))
+        return limits.Connections(workers, sure=min(slots, most), timeout_s=timeout_s)
+    ceiling = min(target.max_outstanding, plan.n_samples, most * workers)
+    return limits.Connections(workers, rate_per_s=peak_per_s(plan), ceiling=ceiling, timeout_s=timeout_s)
+
+
+def demand(scenario: Scenario, plan: Plan, workers: int) -> calibration_table.Demand:
+    """What a plan asks of the generator, as far as it can be known before the answers come."""
+    streaming = _streams(scenario)
+    if plan.cyclic:
+        return calibration_table.Demand(
+            workers, streams=(plan.max_in_flight or 1) * _width(plan) if streaming else None
+        )
+    if plan.n_queries < 2:
+        return calibration_table.Demand(workers)
+    rate = peak_per_s(plan)
+    tokens = output_tokens(scenario) if streaming else None
+    return calibration_table.Demand(
+        workers, rate_per_s=rate, token_events_per_s=None if tokens is None else rate * tokens
+    )
+
+
+def _streams(scenario: Scenario) -> bool:
+    """Answers come as streams of tokens, as far as the options tell."""
+    options = scenario.target.options
+    if scenario.target.protocol == "http":
+        return bool(options.get("framing", "none") != "none")
+    return protocols()[scenario.target.protocol].streaming and options.get("stream", True) is not False
+
+
+def peak_per_s(plan: Plan) -> float:
+    """Samples per second of an open plan: its mean, or the busiest window's where that is clearly higher."""
+    due = np.repeat(plan.due_ns, np.diff(plan.offsets))
+    span = int(due[-1] - due[0]) if len(due) else 0
+    if not span:
+        return 0.0
+    mean = (len(due) - 1) / (span / 1e9)
+    window = min(WINDOW_NS, span)
+    busiest = int((np.searchsorted(due, due + window, side="left") - np.arange(len(due))).max()) / (window / 1e9)
+    return busiest if busiest > CLEARLY * mean else mean
+
+
+def output_tokens(scenario: Scenario) -> float | None:
+    """Tokens asked for in an answer, on average, where the source makes the lengths up."""
+    asked = getattr(scenario.source, "output_tokens", None)
+    if asked is None or isinstance(asked, int | float):
+        return asked
+    if hasattr(asked, "mean"):
+        return float(asked.mean)
+    return float(asked.value) if hasattr(asked, "value") else (asked.min + asked.max) / 2
+
+
+def _width(plan: Plan) -> int:
+    return int(np.diff(plan.offsets).max(initial=1))

@@ -1,1 +1,0 @@
-"""From settings to running models."""

@@ -1,0 +1,276 @@
+"""All settings of a server, the flags that make them, and what it says once it serves. Starts nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from plimsoll.reference_server.misfortune.fault import check_models, parse_fault
+from plimsoll.reference_server.models import presets
+from plimsoll.reference_server.values.durations import parse_duration_ns
+from plimsoll.reference_server.values.errors import ConfigError
+
+MODELS = ("llm", "scripted", "resnet50", "dlrm", "embedder", "recogniser", "synthesiser")
+FIXED = ("resnet50", "dlrm", "embedder")
+"""Models of fixed outputs, which a dynamic batcher serves."""
+WITH_TORCH = tuple(name for name in MODELS if name != "scripted")
+SERVICES = ("constant", "exponential")
+DEVICES = ("auto", "cpu", "cuda")
+MAX_THREADS = 256
+"""torch dies of many thousands."""
+MAX_SEED = 2**63 - 1
+"""What a random generator of torch takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """All settings of a server. Raises ConfigError for those that can't be honoured: a line for each."""
+
+    host: str = "127.0.0.1"
+    http_port: int = 8000
+    grpc_port: int | None = None
+    """None: no gRPC. 0: any free port."""
+    models: tuple[str, ...] = ("scripted",)
+    device: str = "auto"
+    preset: str = "tiny"
+    weights: str | None = None
+    """A folder with a Llama-architecture model (config.json, *.safetensors), in place of a preset."""
+    ttft_ns: int = 50_000_000
+    itl_ns: int = 10_000_000
+    slots: int | None = None
+    """Answers of scripted under way at a time; None: no limit."""
+    service: Literal["constant", "exponential"] = "constant"
+    """Of scripted: whether a request's times are as given, or drawn with that mean."""
+    queue_limit: int = 256
+    max_batch: int = 32
+    max_wait_ns: int = 2_000_000
+    """Longest that a batch of a fixed-output model waits to fill."""
+    synchronise: int = 1
+    """MultiStream: a batch is this many samples of one request and holds nothing else; 1 is dynamic batching."""
+    max_prompt: int | None = None
+    max_output: int | None = None
+    kv_blocks: int | None = None
+    block_size: int = 16
+    step_tokens: int = 256
+    prefix_cache: bool = False
+    seed: int = 0
+    threads: int | None = None
+    faults: tuple[str, ...] = ()
+    max_body_bytes: int = 4 << 20
+    max_connections: int = 8192
+    read_timeout_s: float = 30.0
+    """Longest for the head of a request, and for its body."""
+    grace_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if mistakes := [*self._choices(), *self._numbers(), *self._faults()]:
+            raise ConfigError("\n".join(mistakes))
+
+    def _choices(self) -> Iterator[str]:
+        if not self.models:
+            yield f"--model: name at least one of {', '.join(MODELS)}"
+        for model in self.models:
+            if model not in MODELS:
+                yield f"--model {model}: unknown. Choose from {', '.join(MODELS)}"
+        if self.device not in DEVICES:
+            yield f"--device {self.device}: unknown. Choose from {', '.join(DEVICES)}"
+        if self.service not in SERVICES:
+            yield f"--service {self.service}: unknown. Choose from {', '.join(SERVICES)}"
+        for name, given in (("slots", self.slots is not None), ("service", self.service != "constant")):
+            if given and "scripted" not in self.models:
+                yield f"--{name}: only scripted takes it. Add --model scripted, or leave the flag out"
+        if self.preset not in presets.sizes():
+            yield f"--preset {self.preset}: unknown. Choose from {', '.join(presets.sizes())}"
+        if self.weights is not None and "llm" not in self.models:
+            yield f"--weights {self.weights}: only llm takes weights. Add --model llm, or leave the flag out"
+        elif self.weights is not None and not Path(self.weights).is_dir():
+            wanted = "config.json, tokenizer.json and *.safetensors files"
+            yield f"--weights {self.weights}: no such folder. Name one with {wanted}"
+
+    def _numbers(self) -> Iterator[str]:
+        for name in ("http_port", "grpc_port"):
+            port = getattr(self, name)
+            if port is not None and not 0 <= port <= 65535:
+                yield f"--{_option(name)} {port}: choose a port from 0 (any free one) to 65535"
+        if self.grpc_port and self.grpc_port == self.http_port:
+            yield f"--grpc-port {self.grpc_port}: that is the HTTP port too. Choose another, or 0 for any free one"
+        least = {
+            "ttft_ns": 0,
+            "itl_ns": 0,
+            "queue_limit": 0,
+            "max_batch": 1,
+            "max_wait_ns": 0,
+            "synchronise": 1,
+            "block_size": 1,
+            "step_tokens": 1,
+            "max_body_bytes": 1,
+            "max_connections": 1,
+        }
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                yield f"--{_option(name)}: must be at least {low}"
+        if not 0 <= self.seed <= MAX_SEED:
+            yield f"--seed {self.seed}: must lie between 0 and {MAX_SEED}"
+        if self.read_timeout_s <= 0:
+            yield "--read-timeout: must be longer than nothing"
+        for name in ("kv_blocks", "threads", "max_prompt", "max_output", "slots"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                yield f"--{_option(name)}: must be at least 1, or left out"
+
+        if self.threads is not None and self.threads > MAX_THREADS:
+            yield f"--threads {self.threads}: at most {MAX_THREADS}. More than the cores of this machine gain nothing"
+
+    def _faults(self) -> Iterator[str]:
+        for fault in self.faults:
+            try:
+                check_models(parse_fault(fault), self.models)
+            except ConfigError as error:
+                yield str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyLine:
+    """What the server says once it serves. ``startup_s`` are the phases of the cold start, in seconds."""
+
+    url: str
+    models: tuple[str, ...]
+    device: str
+    grpc: str | None = None
+    startup_s: dict[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        line: dict[str, object] = {"ready": True, "url": self.url, "models": list(self.models), "device": self.device}
+        if self.grpc is not None:
+            line["grpc"] = self.grpc
+        return json.dumps(line | {"startup_s": {name: round(s, 4) for name, s in self.startup_s.items()}})
+
+
+def _option(name: str) -> str:
+    return name.removesuffix("_ns").removesuffix("_bytes").removesuffix("_s").replace("_", "-")
+
+
+EXIT_USAGE = 2
+_OF_THE_PROCESS = ("until_stdin_closes", "ready_fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A value that can't be read, kept until all of them are known. ``why`` ends with the next step."""
+
+    why: str
+
+
+def configure(given: argparse.Namespace) -> ServerConfig:
+    """The settings that the flags make. Raises ConfigError with a line for each that can't be honoured."""
+    flags = dict(vars(given))
+    mistakes = [
+        f"--{name.replace('_', '-')}: {value.why}" for name, value in flags.items() if isinstance(value, Unread)
+    ]
+    try:
+        made = ServerConfig(**_settings({k: v for k, v in flags.items() if not isinstance(v, Unread)}))
+    except ConfigError as error:
+        mistakes.append(str(error))
+    else:
+        if not mistakes:
+            return made
+    raise ConfigError("\n".join(mistakes))
+
+
+def _settings(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags by the names and in the units of ``ServerConfig``; what is not there keeps its default."""
+    renamed = {
+        "model": "models",
+        "fault": "faults",
+        "ttft": "ttft_ns",
+        "itl": "itl_ns",
+        "max_wait": "max_wait_ns",
+        "max_body": "max_body_bytes",
+        "grace": "grace_s",
+        "read_timeout": "read_timeout_s",
+    }
+    settings = {renamed.get(name, name): value for name, value in flags.items() if name not in _OF_THE_PROCESS}
+    settings["models"] = tuple(dict.fromkeys(settings["models"] or ("scripted",)))
+    settings["faults"] = tuple(settings["faults"] or ())
+    for name in ("grace_s", "read_timeout_s"):
+        if name in settings:
+            settings[name] /= 1e9
+    return settings
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line without the usage text: the line already says what to change."""
+        self.exit(EXIT_USAGE, f"reference_server: {message}. See --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = _OneLineParser(prog="reference_server", description="A small, honest inference server.")
+
+    def add(flag: str, about: str, default: object = None, kind: Callable[[str], object] = str, **more: Any) -> None:
+        about = about if default is None else f"{about} (default %(default)s)"
+        made.add_argument(flag, help=about, default=default, type=kind, **more)
+
+    for add_flags in (_listening, _models, _batching):
+        add_flags(add, made.add_argument)
+    about = "scripted misbehaviour, e.g. stall=at:5s,for:2s"
+    made.add_argument("--fault", action="append", metavar="NAME[=ARGS]", help=about)
+    return made
+
+
+def _listening(add: Callable[..., None], switch: Callable[..., object]) -> None:
+    add("--host", "address to listen on", "127.0.0.1")
+    add("--http-port", "0 picks a free port", 8000, _whole)
+    add("--grpc-port", "also serve gRPC; 0 picks a free port (default: no gRPC)", None, _whole)
+    add("--max-body", "largest request body in bytes", 4 << 20, _whole)
+    add("--max-connections", "most at a time; an idle one gives way", 8192, _whole)
+    add("--read-timeout", "longest for the head of a request, and for its body", "30s", _duration)
+    add("--grace", "time for requests under way at the end", "2s", _duration)
+    switch("--until-stdin-closes", action="store_true", help="stop when standard input ends")
+    add("--ready-fd", "also write the ready line to this descriptor", None, _whole)
+
+
+def _models(add: Callable[..., None], switch: Callable[..., object]) -> None:
+    switch("--model", action="append", metavar="|".join(MODELS), help="may be given again (default scripted)")
+    add("--device", "for all but scripted", "auto", metavar="|".join(DEVICES))
+    add("--preset", f"size of llm, in weights: {presets.listing()}", "tiny")
+    add("--weights", "of llm: a local folder with a Llama-architecture model", metavar="DIR")
+    add("--ttft", "of scripted: time to first token", "50ms", _duration)
+    add("--itl", "of scripted: time between tokens", "10ms", _duration)
+    add("--slots", "of scripted: answers at a time; the others wait (default: all)", None, _whole)
+    times = "of scripted: all times of a request as given, or drawn with that mean"
+    add("--service", times, "constant", metavar="|".join(SERVICES))
+    add("--seed", "of weights, words and faults", 0, _whole)
+    add("--threads", "CPU threads of all but scripted (default: by cores)", None, _whole)
+
+
+def _batching(add: Callable[..., None], switch: Callable[..., object]) -> None:
+    add("--queue-limit", "most requests that wait", 256, _whole)
+    add("--max-batch", "most sequences in a step, or samples in a batch", 32, _whole)
+    add("--max-wait", "longest that a batch of a fixed-output model fills", "2ms", _duration)
+    multi_stream = "batches of N samples of one request each (MultiStream)"
+    switch("--synchronise", default=1, type=_whole, metavar="N", help=multi_stream)
+    add("--max-prompt", "most tokens of a prompt (default: by the context)", None, _whole)
+    add("--max-output", "most tokens of an answer (default: by the context)", None, _whole)
+    add("--kv-blocks", "blocks of the KV cache (default: by memory)", None, _whole)
+    add("--block-size", "tokens in a block", 16, _whole)
+    add("--step-tokens", "most tokens in a step", 256, _whole)
+    switch("--prefix-cache", action="store_true", help="reuse the KV blocks of equal prompt beginnings")
+
+
+def _duration(text: str) -> int | Unread:
+    try:
+        return parse_duration_ns(text)
+    except ValueError as error:
+        return Unread(str(error))
+
+
+def _whole(text: str) -> int | Unread:
+    try:
+        return int(text)
+    except ValueError:
+        return Unread(f"{text!r} is no whole number. Write digits")

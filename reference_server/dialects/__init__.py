@@ -1,0 +1,1 @@
+"""What clients speak: one file a dialect, from requests to values and from answers to bytes."""

@@ -1,1 +1,0 @@
-"""The gRPC front-end: KServe v2, health, reflection, streaming speech."""

@@ -1,1 +1,0 @@
-"""The HTTP front-end: OpenAI-compatible and KServe v2 routes, and those about the server itself."""

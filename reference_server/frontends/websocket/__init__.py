@@ -1,1 +1,0 @@
-"""The WebSocket front-end: live recognition, live speech and audio conversations, on the sockets of the HTTP server."""

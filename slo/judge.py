@@ -1,0 +1,101 @@
+"""``judge(records, facts, promises)``: everything that a run decides and that its records tell, as one frozen value.
+
+Whether the generator kept its word, the verdict on every objective, goodput and throughput, the error budgets and their alerts,
+warm-up and drift, how requests ended, answers against references, the numbers of speech, and the same run in the words of other
+tools. The same arguments give the same value: no clock, host or file is read. Reports lay it out and decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from plimsoll.slo.metrics.anatomy import Anatomy, anatomy
+from plimsoll.slo.metrics.speech import without_sounds
+from plimsoll.slo.objectives.budgets.alerts import Budgeted, budgeted
+from plimsoll.slo.objectives.budgets.budget import run_span_ns
+from plimsoll.slo.objectives.budgets.ledger import PERIOD_NS, Ledger, ledger_of
+from plimsoll.slo.objectives.goodput import Goodput, Throughput, goodput, throughput
+from plimsoll.slo.objectives.objective import Objective
+from plimsoll.slo.peers.figures import Figures
+from plimsoll.slo.peers.figures import measure as in_other_words
+from plimsoll.slo.promises import Promises
+from plimsoll.slo.records.cancelled import Cancelled, cancelled
+from plimsoll.slo.records.records import Records
+from plimsoll.slo.statistics.share import Course
+from plimsoll.slo.validity.generator import GeneratorFacts
+from plimsoll.slo.validity.validity import Validity, assess
+from plimsoll.slo.verdict.accuracy import Accuracy, Scores, accuracy, split
+from plimsoll.slo.verdict.counts import Counts, count
+from plimsoll.slo.verdict.speech_numbers import Speech, speech
+from plimsoll.slo.verdict.steadiness import Steadiness, steadiness
+from plimsoll.slo.verdict.verdict import Verdict, course_of
+from plimsoll.slo.verdict.verdict import judge as judge_objectives
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A run, judged. ``objectives``: those on times and success, so without those on answers. None: the run has no such thing."""
+
+    promises: Promises
+    objectives: tuple[Objective, ...]
+    facts: GeneratorFacts
+    validity: Validity
+    verdict: Verdict
+    goodput: Goodput
+    throughput: Throughput
+    counts: Counts
+    cancelled: Cancelled | None
+    budgets: tuple[Budgeted, ...]
+    steadiness: Steadiness | None
+    accuracy: Accuracy | None
+    anatomy: Anatomy | None
+    speech: Speech | None
+    peers: Mapping[str, Figures]
+
+
+def judge(
+    records: Records, facts: GeneratorFacts, promises: Promises | None = None, scores: Scores | None = None
+) -> Judged:
+    """Judge the records of a run. ``scores``: its answers against references, of a run that kept them."""
+    promises = Promises() if promises is None else promises
+    objectives, compared = split(promises.objectives, scores)
+    slos, confidence = promises.slos, promises.confidence
+    limits = [*objectives, *(limit for slo in slos for limit in slo.limits)]
+    promised = bool(compared) or bool(slos) or any(one.scope == "run" for one in objectives)
+    validity = assess(records, facts, limits, judged=promised)
+    along = course_of(records, validity)
+    good, span = goodput(records, objectives), run_span_ns(records)
+    return Judged(
+        promises=promises,
+        objectives=objectives,
+        facts=facts,
+        validity=validity,
+        verdict=judge_objectives(records, objectives, validity, confidence, [*slos, *compared], good, along),
+        goodput=good,
+        throughput=throughput(records),
+        counts=count(records),
+        cancelled=cancelled(records),
+        # One ledger at a time: that of fifty million gaps is most of a gigabyte.
+        budgets=tuple(budgeted(ledger, span) for ledger in _ledgers(records, objectives, promises, along)),
+        # A ramp or a spike is meant to drift.
+        steadiness=steadiness(records, constant_load=not (facts.open_loop and facts.process is None)),
+        accuracy=accuracy(scores, confidence),
+        anatomy=anatomy(records),
+        speech=speech(records, confidence),
+        peers=in_other_words(without_sounds(records), objectives),
+    )
+
+
+def _ledgers(
+    records: Records, objectives: tuple[Objective, ...], promises: Promises, along: Course
+) -> Iterator[Ledger]:
+    limits = [one for one in objectives if one.scope == "request"]
+    for one in objectives:
+        if one.scope == "run":
+            period = one.period_ns or PERIOD_NS
+            ledger = ledger_of(one, records, period, limits, promises.production_per_s, along)
+            if ledger is not None:
+                yield ledger
+    for slo in promises.slos:
+        yield slo.ledger(records, along)

@@ -1,0 +1,201 @@
+"""The page: offline, escaped, small, complete, and readable without colour, pointer or script."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+from test_reports_formats import hostile
+
+from plimsoll.reports.format import formats
+from plimsoll.reports.formats.html_ import said
+from plimsoll.reports.parts.chart_parts import LagBand, Timeline
+from plimsoll.reports.sentences import words
+from plimsoll.reports.svg.plot import Canvas
+from plimsoll.reports.svg.strip import Layer, Strip, strip
+from tests.unit.reports.made_reports import CASES, case, records, rendered, report
+
+RENDER = formats()["html"].render
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+def shown(name: str) -> str:
+    return rendered(name, "html").decode()
+
+
+class Reader(HTMLParser):
+    """Checks that elements nest, and keeps ids, attributes and the text outside of scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            self.attributes.append((tag, name, value or ""))
+            if name == "id":
+                self.ids.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("script", "style"):
+            self.words.append(data)
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    return reader
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_page_nests_and_is_small(name: str) -> None:
+    reader = read(shown(name))
+    assert reader.open == []
+    assert len(reader.ids) == len(set(reader.ids))
+    assert len(rendered(name, "html")) < 2_000_000
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_page_fetches_nothing(name: str) -> None:
+    text = shown(name)
+    assert not [a for a in read(shown(name)).attributes if a[1] in ("src", "href", "srcset", "xlink:href", "action")]
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|<link", text)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_verdict_its_reason_and_every_objective_are_in_words(name: str) -> None:
+    made = case(name)
+    text = " ".join(" ".join(read(shown(name)).words).split())
+    assert words.outcome(made) in text
+    assert " ".join(words.headline(made).split()) in text
+    for result in made.verdict.objectives:
+        assert words.expression(result.objective) in text
+    for reason in made.validity.reasons if made.validity.outcome == "INVALID" else []:
+        assert reason in text
+
+
+def test_hostile_strings_become_text() -> None:
+    text = RENDER(hostile()).decode()
+    reader = read(text)
+    assert reader.open == []
+    assert not [a for a in reader.attributes if a[1].startswith("on")]
+    assert "<script>alert(1)</script>" in "".join(reader.words)
+    assert sum(tag == "script" for tag, name, _ in reader.attributes if name == "type") > 0
+    assert text.count("alert(1)") == text.count("&lt;script&gt;alert(1)")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_drawing_is_well_formed_and_says_what_it_shows(name: str) -> None:
+    drawings = re.findall(r"<svg.*?</svg>", shown(name), flags=re.DOTALL)
+    for drawing in drawings:
+        root = ET.fromstring(drawing)
+        assert root.get("aria-label") or root.get("aria-hidden") == "true"
+        assert "NaN" not in drawing
+        assert "inf" not in re.sub(r'class="[^"]*"|<text.*?</text>|aria-label="[^"]*"', "", drawing)
+
+
+@pytest.mark.parametrize("name", ["pass", "fail", "latency_only"])
+def test_read_outs_have_a_value_for_each_position(name: str) -> None:
+    blocks = re.findall(r'<script type="application/json">(.*?)</script>', shown(name), flags=re.DOTALL)
+    assert len(blocks) >= 10
+    for block in blocks:
+        data = json.loads(block)
+        assert data["x"] == sorted(data["x"])
+        assert len(data["head"]) == len(data["x"])
+        for line in data["series"]:
+            assert len(line["y"]) == len(line["text"]) == len(data["x"])
+            known = [y for y in line["y"] if y is not None]
+            assert all(data["top"] - 1 <= y <= data["base"] + 1 for y in known)
+
+
+def test_a_run_with_tokens_has_all_its_charts() -> None:
+    text = " ".join(read(shown("fail")).words)
+    for title in (
+        "Latency by percentile",
+        "Time between tokens by percentile",
+        "Time to first token: distribution",
+        "Time per output token: distribution",
+        "Requests per second",
+        "Requests in flight",
+        "Output tokens per second",
+        "Schedule lag",
+    ):
+        assert title in text
+
+
+def test_failed_requests_are_drawn_as_infinite_not_left_out() -> None:
+    assert "TTFT ∞" in shown("fail")
+    assert "TTFT ∞" not in shown("pass")
+    assert "20 failed requests without a finite value, and no bar" in shown("fail")
+
+
+def test_limits_are_drawn_where_they_bind() -> None:
+    text = shown("fail")
+    assert "p99 TTFT ≤ 120 ms" in text
+    assert "TTFT ≤ 400 ms" in text
+    assert "p99 TTFT" not in shown("measured")
+
+
+def test_an_invalid_page_warns_before_any_number() -> None:
+    text = " ".join(read(shown("invalid")).words)
+    assert text.index("Why this run is invalid") < text.index("Completed")
+    assert "✓ PASS" not in re.sub(r"\s+", " ", text)
+
+
+def test_budgets_that_nobody_asked_for_stand_folded_below_the_key_figures() -> None:
+    text = " ".join(read(shown("pass")).words)
+    assert text.index("Completed") < text.index("The numbers") < text.index("Error budgets over the usual 30 days")
+    asked = " ".join(read(RENDER(report(records(), ("p99(ttft) <= 500ms over 30d",))).decode()).words)
+    assert asked.index("Error budgets") < asked.index("Completed")
+
+
+def test_what_is_to_be_typed_is_set_as_code_and_no_backtick_is_left() -> None:
+    for name in CASES:
+        assert "`" not in " ".join(read(shown(name)).words), name
+    assert said("run `plimsoll x <b>`; `") == "run <code>plimsoll x &lt;b&gt;</code>; `"
+
+
+def test_one_failure_breaks_the_band_of_its_bucket_and_leaves_a_cross() -> None:
+    timeline = Timeline(
+        bucket_ns=1, start_ns=0, end_ns=5, due=[1] * 5, planned_per_s=[1] * 5, sent_per_s=[1] * 5, completed_per_s=[1] * 5,
+        errors_per_s=[0] * 5, in_flight_max=[1] * 5, in_flight_mean=[1] * 5, lag=LagBand(p50=[1] * 5, p99=[1] * 5, max=[1] * 5),
+    )  # fmt: skip
+    high: list[int | float | None] = [2, 2, None, 2, 2]
+    layer = Layer("p50 to p99", "s-x", high, "fill", lower=[1] * 5, infinite=[False, False, True, False, False])
+    line = Layer("p99", "s-x", high, infinite=layer.infinite)
+    canvas = Canvas(500, 100)
+    drawn = str(strip(Strip("x", "count", [layer, line]), timeline, "x", canvas, False).svg)
+    [shape] = re.findall(r'class="s-x area"[^>]*|<path[^>]*s-x area[^>]*>', drawn)
+    assert shape.count("M") == 2, "two pieces, none over the bucket that lost a request"
+    assert "cross" in drawn
+
+
+def test_few_requests_make_no_picture_but_keep_their_numbers() -> None:
+    text = shown("one")
+    assert "Too few requests to draw" in text
+    assert "Latency by percentile" not in text
+    assert "Time to first token" in text
+
+
+def test_no_success_is_said_plainly() -> None:
+    assert "No request succeeded" in shown("all_failed")
+
+
+def test_a_page_with_many_objectives_and_errors_stays_small() -> None:
+    many = tuple(f"p{p}(ttft) <= {p}0ms" for p in range(10, 99))
+    assert len(RENDER(report(records(2000, fail_every=7), many))) < 2_000_000
