@@ -49,6 +49,7 @@ class _SecondTries:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._kept:
+            self._kept.parent.mkdir(parents=True, exist_ok=True)
             self._kept.write_text("".join(f"{name}\n" for name in self.names))
         if len(self.names) > MOST and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
