@@ -24,9 +24,9 @@ from aiohttp.typedefs import Handler
 
 from plimsoll.harness.live.place import Place
 from plimsoll.harness.live.visitors import Visitors
-from plimsoll.reports.dashboard import exposition
-from plimsoll.reports.dashboard import live_page as page
-from plimsoll.reports.dashboard.live_parts import LiveReport
+from plimsoll.reports.documents import live as page
+from plimsoll.reports.documents import live_metrics as exposition
+from plimsoll.reports.models.live_parts import LiveReport
 
 #: Pictures are this far apart at least, and drawing them takes at most ``_SHARE`` of one core.
 PICTURE_S = 1.0

@@ -17,9 +17,8 @@ import numpy as np
 from plimsoll.harness.generator.recorder import FRESH
 from plimsoll.harness.run.tally import Tally
 from plimsoll.harness.run.watcher import Beginning
-from plimsoll.reports.dashboard import live_parts as parts
-from plimsoll.reports.dashboard.live_parts import BurnPart, LiveReport, Percentiles, RunPart, Stage, VerdictPart
-from plimsoll.reports.dashboard.percentiles import percentiles
+from plimsoll.reports.models import live_parts as parts
+from plimsoll.reports.models.live_parts import BurnPart, LiveReport, Percentiles, RunPart, Stage, VerdictPart
 from plimsoll.scenarios.plan.plan import IntArray, Plan
 from plimsoll.slo.objectives.objective import Objective
 
@@ -93,7 +92,7 @@ class Interval:
         found = self._found.get(name)
         if found is None:
             bins = self.spreads.get(name, {})
-            found = self._found[name] = (sum(bins.values()) + self.lost, percentiles(bins, self.lost))
+            found = self._found[name] = (sum(bins.values()) + self.lost, parts.percentiles(bins, self.lost))
         return found
 
 
@@ -349,7 +348,7 @@ class _Due:
 
 
 def _overall(bins: Mapping[int, int], lost: int) -> Percentiles:
-    p50, p90, p99 = percentiles(bins, lost)
+    p50, p90, p99 = parts.percentiles(bins, lost)
     return Percentiles(n=sum(bins.values()), failed=lost, p50=p50, p90=p90, p99=p99)
 
 

@@ -27,7 +27,7 @@ from plimsoll.harness.run.rundir import Sealed
 from plimsoll.harness.run.salvage import open_run
 from plimsoll.harness.series.one_run import carry_through, judge, write_report
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences.summary import lines
+from plimsoll.reports.sentences.words import lines
 from plimsoll.scenarios.flags import Flags
 from plimsoll.scenarios.text.errors import ScenarioError
 from plimsoll.slo.records.records import Records

@@ -45,7 +45,7 @@ from plimsoll.harness.series.publish import say, show, tell
 from plimsoll.reports import report as reporting
 from plimsoll.reports.format import formats
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences.summary import verdict_line
+from plimsoll.reports.sentences.words import verdict_line
 from plimsoll.slo.judge import judge as slo_judge
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ def bakeoff(
         typer.Option(
             "--format",
             metavar="F=PATH",
-            help="Also write the comparison at the deciding load, as html, json, junit, markdown or text. Repeatable.",
+            help="Also the comparison at the deciding load: annotations, html, json, junit, markdown or text. Repeatable.",
         ),
     ] = None,
     json_: Json = False,

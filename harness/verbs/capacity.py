@@ -25,7 +25,9 @@ def capacity(
     ] = 1,
     format: Annotated[
         list[str] | None,
-        typer.Option("--format", metavar="F=PATH", help="Also write it as html, json, markdown or text. Repeatable."),
+        typer.Option(
+            "--format", metavar="F=PATH", help="Also: annotations, html, json, junit, markdown or text. Repeatable."
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
@@ -34,7 +36,7 @@ def capacity(
 
     from plimsoll.harness.series.capacity import capacity_plan as plan
     from plimsoll.harness.series.ledger import Session
-    from plimsoll.reports.capacity.capacity_formats import FORMATS
+    from plimsoll.reports.documents.capacity import FORMATS
 
     outputs, errors = Session(formats=format or [], as_json=json_).outputs(FORMATS, "a capacity plan")
     asked = plan.Asked(

@@ -22,7 +22,7 @@ from plimsoll.harness.transport.rpc.call import GrpcOptions
 from plimsoll.harness.verbs.cli import command_line
 from plimsoll.harness.verbs.help import EXAMPLES, TYPES, groups, is_long
 from plimsoll.reports import report
-from plimsoll.reports.comparison import comparison_document as comparison
+from plimsoll.reports.models import comparison_parts as comparison
 from plimsoll.scenarios.spec import json_schema
 from plimsoll.scenarios.text.durations import format_duration
 

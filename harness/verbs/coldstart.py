@@ -83,7 +83,9 @@ def coldstart(
     ] = False,
     format: Annotated[
         list[str] | None,
-        typer.Option("--format", metavar="F=PATH", help="Also write it as html, json, markdown or text. Repeatable."),
+        typer.Option(
+            "--format", metavar="F=PATH", help="Also: annotations, html, json, junit, markdown or text. Repeatable."
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
@@ -96,7 +98,7 @@ def coldstart(
     from plimsoll.harness.series.ledger import Session
     from plimsoll.harness.series.publish import duration as read
     from plimsoll.harness.verbs.run import pairs, staff_of, yaml_values
-    from plimsoll.reports.coldstart.coldstart_formats import FORMATS
+    from plimsoll.reports.documents.coldstart import FORMATS
 
     kept, errors = asked.goals(slo or [])
     staff, wrong = staff_of(live, locust_master, expect_workers, locust_wait, locust_web)

@@ -39,12 +39,14 @@ FormatOption = Annotated[
 ComparisonFormat = Annotated[
     list[str] | None,
     typer.Option(
-        "--format", metavar="F=PATH", help="Also write it as html, json, junit, markdown or text. Repeatable."
+        "--format", metavar="F=PATH", help="Also: annotations, html, json, junit, markdown or text. Repeatable."
     ),
 ]
 SweepFormat = Annotated[
     list[str] | None,
-    typer.Option("--format", metavar="F=PATH", help="Also write it as csv, html, json, markdown or text. Repeatable."),
+    typer.Option(
+        "--format", metavar="F=PATH", help="Also: annotations, csv, html, json, junit, markdown or text. Repeatable."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict on one line: outcome, what decides it, run.")]

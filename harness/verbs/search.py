@@ -99,7 +99,7 @@ def search(
     format: Annotated[
         list[str] | None,
         typer.Option(
-            "--format", metavar="F=PATH", help="Also write it as html, json, junit, markdown or text. Repeatable."
+            "--format", metavar="F=PATH", help="Also: annotations, html, json, junit, markdown or text. Repeatable."
         ),
     ] = None,
     json_: Json = False,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from plimsoll.reports.document import Document, suites_of
 from plimsoll.reports.format import Format
 from plimsoll.reports.report import Report
 from plimsoll.reports.sentences import words
@@ -36,6 +37,16 @@ def render(report: Report) -> bytes:
     return "".join(f"{line}\n" for line in found).encode()
 
 
+def document(doc: Document) -> bytes:
+    """A line for each case of a search, a comparison or the like, UTF-8."""
+    cases = [case for suite in suites_of(doc) for case in suite.cases]
+    lines = [
+        _line("notice" if case.result == "ok" else "error", f"{doc.name}: {case.outcome} {case.name}", case.message)
+        for case in cases
+    ]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
 def _line(level: str, title: str, message: str) -> str:
     """``::error title=T::M`` with what would end a line or a property written as the syntax asks."""
     return f"::{level} title={_data(title).replace(':', '%3A').replace(',', '%2C')}::{_data(message)}"
@@ -45,4 +56,6 @@ def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-FORMAT = Format("annotations", ".annotations", "Workflow commands that annotate a CI run (GitHub Actions).", render)
+FORMAT = Format(
+    "annotations", ".annotations", "Workflow commands that annotate a CI run (GitHub Actions).", render, document
+)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 
+from plimsoll.reports.document import Document
 from plimsoll.reports.format import Format
 from plimsoll.reports.parts.parts import Metric, Number, Statistics
 from plimsoll.reports.report import Report
@@ -27,6 +28,8 @@ _HEADER = (
     "p99.9",
     "max",
 )
+#: What a spreadsheet would run as a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _COLUMNS = ("mean", "min", "p50", "p90", "p95", "p99", "p99_9", "max")
 
 
@@ -43,6 +46,19 @@ def render(report: Report) -> bytes:
     for row in _word_errors(report):
         writer.writerow(row)
     return out.getvalue().encode()
+
+
+def document(doc: Document) -> bytes:
+    """The rows that a document has for a spreadsheet, its heads first."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([_harmless(value) for value in row] for row in doc.sheet)
+    return out.getvalue().encode()
+
+
+def _harmless(value: object) -> object:
+    if value is None:
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _word_errors(report: Report) -> list[list[object]]:
@@ -68,4 +84,4 @@ def _cell(value: Number, n: int) -> str:
     return repr(value)
 
 
-FORMAT = Format("csv", ".csv", "the table of metrics, for spreadsheets", render)
+FORMAT = Format("csv", ".csv", "the table of metrics, for spreadsheets", render, document)

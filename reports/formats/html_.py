@@ -15,19 +15,27 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from plimsoll.reports.document import Document, On
 from plimsoll.reports.format import Format
 from plimsoll.reports.page.content import content
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences import words
 from plimsoll.reports.svg.curves import legend_mark
 from plimsoll.reports.svg.plot import Key
+from plimsoll.reports.wording import signs
 
 _TYPED = re.compile(r"`([^`\n]+)`")
 
 
 def render(report: Report) -> bytes:
     """The page, UTF-8."""
-    return render_page("report.html.j2", content(report))
+    found = content(report)
+    return render_page("report.html.j2", {**found, "tone": signs.tone(found["word"]), "plimsoll": report.run.plimsoll})
+
+
+def document(doc: Document) -> bytes:
+    """The page of a document, UTF-8."""
+    named = {"doc": doc, "tone": signs.tone(doc.sign), "plimsoll": doc.plimsoll, "footer": doc.footer}
+    return render_page("document.html.j2", {**named, "more_css": Markup(_source(f"assets/{doc.style}.css"))})
 
 
 def render_page(template: str, named: Mapping[str, Any]) -> bytes:
@@ -46,8 +54,13 @@ def _environment() -> Environment:
     environment.globals.update(
         css=Markup(_source("assets/report.css")),
         js=Markup(_source("assets/report.js")),
-        symbol=words.symbol,
+        more_css="",
+        symbol=signs.mark,
+        tone_of=signs.tone,
         mark=_mark,
+        on=lambda part: bool(part.on & On.PAGE),
+        kind_of=lambda block: type(block).__name__,
+        anchor=lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"),
     )
     return environment
 
@@ -65,4 +78,4 @@ def _mark(key: Key) -> Markup:
     return legend_mark(key.class_, key.mark)
 
 
-FORMAT = Format("html", ".html", "a self-contained page with charts, for reading and sharing", render)
+FORMAT = Format("html", ".html", "a self-contained page with charts, for reading and sharing", render, document)

@@ -8,7 +8,9 @@ certain, the open one is an error.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 
+from plimsoll.reports.document import Case, Document, suites_of
 from plimsoll.reports.format import Format
 from plimsoll.reports.parts.parts import ObjectiveResult
 from plimsoll.reports.report import Report
@@ -45,9 +47,37 @@ def render(report: Report) -> bytes:
         _trouble(first, "error", "INVALID", words.headline(report), report.validity.reasons)
     for result in results:
         _objective(suite, name, result, report)
+    return _written(root)
+
+
+def document(doc: Document) -> bytes:
+    """Each case of a search, a comparison or the like, UTF-8."""
+    name, seconds = f"plimsoll {doc.kind}", [one.seconds for one in doc.suites if one.seconds is not None]
+    root = ET.Element("testsuites", {"name": name, **({"time": f"{sum(seconds):.3f}"} if seconds else {})})
+    for one in suites_of(doc):
+        time = "0" if one.seconds is None else f"{one.seconds:.3f}"
+        totals = _totals(one.cases)
+        suite = ET.SubElement(root, "testsuite", {"name": _clean(one.name), **totals, "skipped": "0", "time": time})
+        for tested in one.cases:
+            case = _case(suite, one.class_name, tested.name)
+            case.set("time", time)
+            if tested.result != "ok":
+                _trouble(case, tested.result, tested.outcome, tested.message, [])
+            if tested.output:
+                ET.SubElement(case, "system-out").text = _clean(tested.output)
+    root.attrib.update(_totals([case for one in suites_of(doc) for case in one.cases]))
+    return _written(root)
+
+
+def _totals(cases: Sequence[Case]) -> dict[str, str]:
+    failures, errors = (sum(case.result == result for case in cases) for result in ("failure", "error"))
+    return {"tests": str(len(cases)), "failures": str(failures), "errors": str(errors)}
+
+
+def _written(root: ET.Element) -> bytes:
     ET.indent(root)
-    document: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
-    return document + b"\n"
+    written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
 
 
 def _properties(report: Report) -> list[tuple[str, str]]:
@@ -86,4 +116,4 @@ def _trouble(case: ET.Element, tag: str, kind: str, message: str, details: list[
     element.text = _clean("\n".join(details)) or None
 
 
-FORMAT = Format("junit", ".xml", "JUnit XML, each objective a test case", render)
+FORMAT = Format("junit", ".xml", "JUnit XML, each objective a test case", render, document)

@@ -7,111 +7,121 @@ tag.
 from __future__ import annotations
 
 import re
-from types import MappingProxyType
+from collections.abc import Sequence
 
+from plimsoll.reports.document import (
+    Block,
+    Card,
+    Cell,
+    Command,
+    Document,
+    Facts,
+    Folded,
+    Notes,
+    On,
+    Section,
+    Sentence,
+    Table,
+)
 from plimsoll.reports.format import Format
-from plimsoll.reports.parts.parts import Metric, ObjectiveResult, Statistics
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections import attempts
-from plimsoll.reports.sections.anatomy import Anatomy, heads, note, rows
 from plimsoll.reports.sections.budgets import BudgetPart
-from plimsoll.reports.sections.speech import Speech, facts, tables
-from plimsoll.reports.sentences import budget_words, words
+from plimsoll.reports.sentences import budget_words, tables, words
 from plimsoll.reports.wording import units
 from plimsoll.reports.wording.escape import markdown as _safe
 from plimsoll.reports.wording.escape import markdown_quotes
 from plimsoll.reports.wording.escape import markdown_table as _table
-
-_ICONS = MappingProxyType({"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⛔", "MEASURED": "ℹ️"})
+from plimsoll.reports.wording.signs import icon
 
 
 def render(report: Report) -> bytes:
     """The comment, UTF-8."""
     word = words.outcome(report)
     title = report.run.scenario.name or report.run.id or "load test"
-    blocks = [f"### {_ICONS[word]} {word}: {_safe(title)}", _safe(words.headline(report))]
+    blocks = [f"### {icon(word)} {word}: {_safe(title)}", _safe(words.headline(report))]
     blocks.append(_safe(attempts.said(report.attempts)))  # an empty block is left out
     if report.validity.outcome == "INVALID":
         blocks.append("\n".join(f"- {_safe(reason)}" for reason in report.validity.reasons))
     if report.verdict.objectives:
-        blocks.append(_objectives(report))
+        blocks += _blocks(tables.objectives(report))
     if report.verdict.request_objectives:
-        blocks.append(_attainments(report))
+        blocks += _blocks([tables.attainments(report)])
     asked = [part for part in report.budgets if words.names_its_period(part.objective)]
     if asked:
         blocks.append(_budgets(asked))
     if report.accuracy is not None:
-        rows = [[_safe(cell) for cell in row] for row in words.answers(report.accuracy)]
-        blocks.append(_table([f"Answers ({words.answered(report.accuracy)})", "", ""], rows, "lrl"))
+        blocks += _blocks([tables.answers(report.accuracy)])
     blocks.append(_flow(report))
     if report.warnings:
         blocks.append(markdown_quotes(report.warnings))
     if report.metrics:
-        blocks.append(_folded("Metrics", _metrics(report)))
+        definition = f"Percentiles: {_safe(report.percentile_definition)}."
+        blocks.append(_folded("Metrics", "\n\n".join([*_blocks(tables.metrics(report)), definition])))
     if report.speech is not None:
-        blocks.append(_folded("Speech", _speech(report.speech, report.confidence)))
+        blocks.append(_folded("Speech", "\n\n".join(_blocks(tables.speech(report.speech, report.confidence)))))
     if report.anatomy is not None:
-        blocks.append(_folded("Where the time goes", _anatomy(report.anatomy)))
+        blocks.append(_folded("Where the time goes", "\n\n".join(_blocks(tables.anatomy(report.anatomy)))))
     if report.counts.failed:
-        blocks.append(_folded(f"Failures ({units.count(report.counts.failed)})", _errors(report)))
+        blocks.append(
+            _folded(f"Failures ({units.count(report.counts.failed)})", "\n\n".join(_blocks([tables.failures(report)])))
+        )
     blocks.append(_folded("How to repeat it", _provenance(report)))
     return ("\n\n".join(block for block in blocks if block) + "\n").encode()
 
 
-def _speech(part: Speech, confidence: float) -> str:
-    blocks = ["\n".join(f"- {_safe(name)}: {_safe(value)}" for name, value in facts(part))]
-    for one in tables(part, confidence):
-        rows = [[_safe(cell) for cell in row] for row in one.rows]
-        blocks.append(
-            f"**{_safe(one.title)}**\n\n"
-            + _table([_safe(cell) for cell in one.head], rows, "l" + "r" * (len(one.head) - 1))
-        )
-        blocks.append(_safe(one.note))
-    return "\n\n".join(blocks)
+def document(doc: Document) -> bytes:
+    """A search, a comparison or the like as a comment, UTF-8."""
+    blocks = [f"### {icon(doc.sign)} {doc.word}: {_safe(doc.name)}", _safe(doc.headline), *_blocks(doc.blocks)]
+    blocks += [markdown_quotes(doc.warnings), *_blocks(doc.appendix)]
+    return ("\n\n".join(block for block in blocks if block) + "\n").encode()
 
 
-def _anatomy(part: Anatomy) -> str:
-    head = ["Stage", *(cell for name in heads(part) for cell in (_safe(name), "share"))]
-    lines = [
-        [
-            ("\u2003" if row.part else "") + _safe(row.name),
-            *(c for pair in zip(row.values, row.shares, strict=True) for c in pair),
-        ]
-        for row in rows(part)
-    ]
-    return _table(head, lines, "l" + "r" * (len(head) - 1)) + f"\n\n{_safe(note(part))}"
+def _blocks(blocks: Sequence[Block]) -> list[str]:
+    return [text for block in blocks if block.on & On.MARKDOWN for text in _said(block) if text]
 
 
-def _objectives(report: Report) -> str:
-    rows = [_objective(result) for result in report.verdict.objectives]
-    heads = ["", "Objective", "Observed", "Limit", units.bounds(report.confidence), "n", "n needed"]
-    note = f"\n\n{_safe(words.bounds_note(report))}" if words.bounded(report) else ""
-    return _table(heads, rows, "llrrrrr") + note
+def _said(block: Block) -> list[str]:
+    """The paragraphs of a block."""
+    match block:
+        case Section() | Card():
+            return _blocks(block.blocks)
+        case Table():
+            return _table_of(block)
+        case Sentence():
+            return [(f"**{_safe(block.lead)}**" if block.lead else "") + _safe_behind(block)]
+        case Facts():
+            return ["\n".join(f"- {_safe(name)}: {_safe(value)}" for name, value in block.pairs)]
+        case Notes():
+            return [_safe(block.title), "\n".join(f"- {_safe(text)}" for text in block.texts)]
+        case Folded():
+            return [_folded(_safe(block.summary), "\n\n".join(_blocks(block.blocks)))]
+        case Command():
+            return [_code(block.text)]
+    return []  # a picture
 
 
-def _objective(result: ObjectiveResult) -> list[str]:
-    limit = units.NOTHING if result.threshold is None else units.limit(result.threshold, result.unit)
-    return [
-        f"{_ICONS[result.outcome]} {result.outcome}",
-        _safe(words.named(result)),
-        words.observed(result),
-        f"{words.expression(result.operator)} {limit}".replace("<", "\\<").replace(">", "\\>"),
-        words.interval(result),
-        units.count(result.n),
-        words.needed(result),
-    ]
+def _safe_behind(block: Sentence) -> str:
+    """The text behind its first words, with the blank that may stand between them."""
+    return (" " if block.text.startswith(" ") else "") + _safe(block.text)
 
 
-def _attainments(report: Report) -> str:
-    rows = [
-        [
-            _safe(words.expression(part.objective)),
-            f"{units.count(part.met)} of {units.count(part.n)}",
-            units.NOTHING if part.attainment is None else units.percent(part.attainment),
-        ]
-        for part in report.verdict.request_objectives
-    ]
-    return _table(["Limit for every request", "met", "share"], rows, "lrr")
+def _table_of(block: Table) -> list[str]:
+    shown = [(index, column) for index, column in enumerate(block.columns) if column.on & On.MARKDOWN]
+    rows = [[_cell_of(row.cells[index]) for index, _ in shown] for row in block.rows]
+    for cells, row in zip(rows, block.rows, strict=True):
+        cells[0] = f"↳ {cells[0]}" if row.class_ == "sub" else cells[0]
+    heads = [_safe(column.titled_head()) for _, column in shown]
+    table = _table(heads, rows, "".join("r" if column.right else "l" for _, column in shown))
+    return [table, "\n".join(f"- {_safe(text)}" for text in block.notes)]
+
+
+def _cell_of(cell: str | Cell) -> str:
+    if isinstance(cell, str):
+        return _safe(cell)
+    if cell.outcome:
+        return f"{icon(cell.outcome)} {cell.text}" + (f" {_safe(cell.aside)}" if cell.aside else "")
+    return f"**{_safe(cell.text)}**" if cell.strong else _safe(cell.text)
 
 
 def _budgets(parts: list[BudgetPart]) -> str:
@@ -149,29 +159,6 @@ def _flow(report: Report) -> str:
     return " · ".join(facts) + f"  \nGenerator {report.validity.outcome}: {_safe(words.health(report.validity))}"
 
 
-def _metrics(report: Report) -> str:
-    tables = "\n\n".join(_of_metrics(table) for table in words.metric_tables(report, brief=True))
-    return f"{tables}\n\n{_safe(words.own_error(report))}\n\nPercentiles: {_safe(report.percentile_definition)}."
-
-
-def _of_metrics(shown: words.MetricTable) -> str:
-    rows = []
-    for name, metric in shown.metrics.items():
-        rows.append([_safe(name), units.count(metric.n), *_cells(metric, metric.unit, shown)])
-        if metric.failed and metric.of_ok is not None and metric.of_ok.n:
-            rows.append(["↳ successful only", units.count(metric.of_ok.n), *_cells(metric.of_ok, metric.unit, shown)])
-    return _table([shown.title, "n", *(head for _, head in shown.columns)], rows, "l" + "r" * (len(shown.columns) + 1))
-
-
-def _cells(part: Metric | Statistics, unit: str, shown: words.MetricTable) -> list[str]:
-    return [words.cell(part, unit, key) for key, _ in shown.columns]
-
-
-def _errors(report: Report) -> str:
-    rows = [[_safe(status), _safe(text), count] for status, text, count in words.failures(report)]
-    return _table(["Status", "Error", "Requests"], rows, "llr")
-
-
 def _provenance(report: Report) -> str:
     run = report.run
     facts = [
@@ -201,4 +188,4 @@ def _folded(summary: str, body: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
-FORMAT = Format("markdown", ".md", "a comment for a pull request", render)
+FORMAT = Format("markdown", ".md", "a comment for a pull request", render, document)

@@ -7,42 +7,41 @@ rendering serves the terminal (``render_terminal``, with the terminal's own widt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
+from plimsoll.reports.document import (
+    Block,
+    Card,
+    Cell,
+    Command,
+    Document,
+    Facts,
+    Folded,
+    Notes,
+    On,
+    Section,
+    Sentence,
+    Table,
+)
 from plimsoll.reports.format import Format
-from plimsoll.reports.parts.parts import Metric, ObjectiveResult
+from plimsoll.reports.parts.parts import Number
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections import attempts
-from plimsoll.reports.sections.accuracy import Accuracy
-from plimsoll.reports.sections.anatomy import Anatomy, heads, rows
-from plimsoll.reports.sections.speech import Speech, facts, tables
-from plimsoll.reports.sentences import words
-from plimsoll.reports.sentences.terminal_budgets import error_budgets
-from plimsoll.reports.wording import units
-from plimsoll.reports.wording.plain import WIDTH, plain
+from plimsoll.reports.sections.budgets import BudgetPart
+from plimsoll.reports.sentences import budget_words, tables, words
+from plimsoll.reports.wording import signs, units
+from plimsoll.reports.wording.plain import WIDTH, listed, plain
 
-_STYLES = MappingProxyType(
-    {
-        "PASS": "green",
-        "FAIL": "red",
-        "INCONCLUSIVE": "yellow",
-        "INVALID": "magenta",
-        "MEASURED": "blue",
-        "VALID": "green",
-    }
-)
-#: Narrower than this, the table of objectives goes without limits and bounds.
+#: Narrower than this, nothing is said of the bounds, for the table of objectives goes without them.
 _ROOM_FOR_BOUNDS = 88
-#: What a narrow terminal does without in a table of metrics, by place, first things first: the columns stay as even as can be.
-_DROPPED = (4, 2, 1, 5)
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -63,28 +62,98 @@ def render_terminal(report: Report, files: Mapping[str, str] = _NONE, width: int
             if width >= _ROOM_FOR_BOUNDS and words.bounded(report)
             else []
         )
-        parts.append(Group(_objectives(report, width), *note))
+        parts.append(Group(*_drawn(tables.objectives(report), width), *note))
     if report.verdict.request_objectives:
-        parts.append(_attainments(report))
+        parts += _drawn([tables.attainments(report)], width)
     asked = [part for part in report.budgets if words.names_its_period(part.objective)]
     if asked:
         parts.append(error_budgets(asked, width))
     if report.accuracy is not None:
-        parts.append(_answers(report.accuracy))
+        parts += _drawn([tables.answers(report.accuracy)], width)
     parts.append(_flow(report))
     if report.metrics:
-        tables = [_metrics(table, width) for table in words.metric_tables(report, brief=True)]
-        parts.append(Group(_spaced(tables), Text(words.own_error(report), style="dim")))
+        *shown, own = _drawn(tables.metrics(report), width)
+        parts.append(Group(_spaced(shown), own))
     if report.speech is not None:
-        parts += _speech(report.speech, report.confidence)
+        facts, *more = _drawn(tables.speech(report.speech, report.confidence), width)
+        parts += [facts, *(Group(*pair) for pair in zip(more[::2], more[1::2], strict=True))]
     if report.anatomy is not None:
-        parts.append(_anatomy(report.anatomy))
+        parts += _drawn(tables.anatomy(report.anatomy), width)
     if report.counts.failed:
-        parts.append(_errors(report))
+        parts += _drawn([tables.failures(report)], width)
     if report.warnings:
         parts.append(_list("Read with care", report.warnings, "yellow"))
     parts.append(_end(report, files))
     return _spaced(parts)
+
+
+def document(doc: Document) -> bytes:
+    """A search, a comparison or the like without colour, 100 columns, UTF-8."""
+    return plain(draw(doc))
+
+
+def draw(doc: Document, width: int = WIDTH) -> RenderableType:
+    """A document for ``rich``; a narrow terminal goes without the columns that need room."""
+    card = _card(doc.sign, doc.word, [Text(text, style=style) for text, style in doc.lines])
+    parts = [*_drawn([*doc.blocks, *doc.appendix], width)]
+    if doc.warnings:
+        parts.append(listed("Read with care", doc.warnings))
+    return _spaced([*parts, card] if doc.card_last else [card, *parts])
+
+
+def _drawn(blocks: Sequence[Block], width: int) -> Iterator[RenderableType]:
+    for block in blocks:
+        if not block.on & On.TERMINAL:
+            continue
+        match block:
+            case Section() | Card() | Folded():
+                yield from _drawn(block.blocks, width)
+            case Table():
+                yield _drawn_table(block, width)
+            case Sentence():
+                lead = Text(block.lead, style="bold")
+                yield lead.append(Text(block.text, style="dim" if block.fine else ""))
+            case Facts():
+                grid = Grid.grid(padding=(0, 2))
+                grid.add_column(style="dim", no_wrap=True)
+                grid.add_column(overflow="fold")
+                for name, value in block.pairs:
+                    grid.add_row(name, Text(value))
+                yield Group(Text(block.title, style="bold"), Padding(grid, (0, 0, 0, 1))) if block.title else grid
+            case Notes():
+                yield listed(block.title, block.texts)
+            case Command():
+                yield Text(block.text)
+
+
+def _drawn_table(block: Table, width: int) -> RenderableType:
+    shown = [
+        (index, column)
+        for index, column in enumerate(block.columns)
+        if column.on & On.TERMINAL and width >= column.least_width
+    ]
+    table = _table("")
+    for index, column in shown:
+        # A sign and its word stand in one line.
+        signed = any(isinstance(cell := row.cells[index], Cell) and cell.outcome for row in block.rows)
+        whole = signed or (column.right and not column.folds)
+        justify: JustifyMethod = "right" if column.right else "left"
+        table.add_column(column.head, justify=justify, no_wrap=whole, overflow="ellipsis" if whole else "fold")
+    for row in block.rows:
+        cells = [_drawn_cell(row.cells[index]) for index, _ in shown]
+        under = row.class_ == "sub"
+        table.add_row(*([Text("  ").append(cells[0]), *cells[1:]] if under else cells), style="dim" if under else "")
+    title = [Text(block.title, style="bold")] if block.title else []
+    return Group(*title, table, *(Text(text, style="dim") for text in block.notes))
+
+
+def _drawn_cell(cell: str | Cell) -> Text:
+    if isinstance(cell, str):
+        return Text(cell, style="red" if cell == units.INFINITE else "")
+    if not cell.outcome:
+        return Text(cell.text, style="bold" if cell.strong else "")
+    word = Text(f"{signs.mark(cell.outcome)} {cell.text}", style=signs.colour(cell.outcome))
+    return word.append(f" {cell.aside}" if cell.aside else "", style="dim")
 
 
 def _spaced(parts: Sequence[RenderableType]) -> Group:
@@ -92,39 +161,8 @@ def _spaced(parts: Sequence[RenderableType]) -> Group:
     return Group(*[one for part in parts for one in (part, Text(""))][:-1])
 
 
-def _anatomy(part: Anatomy) -> RenderableType:
-    """Whole stages only: their parts are on the page."""
-    table = _table("Where the time goes")
-    table.add_column("stage")
-    for head in heads(part):
-        table.add_column(head, justify="right")
-        table.add_column("", justify="right", style="dim")
-    for row in rows(part):
-        if not row.part:
-            cells = [cell for pair in zip(row.values, row.shares, strict=True) for cell in pair]
-            table.add_row(Text(row.name), *cells)
-    return table
-
-
-def _speech(part: Speech, confidence: float) -> list[RenderableType]:
-    pairs = Table.grid(padding=(0, 2))
-    for name, value in facts(part):
-        pairs.add_row(Text(name, style="dim"), Text(value))
-    found: list[RenderableType] = [Group(Text("Speech", style="bold"), Padding(pairs, (0, 0, 0, 1)))]
-    for one in tables(part, confidence):
-        table = _table(one.title)
-        table.add_column(one.head[0], overflow="fold")
-        for head in one.head[1:]:
-            table.add_column(head, justify="right")
-        for row in one.rows:
-            table.add_row(*(Text(cell) for cell in row))
-        found.append(Group(table, Text(one.note, style="dim")))
-    return found
-
-
 def _banner(report: Report) -> RenderableType:
     word = words.outcome(report)
-    style = _STYLES[word]
     lines = [Text(words.headline(report))]
     title = " · ".join(
         part for part in (report.run.scenario.name, report.run.scenario.kind, report.run.target.url) if part
@@ -137,21 +175,27 @@ def _banner(report: Report) -> RenderableType:
         lines.append(Text(repeated))
     health = Text.assemble(
         ("Generator ", "dim"),
-        (report.validity.outcome, _STYLES[report.validity.outcome]),
+        (report.validity.outcome, signs.colour(report.validity.outcome)),
         (f": {words.health(report.validity)}.", "dim"),
     )
+    return _card(word, word, [*lines, health])
+
+
+def _card(sign: str, word: str, lines: Sequence[Text]) -> Panel:
+    """The outcome, and what is to be said of it first."""
+    style = signs.colour(sign)
     return Panel(
-        Group(*lines, health),
-        title=Text(f" {words.symbol(word)} {word} ", style=f"bold reverse {style}"),
+        Group(*lines),
+        title=Text(f" {signs.mark(sign)} {word} ", style=f"bold reverse {style}"),
         title_align="left",
         border_style=style,
-        box=box.HEAVY if word in ("FAIL", "INVALID") else box.ROUNDED,
+        box=box.HEAVY if signs.tone(sign) in ("fail", "invalid") else box.ROUNDED,
     )
 
 
-def _table(title: str) -> Table:
-    return Table(
-        title=title,
+def _table(title: str) -> Grid:
+    return Grid(
+        title=title or None,
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
@@ -159,46 +203,6 @@ def _table(title: str) -> Table:
         header_style="dim",
         show_edge=False,
     )
-
-
-def _objectives(report: Report, width: int) -> Table:
-    table = _table("Objectives")
-    table.add_column("", no_wrap=True)
-    table.add_column("objective", overflow="fold", min_width=16)
-    names = ["observed", "limit", units.bounds(report.confidence), "n", "n needed"]
-    shown = names if width >= _ROOM_FOR_BOUNDS else ["observed", "n", "n needed"]  # the objective says its limit
-    for name in shown:
-        table.add_column(name, justify="right", no_wrap=True)
-    for result in report.verdict.objectives:
-        cells = _objective(result)
-        table.add_row(*cells[:2], *(cell for name, cell in zip(names, cells[2:], strict=True) if name in shown))
-    return table
-
-
-def _objective(result: ObjectiveResult) -> list[RenderableType]:
-    sign = words.expression(result.operator)
-    limit = units.NOTHING if result.threshold is None else f"{sign} {units.limit(result.threshold, result.unit)}"
-    return [
-        Text(f"{words.symbol(result.outcome)} {result.outcome}", style=_STYLES[result.outcome]),
-        Text(words.named(result)),
-        Text(words.observed(result), style="bold"),
-        Text(limit),
-        Text(words.interval(result)),
-        Text(units.count(result.n)),
-        Text(words.needed(result)),
-    ]
-
-
-def _attainments(report: Report) -> Table:
-    table = _table("A request is good when it met all of these")
-    table.add_column("limit for every request", overflow="fold")
-    for name in ("met", "of", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for part in report.verdict.request_objectives:
-        share = units.NOTHING if part.attainment is None else units.percent(part.attainment)
-        met, n = units.count(part.met), units.count(part.n)
-        table.add_row(Text(words.expression(part.objective)), met, n, share)
-    return table
 
 
 def _flow(report: Report) -> Text:
@@ -216,62 +220,8 @@ def _flow(report: Report) -> Text:
     )
 
 
-def _columns(table: words.MetricTable, width: int) -> tuple[tuple[str, str], ...]:
-    """As many percentiles as fit: the name, n and each cell take about 20, 8 and 11 characters."""
-    dropped = _DROPPED[: max(0, len(table.columns) - max(2, (width - 28) // 11))]
-    return tuple(column for place, column in enumerate(table.columns) if place not in dropped)
-
-
-def _answers(accuracy: Accuracy) -> Table:
-    table = Table(
-        title=f"Answers: {words.answered(accuracy)}",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        header_style="dim",
-        show_edge=False,
-    )
-    table.add_column("metric")
-    table.add_column("", justify="right")
-    table.add_column("", style="dim")
-    for row in words.answers(accuracy):
-        table.add_row(*row)
-    return table
-
-
-def _metrics(shown: words.MetricTable, width: int) -> Table:
-    columns = _columns(shown, width)
-    table = _table(shown.title)
-    table.add_column("", no_wrap=True)
-    table.add_column("n", justify="right", no_wrap=True)
-    for _, head in columns:
-        table.add_column(head, justify="right", no_wrap=True)
-    for name, metric in shown.metrics.items():
-        table.add_row(Text(name), units.count(metric.n), *(_cell(metric, metric.unit, key) for key, _ in columns))
-        if metric.failed and metric.of_ok is not None and metric.of_ok.n:
-            cells = [words.cell(metric.of_ok, metric.unit, key) for key, _ in columns]
-            table.add_row("  successful only", units.count(metric.of_ok.n), *cells, style="dim")
-    return table
-
-
-def _cell(metric: Metric, unit: str, column: str) -> Text:
-    shown = words.cell(metric, unit, column)
-    return Text(shown, style="red" if shown == units.INFINITE else "")
-
-
-def _errors(report: Report) -> Table:
-    table = _table("Failures")
-    table.add_column("status", no_wrap=True)
-    table.add_column("error", overflow="fold", ratio=1)
-    table.add_column("requests", justify="right", no_wrap=True)
-    for status, text, count in words.failures(report):
-        table.add_row(Text(status, style="red"), Text(text), count)
-    return table
-
-
 def _list(title: str, texts: list[str], style: str) -> RenderableType:
-    rows = Table.grid(padding=(0, 1))
+    rows = Grid.grid(padding=(0, 1))
     rows.add_column(style=style)
     rows.add_column(overflow="fold")
     for text in texts:
@@ -295,4 +245,78 @@ def _end(report: Report, files: Mapping[str, str]) -> RenderableType:
     return Group(*lines)
 
 
-FORMAT = Format("text", ".txt", "the summary a terminal shows, without colour", render)
+FORMAT = Format("text", ".txt", "the summary a terminal shows, without colour", render, document)
+
+
+#: Narrower than this, the table goes without intervals and the size of the budget.
+_ROOM = 84
+_MARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {"fired": ("✕", "red"), "alone": ("?", "yellow"), "quiet": ("✓", "green"), "unseen": ("–", "dim")}
+)
+
+
+def error_budgets(parts: Sequence[BudgetPart], width: int = WIDTH) -> RenderableType:
+    """The block for ``rich``; nothing for no budgets."""
+    if not parts:
+        return Group()
+    return Group(_amounts(parts, width), _alerts(parts))
+
+
+def _amounts(parts: Sequence[BudgetPart], width: int) -> Grid:
+    table = _table(
+        f"Error budgets: at a burn of 1 a full one is gone in its period; {units.bounds(parts[0].confidence)}"
+    )
+    roomy = width >= _ROOM
+    table.add_column("SLO", overflow="fold", min_width=16)
+    for name in ("SLI", "burn", *(("budget",) if roomy else ()), "spent", "gone in"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for part in parts:
+        size = (_two(budget_words.span(part.budget_ns), f"in {budget_words.span(part.period_ns)}"),) if roomy else ()
+        if part.burn is None:
+            table.add_row(
+                _two(budget_words.title(part), part.reason), units.NOTHING, units.NOTHING, *size, units.NOTHING, ""
+            )
+            continue
+        table.add_row(
+            _two(budget_words.title(part), budget_words.tally(part)),
+            _two(budget_words.share(part.sli), _range(part.sli_interval, budget_words.share) if roomy else ""),
+            _two(budget_words.burn(part.burn), _range(part.burn_interval, budget_words.burn) if roomy else ""),
+            *size,
+            _spent(part),
+            "never" if part.exhausted_in_ns is None else budget_words.span(part.exhausted_in_ns),
+        )
+    return table
+
+
+def _two(first: str, second: str) -> Text:
+    text = Text(first)
+    return text.append(f"\n{second}", style="dim") if second else text
+
+
+def _range(interval: tuple[Number, Number], show: Callable[[Number], str]) -> str:
+    low, high = (show(bound) for bound in interval)
+    return f"{low.removesuffix(' %')} to {high}"
+
+
+def _spent(part: BudgetPart) -> Text:
+    by_time = "" if part.spent_by_time is None else f"{units.percent(part.spent_by_time, 3)} by time"
+    by_events = "" if part.spent_by_events is None else f"{units.percent(part.spent_by_events, 3)} by events"
+    return _two(by_time, by_events)
+
+
+def _alerts(parts: Sequence[BudgetPart]) -> RenderableType:
+    """One line for each thing to say, with the SLOs that it is true of where that is not all of them."""
+    of: dict[tuple[str, str], list[str]] = {}
+    for part in parts:
+        for line in budget_words.sayings(part):
+            of.setdefault(line, []).append(words.expression(part.name))
+    rows = Grid.grid(padding=(0, 1))
+    rows.add_column()
+    rows.add_column(overflow="fold")
+    for kind in _MARKS:
+        for (said, text), names in of.items():
+            if said == kind:
+                sign, style = _MARKS[kind]
+                whose = "" if len(names) == len(parts) else f"{', '.join(names)}: "
+                rows.add_row(Text(sign, style=style), Text(whose + text, style="dim" if kind == "unseen" else ""))
+    return rows

@@ -5,24 +5,36 @@ Everything here is plain text (escaped later by the template) or ``Markup`` that
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from plimsoll.reports.page.anatomy_panel import anatomy_panel
+from markupsafe import Markup
+
 from plimsoll.reports.page.budget import budget_panels, budget_rows
-from plimsoll.reports.page.failures_panel import failure_blocks
-from plimsoll.reports.page.peers_panel import peer_rows
-from plimsoll.reports.page.pictures import ENOUGH, curve_charts, distribution_charts, lag_chart, timeline_charts
-from plimsoll.reports.page.slowest_panel import slowest_groups, slowest_note
-from plimsoll.reports.page.speech_panel import speech_panel
-from plimsoll.reports.page.spread import heat_chart, prompt_chart
-from plimsoll.reports.page.validity import check_rows, merged_sentence, steadiness_panel
-from plimsoll.reports.parts.parts import Attainment, Metric, ObjectiveResult
+from plimsoll.reports.page.pictures import (
+    ENOUGH,
+    curve_charts,
+    distribution_charts,
+    heat_chart,
+    lag_chart,
+    prompt_chart,
+    timeline_charts,
+)
+from plimsoll.reports.parts.parts import Attainment, MergedChunks, Metric, Number, ObjectiveResult, Validity
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections import attempts
+from plimsoll.reports.sections.anatomy import HELD, REST, Anatomy, LatencyBand, heads, note, rows
+from plimsoll.reports.sections.failures import FailureKind, Failures
 from plimsoll.reports.sections.measures import LIVE
+from plimsoll.reports.sections.peers import Peer
+from plimsoll.reports.sections.slowest import STAGES, SlowRequest
+from plimsoll.reports.sections.speech import Speech, facts, tables
+from plimsoll.reports.sections.steadiness import Drift, Proposal, SteadinessPart
 from plimsoll.reports.sentences import words
-from plimsoll.reports.svg.whisker import whisker
+from plimsoll.reports.svg.bars import Bar, between, canvas_for, describe, waterfall, whisker
+from plimsoll.reports.svg.ink import element, join, line
+from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, svg
 from plimsoll.reports.wording import units
 
 _TILES = MappingProxyType(
@@ -262,3 +274,347 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("Libraries", ", ".join(f"{name} {version}" for name, version in run.libraries.items())),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def check_rows(validity: Validity) -> list[dict[str, Any]]:
+    """Every check, the broken ones first."""
+    ordered = sorted(validity.checks, key=lambda check: check.ok)
+    return [{"name": check.name, "ok": check.ok, "seen": check.detail or check.seen} for check in ordered]
+
+
+def merged_sentence(merged: MergedChunks) -> str:
+    """How many chunks carry the time of another one; empty where none does."""
+    if not merged.count:
+        return ""
+    late = (
+        ""
+        if merged.uncertainty_p99_ns is None
+        else f", at most {units.duration(merged.uncertainty_p99_ns)} too late (p99)"
+    )
+    return (
+        f"{units.many(merged.count, 'chunk')} ({units.percent(merged.share, 3)}) came in one read with a later one and "
+        f"carry its time{late}."
+    )
+
+
+def steadiness_panel(part: SteadinessPart | None) -> dict[str, Any] | None:
+    """Warm-up, drift and steady stretch in words; None where nothing was looked at."""
+    if part is None:
+        return None
+    return {
+        "notes": [words.sentence(note) for note in part.notes],
+        "facts": [*_warmup(part.warmup), *_stretch(part)],
+        "drift": [_drift(drift) for drift in part.drift],
+        "metric": part.metric,
+        "windows": max(len(part.edges_ns) - 1, 0),
+    }
+
+
+def _warmup(found: Proposal | None) -> list[tuple[str, str]]:
+    if found is None:
+        return [("Warm-up", "not judged: fewer than 100 values")]
+    if found.incident:
+        return [("Warm-up", f"none to leave out: {found.incident}")]
+    if found.too_short:
+        return [("Warm-up", "may be longer than half of the run")]
+    if not found.proposed:
+        return [("Warm-up", "none to leave out")]
+    levels = ""
+    if found.before_ns is not None and found.after_ns is not None:
+        levels = f"; median {units.duration(found.before_ns)} before, {units.duration(found.after_ns)} after"
+    return [
+        (
+            "Warm-up (MSER-5)",
+            f"the first {units.duration(found.until_ns)}, {units.many(found.drop, 'request')}{levels}",
+        ),
+        ("Left out of the numbers", "nothing: the cut is a proposal"),
+    ]
+
+
+def _stretch(part: SteadinessPart) -> list[tuple[str, str]]:
+    found = part.steady
+    if found is None:
+        return []
+    if found.since_ns is None or found.until_ns is None:
+        flat = (
+            found.verdict == "not_found" and bool(part.drift) and all(drift.direction == "none" for drift in part.drift)
+        )
+        levels = "none covers half of the run: its levels move up and down, with no trend either way"
+        return [("Steady stretch", levels if flat else found.verdict.replace("_", " "))]
+    span = (
+        f"{units.duration(found.since_ns)} to {units.duration(found.until_ns)}"
+        if found.since_ns
+        else (f"0 s to {units.duration(found.until_ns)}")
+    )
+    return [("Steady stretch", f"{found.verdict.replace('_', ' ')}, {span}")]
+
+
+def _drift(drift: Drift) -> dict[str, str]:
+    change = "" if drift.change is None or drift.direction == "none" else f" by {units.percent(abs(drift.change), 2)}"
+    words_of = {"up": "rises", "down": "falls", "none": "no trend"}
+    shift = units.NOTHING if drift.shift_at_ns is None else f"at {units.duration(drift.shift_at_ns)}"
+    return {
+        "percentile": drift.percentile,
+        "trend": words_of[drift.direction] + change,
+        "p": _probability(drift.p),
+        "shift": shift,
+        "low": _extreme(drift.value_ns, least=True),
+        "high": _extreme(drift.value_ns, least=False),
+    }
+
+
+def _extreme(values: Sequence[int | float | None], least: bool) -> str:
+    known = [float("inf") if value is None else float(value) for value in values]
+    if not known:
+        return units.NOTHING
+    value = min(known) if least else max(known)
+    return units.INFINITE if value == float("inf") else units.duration(value)
+
+
+def _probability(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+_SPARK = Canvas(240, 34, left=0, right=0)
+
+
+def failure_blocks(report: Report) -> list[dict[str, Any]]:
+    """What the template places for each kind."""
+    return [_failure_block(kind, report) for kind in report.failures.kinds]
+
+
+def _failure_block(kind: FailureKind, report: Report) -> dict[str, Any]:
+    return {
+        "name": words.kind_name(kind),
+        "text": kind.text or "no error text",
+        "variants": words.variants(kind),
+        "count": units.count(kind.count),
+        "share": units.percent(kind.share, 3),
+        "spark": _spark(kind, report.failures),
+        "facts": _failure_facts(kind, report.slowest.ids_sent),
+    }
+
+
+def _failure_facts(kind: FailureKind, ids_sent: bool) -> list[tuple[str, str]]:
+    first, last = _failure_moment(kind.first_ns), _failure_moment(kind.last_ns)
+    facts = [("When", f"at {first}" if kind.count == 1 else f"{first} to {last}")]
+    if kind.until_ns is not None:
+        wait = kind.until_ns
+        spread = units.duration(wait.p50)
+        if kind.count > 1:
+            spread = f"median {spread}, {units.duration(wait.min)} to {units.duration(wait.max)}"
+        facts.append(("Failed after", f"{spread} since due"))
+    else:
+        facts.append(("Failed after", "never sent"))
+    if kind.answered:
+        facts.append(("After the first token", f"{units.count(kind.answered)} of {units.count(kind.count)}"))
+    if kind.n_workers:
+        more = f" and {kind.n_workers - len(kind.workers)} more" if kind.n_workers > len(kind.workers) else ""
+        facts.append(("Workers", ", ".join(str(worker) for worker in kind.workers) + more))
+    if kind.request_ids:
+        facts.append(("Request ids" if ids_sent else "Rows (ids were not sent)", ", ".join(kind.request_ids)))
+    return facts
+
+
+def _failure_moment(at_ns: int) -> str:
+    return units.duration(at_ns, 4) if at_ns else "0 s"
+
+
+def _spark(kind: FailureKind, failures: Failures) -> Markup | None:
+    """Failures of the kind over the run's time, as bars."""
+    if not any(kind.steps):
+        return None
+    high, width = max(kind.steps), _SPARK.width / len(kind.steps)
+    base = _SPARK.height - 3
+    bars = [
+        element(
+            "rect", x=i * width, y=base - max(n / high * 28, 2.5), width=max(width - 1, 1.5),
+            height=max(n / high * 28, 2.5), class_="s-error bar",
+        )
+        for i, n in enumerate(kind.steps)
+        if n
+    ]  # fmt: skip
+    length = units.duration(failures.step_ns * len(kind.steps))
+    label = f"{units.count(kind.count)} failures over {length}, at most {units.count(high)} in {units.duration(failures.step_ns)}"
+    return svg(_SPARK, join([line(0, base + 0.5, _SPARK.width, base + 0.5, "base"), *bars]), label)
+
+
+#: The stages that are drawn, by the stamp each ends with. The end of the headers is in the table only.
+DRAWN = ("ready", "sent", "first_byte", "first_token", "first_answer", "last_token", "done")
+_NAMES = MappingProxyType(
+    {
+        "ready": "generator late",
+        "sent": "waits for a connection",
+        "first_byte": "waits for the first byte",
+        "first_token": "to the first token",
+        "first_answer": "reasons",
+        "last_token": "tokens",
+        "done": "to the end",
+    }
+)
+_SLOWEST = MappingProxyType({"ttft": "Slowest to their first token", "latency": "Slowest to their end"})
+_SLOW_WIDE, _SLOW_NARROW = 1080.0, 420.0
+#: A stage of less than this share of the longest bar is no more than a hair line: the legend leaves it out.
+_VISIBLE = 0.003
+
+
+def slowest_groups(report: Report) -> list[dict[str, Any]]:
+    """By time to first token and by latency: a chart and a table each; empty when too little was measured."""
+    groups = [(name, getattr(report.slowest, name)) for name in _SLOWEST]
+    return [_slow_group(name, requests) for name, requests in groups if len(requests) > 1]
+
+
+def slowest_note(report: Report) -> str:
+    """What is not among them."""
+    lost = report.slowest.failed
+    ids = (
+        "Ids are the x-request-id of each request" if report.slowest.ids_sent else "Ids were not sent with the requests"
+    )
+    failed = (
+        f" {units.many(lost, 'failed request')} rank{'s' if lost == 1 else ''} as slower than all of these."
+        if lost
+        else ""
+    )
+    return f"Stages from when a request was due. {ids}; rows of requests.parquet have them too.{failed}"
+
+
+def _slow_group(name: str, requests: Sequence[SlowRequest]) -> dict[str, Any]:
+    bars = [Bar(_slow_label(request), _slow_stages(request)) for request in requests]
+    short = [Bar(_slow_label(request, short=True), _slow_stages(request)) for request in requests]
+    label = describe(bars, _SLOWEST[name])
+    longest = max(end for bar in bars for _, _, end in bar.stages)
+    used = {stage for bar in bars for stage, begin, end in bar.stages if end - begin > _VISIBLE * longest}
+    legend = [Key(_NAMES[stage], f"to-{stage}", "bar") for stage in DRAWN if f"to-{stage}" in used]
+    wide, narrow = canvas_for(_SLOW_WIDE, len(bars)), canvas_for(_SLOW_NARROW, len(bars))
+    drawn = Chart(
+        _SLOWEST[name],
+        "",
+        legend,
+        Picture(waterfall(bars, label, wide)),
+        Picture(waterfall(short, label, narrow)),
+    )
+    return {
+        "chart": drawn,
+        "stages": [stage.replace("_", " ") for stage in STAGES],
+        "rows": [_slow_row(r) for r in requests],
+    }
+
+
+def _slow_stages(request: SlowRequest) -> list[tuple[str, int, int]]:
+    stamps: list[tuple[str, int | None]] = [(stage, getattr(request.stages_ns, stage)) for stage in DRAWN]
+    return between(stamps)
+
+
+def _slow_label(request: SlowRequest, short: bool = False) -> str:
+    parts = [request.request_id, units.duration(request.value_ns), f"due {units.duration(request.due_ns, 4)}"]
+    if request.n_out is not None:
+        whose = "planned " if request.n_in_planned else ""
+        told = f"{units.count(request.n_in)} {whose}in, " if request.n_in is not None else ""
+        parts.append(f"{told}{units.count(request.n_out)} out")
+    if not short:
+        parts += [request.server_timing] if request.server_timing else []
+    return "  ·  ".join(parts)
+
+
+def _slow_row(request: SlowRequest) -> dict[str, Any]:
+    stamps = [getattr(request.stages_ns, stage) for stage in STAGES]
+    return {
+        "id": request.request_id,
+        "due": units.duration(request.due_ns, 6) if request.due_ns else "0 s",
+        "stamps": [units.NOTHING if at is None else units.duration(at) for at in stamps],
+        "more": _slow_more(request),
+    }
+
+
+def _slow_more(request: SlowRequest) -> str:
+    parts = [f"{request.status} {request.code}" if request.code is not None else request.status]
+    parts += [f"worker {request.worker}"] if request.worker is not None else []
+    parts.append(f"{request.stamp} stamps")
+    if request.connect_ns is not None:
+        parts.append(f"opened its connection in {units.duration(request.connect_ns)}")
+    parts += [request.server_timing] if request.server_timing else []
+    return " · ".join(parts)
+
+
+_ANATOMY = "Where the time of p50 and of p99 goes"
+_WIDE, _NARROW = 1080.0, 420.0
+#: Colours there are for stages; the last one is for all that follow.
+_COLOURS = 7
+
+
+def anatomy_panel(part: Anatomy | None) -> dict[str, Any] | None:
+    """The chart, the table and its note; None where no server named a stage."""
+    if part is None:
+        return None
+    names = [stage.name for band in part.bands for stage in band.stages if not stage.part_of]
+    colours = {name: f"stage-{min(i, _COLOURS - 1)}" for i, name in enumerate(dict.fromkeys(names))}
+    bars = [Bar(_band_label(band), _band_stages(band, colours)) for band in part.bands]
+    label = describe(bars, _ANATOMY)
+    used = {class_ for bar in bars for class_, begin, end in bar.stages if end > begin}
+    legend = [Key(HELD, "stage-held", "bar")] if "stage-held" in used else []
+    legend += [Key(name, class_, "bar") for name, class_ in colours.items() if class_ in used]
+    legend += [Key(REST, "stage-rest", "bar")] if "stage-rest" in used else []
+    pictures = [Picture(waterfall(bars, label, canvas_for(width, len(bars)))) for width in (_WIDE, _NARROW)]
+    return {
+        "chart": Chart(_ANATOMY, "", legend, pictures[0], pictures[1]),
+        "heads": heads(part),
+        "rows": [
+            {"name": row.name, "part": row.part, "cells": list(zip(row.values, row.shares, strict=True))}
+            for row in rows(part)
+        ],
+        "note": note(part),
+    }
+
+
+def _band_label(band: LatencyBand) -> str:
+    return f"p{band.percentile:g}  ·  {units.duration(band.latency_ns)}  ·  {units.many(band.n, 'request')}"
+
+
+def _band_stages(band: LatencyBand, colours: dict[str, str]) -> list[tuple[str, int, int]]:
+    """One after the other as they were named; the rest at the end, though the network has its share at both."""
+    drawn: list[tuple[str, int, int]] = []
+    at = 0
+    whole = [(colours[stage.name], stage.ns) for stage in band.stages if not stage.part_of]
+    for class_, ns in [("stage-held", band.held_ns), *whole, ("stage-rest", band.rest_ns)]:
+        if ns > 0:
+            drawn.append((class_, at, at + ns))
+            at += ns
+    return drawn
+
+
+def peer_rows(peers: Mapping[str, Peer]) -> list[dict[str, str]]:
+    """One row a variant, in the report's order."""
+    return [_peer_row(name, peer) for name, peer in peers.items()]
+
+
+def _peer_row(name: str, peer: Peer) -> dict[str, str]:
+    single = peer.percentile == "value"
+    return {
+        "name": name,
+        "n": units.count(peer.n),
+        "mean": _peer_value(peer.value if single else peer.mean, peer),
+        "p50": "" if single else _peer_value(peer.p50, peer),
+        "p99": "" if single else _peer_value(peer.p99, peer),
+        "definition": peer.definition,
+        "more": " · ".join(part for part in (_peer_clock(peer), peer.note, peer.source) if part),
+    }
+
+
+def _peer_clock(peer: Peer) -> str:
+    clock = f"from {peer.start}" if peer.start else ""
+    rank = "" if peer.percentile in ("", "value") else f"{peer.percentile} percentiles"
+    return ", ".join(part for part in (clock, rank) if part)
+
+
+def _peer_value(value: Number, peer: Peer) -> str:
+    """A percentile that is null is infinite; a single number that is null is none, and the note says why."""
+    if value is None:
+        return units.INFINITE if peer.n and peer.percentile != "value" else units.NOTHING
+    return units.human(value, peer.unit)
+
+
+def speech_panel(part: Speech | None, confidence: float) -> dict[str, Any] | None:
+    """Facts and tables; None for a run without audio."""
+    if part is None:
+        return None
+    return {"facts": facts(part), "tables": tables(part, confidence)}

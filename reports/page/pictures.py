@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from plimsoll.reports.page.validity import cut_marks
-from plimsoll.reports.parts.chart_parts import Band, Curve, Distribution, Timeline
+from plimsoll.reports.parts.chart_parts import Band, ByPrompt, Curve, Distribution, Heatmap, Timeline
 from plimsoll.reports.parts.parts import MAX_BUCKETS
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.measures import HEARD, LIVE
+from plimsoll.reports.sections.steadiness import SteadinessPart
 from plimsoll.reports.svg.curves import Limit, percentiles
-from plimsoll.reports.svg.histogram import Mark, histogram
 from plimsoll.reports.svg.plot import Canvas, Chart, Key, Picture, chart
+from plimsoll.reports.svg.spreads import ENOUGH_FOR_P99, LEVELS, Mark, heat, histogram, lengths
 from plimsoll.reports.svg.strip import Layer, Strip, strip
 from plimsoll.reports.wording import units
 from plimsoll.slo.metrics.indicator import lines_of, short_of
@@ -29,6 +29,13 @@ _NARROW = Canvas(420, 290, left=58, right=62, top=16)
 _BARS = Canvas(520, 240, left=50, right=18, top=8)
 _BARS_FULL = Canvas(1080, 250, left=60, right=18, top=8)
 _BARS_NARROW = Canvas(420, 230, left=44, right=14, top=8)
+
+
+def cut_marks(part: SteadinessPart | None) -> list[tuple[int, str]]:
+    """Where the proposed cut is marked on charts over the run's time."""
+    if part is None or part.warmup is None or not part.warmup.proposed:
+        return []
+    return [(part.warmup.until_ns, "proposed end of warm-up")]
 
 
 def curve_charts(report: Report) -> list[Chart]:
@@ -232,3 +239,82 @@ def _band(report: Report, timeline: Timeline, name: str, band: Band) -> Strip:
     curves = {name: report.charts.curves[name]} if name in report.charts.curves else {}
     limits = [(limit.value, limit.label) for limit in _limits(report, curves) if limit.q is None or limit.q >= 0.9]
     return Strip(title, unit, layers, limits[:1])
+
+
+#: Fewer requests than this make no map.
+_ENOUGH = 40
+_MAP = Canvas(1080, 300, left=66, right=16, top=12)
+_MAP_NARROW = Canvas(420, 280, left=58, right=10, top=12)
+_CLOUD = Canvas(1080, 300, left=66, right=24, top=14, bottom=38)
+_CLOUD_NARROW = Canvas(420, 280, left=58, right=16, top=14, bottom=38)
+
+
+def heat_chart(report: Report) -> Chart | None:
+    """Latency by time: which share of the requests of each moment had which value."""
+    data = report.charts.heatmap
+    if data is None or data.n < _ENOUGH or len(data.failed) < 2:
+        return None
+    title = f"{_title(report, data.metric)}: every request by when it was due"
+    note = (
+        "Each column is one stretch of the run, deeper where a larger share of its requests lies"
+        f"{_failed_note(report, data)}. Lines: p99 and p50 of the column; a line breaks where a failure is that percentile."
+    )
+    shares = [(f"heat-{depth}", units.percent(least, 2)) for depth, least in enumerate(LEVELS, start=1)]
+    legend = [Key("p99", "heat-p99"), Key("p50", "heat-p50")]
+    legend += [Key(f"{least} of a column and more", class_, "bar") for class_, least in shares[1::2]]
+    return chart(title, note, legend, partial(heat, data, _heat_label(title, data)), _MAP, _MAP_NARROW)
+
+
+def _failed_note(report: Report, data: Heatmap) -> str:
+    lost = sum(data.failed)
+    if not lost:
+        return ""
+    return f"; {without_value(report, lost)} {'is' if lost == 1 else 'are'} the row at the top"
+
+
+def _heat_label(title: str, data: Heatmap) -> str:
+    low, high = units.human(data.edges[0], data.unit), units.human(data.edges[-1], data.unit)
+    return f"{title}. {units.many(data.n, 'request')} from {low} to {high}, {units.count(sum(data.failed))} failed"
+
+
+def prompt_chart(report: Report) -> Chart | None:
+    """A metric by the length of the prompt."""
+    data = report.charts.by_prompt
+    if data is None or data.n < _ENOUGH or not data.points:
+        return None
+    name = short_of(data.metric) if data.metric in ("ttft", "latency") else _title(report, data.metric)
+    title = f"{name[0].upper()}{name[1:]} by prompt length"
+    keys = [Key("p50", "s-p50"), Key("p90", "s-p90")]
+    if any(part.n >= ENOUGH_FOR_P99 and part.p99 is not None for part in data.bins):
+        keys.append(Key("p99", "s-p99"))
+    keys.append(Key("some requests", "cloud-key", "dots"))
+    if any(part.failed for part in data.bins):
+        keys.append(Key("failures", "s-error", "cross"))
+    return chart(
+        title, _prompt_note(data), keys, partial(lengths, data, _prompt_label(title, data)), _CLOUD, _CLOUD_NARROW
+    )
+
+
+def _prompt_note(data: ByPrompt) -> str:
+    who = "as planned, because the server counted none" if data.planned else "as the server counted them"
+    note = (
+        f"Input tokens {who}, in groups of equal ratio; p99 where a group has {ENOUGH_FOR_P99} requests. "
+        f"{units.many(len(data.points), 'request')} of {units.count(data.n)} drawn, among them the slowest of each group."
+    )
+    if data.unknown:
+        note += f" {units.many(data.unknown, 'request')} of unknown length are left out."
+    return note
+
+
+def _prompt_label(title: str, data: ByPrompt) -> str:
+    parts = [
+        f"{units.count(part.low)} to {units.count(part.high)} tokens: p50 {units.human(part.p50, data.unit)} "
+        f"of {units.many(part.n, 'request')}"
+        for part in data.bins
+    ]
+    return f"{title}. {'; '.join(parts)}"
+
+
+def _title(report: Report, name: str) -> str:
+    metric = report.metrics.get(name)
+    return metric.title if metric is not None and metric.title else short_of(name)

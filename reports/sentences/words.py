@@ -4,11 +4,11 @@ for people.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import NamedTuple
 
 from plimsoll.reports.parts.parts import LowEnd, Metric, ObjectiveResult, Statistics, Timer, Validity
 from plimsoll.reports.report import Report
+from plimsoll.reports.sections import attempts
 from plimsoll.reports.sections.accuracy import Accuracy
 from plimsoll.reports.sections.failures import FailureKind
 from plimsoll.reports.sections.measures import LIVE
@@ -19,21 +19,12 @@ AS_OBSERVED = "as observed"
 #: In place of a time, where what was observed is a request that failed.
 LOST = "a failure"
 
-_SYMBOLS = MappingProxyType(
-    {"PASS": "✓", "FAIL": "✕", "INCONCLUSIVE": "?", "INVALID": "!", "MEASURED": "•", "VALID": "✓"}
-)
-
 
 def outcome(report: Report) -> str:
     """The word of the banner: the verdict's outcome, or MEASURED when a valid run had no objective to meet."""
     if report.verdict.outcome == "PASS" and not report.verdict.objectives:
         return "MEASURED"
     return report.verdict.outcome
-
-
-def symbol(word: str) -> str:
-    """A sign for an outcome, so that colour never carries the meaning alone."""
-    return _SYMBOLS.get(word, "•")
 
 
 def headline(report: Report) -> str:
@@ -306,3 +297,37 @@ def _requests(report: Report) -> str:
 
 def _confidence(report: Report) -> str:
     return units.percent(report.confidence).replace(" ", "\u00a0")
+
+
+def lines(report: Report) -> list[str]:
+    """The outcome with its reasons, then a line for each objective."""
+    found = [f"{report.verdict.outcome} {headline(report)}"]
+    found += [text] if (text := attempts.said(report.attempts)) else []
+    found += [one_line(result) for result in report.verdict.objectives]
+    done, counts = report.throughput, report.counts
+    found.append(
+        f"{units.rate(done.requests_per_s)} completed, {units.count(counts.failed)} of "
+        f"{units.many(counts.ok + counts.failed, 'request')} failed; generator {report.validity.outcome}"
+    )
+    return found
+
+
+def verdict_line(report: Report) -> str:
+    """``FAIL p99(ttft) <= 200ms: what decided it  runs/x``: the whole verdict on one line."""
+    word = report.verdict.outcome
+    one = deciding(report)
+    if word == "INVALID" or one is None:
+        text = next(iter(report.verdict.reasons), "no reason given")
+    else:
+        text = f"{one.objective}: {explain(one)}"
+    return "  ".join(part for part in (" ".join(f"{word} {text}".split()).rstrip("."), report.run.directory) if part)
+
+
+def deciding(report: Report) -> ObjectiveResult | None:
+    """The objective that the outcome hangs on."""
+    return next((one for one in report.verdict.objectives if one.objective == report.verdict.decides), None)
+
+
+def one_line(result: ObjectiveResult) -> str:
+    """``PASS p99(ttft) <= 200ms: 0 of 357 requests later than 200 ms where 1 % may be; p99 52 ms``."""
+    return f"{result.outcome} {result.objective}: {explain(result)}"

@@ -26,7 +26,7 @@ from plimsoll.harness.live.live_view import LiveView
 from plimsoll.harness.live.place import Place
 from plimsoll.harness.live.server import MOST_CONNECTIONS, MOST_READERS
 from plimsoll.harness.live.state import LiveState
-from plimsoll.reports.dashboard.live_parts import RunPart
+from plimsoll.reports.models.live_parts import RunPart
 from plimsoll.slo.objectives.objective import parse
 from tests.e2e import plimsoll
 from tests.e2e.chromium import CHROMIUM, Tab, chromium

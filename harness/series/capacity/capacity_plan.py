@@ -18,8 +18,8 @@ from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.series.capacity.evidence import Evidence, Seen, gather, see
 from plimsoll.harness.series.publish import Output, publish, tell
-from plimsoll.reports.capacity.capacity_formats import FORMATS
-from plimsoll.reports.capacity.capacity_parts import (
+from plimsoll.reports.documents.capacity import FORMATS, render_terminal
+from plimsoll.reports.models.capacity_parts import (
     AgainstPart,
     CapacityPart,
     CapacityReport,
@@ -31,7 +31,6 @@ from plimsoll.reports.capacity.capacity_parts import (
     SafePart,
     SizedPart,
 )
-from plimsoll.reports.capacity.capacity_text import render_terminal
 from plimsoll.slo.search.overlay import Load, Overlay, Queue, overlay
 from plimsoll.slo.search.sizing import Capacity, Row, Sized, around, costs, size
 

@@ -15,9 +15,9 @@ from typing import Any
 from plimsoll.documents import files
 from plimsoll.harness.errors import HarnessFault
 from plimsoll.harness.series.ledger import read_document
-from plimsoll.reports.search.search_parts import ProbePart, SearchReport
-from plimsoll.reports.sweep.sweep_curves import CLEARLY
-from plimsoll.reports.sweep.sweep_parts import SeriesPart, SweepPoint, SweepReport
+from plimsoll.reports.models.search_parts import ProbePart, SearchReport
+from plimsoll.reports.models.sweep_curves import CLEARLY
+from plimsoll.reports.models.sweep_parts import SeriesPart, SweepPoint, SweepReport
 from plimsoll.slo.objectives.goodput import throughput
 from plimsoll.slo.records import tables
 from plimsoll.slo.records.records import Records, Status

@@ -17,7 +17,7 @@ from plimsoll.harness.run.job import Prepared, find_scenario, prepare
 from plimsoll.harness.run.promises import Asked as Promised
 from plimsoll.harness.secrecy.redaction import MASK, Redactor, redact
 from plimsoll.harness.secrecy.secrets import sensitive_values
-from plimsoll.reports.coldstart.coldstart_parts import QUANTITIES
+from plimsoll.reports.models.coldstart_parts import QUANTITIES
 from plimsoll.scenarios.spec import ScenarioError
 from plimsoll.scenarios.text.durations import parse_duration
 

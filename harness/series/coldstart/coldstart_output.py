@@ -20,8 +20,8 @@ from plimsoll.harness.series.coldstart.asked import Goal, Wanted, public_command
 from plimsoll.harness.series.coldstart.coldstart_session import Ran, measure
 from plimsoll.harness.series.ledger import Ledger, Session, read_document
 from plimsoll.harness.series.publish import Output, publish, tell
-from plimsoll.reports.coldstart.coldstart_formats import FORMATS
-from plimsoll.reports.coldstart.coldstart_parts import (
+from plimsoll.reports.documents.coldstart import FORMATS, render_terminal
+from plimsoll.reports.models.coldstart_parts import (
     QUANTITIES,
     ColdstartReport,
     GoalPart,
@@ -29,7 +29,6 @@ from plimsoll.reports.coldstart.coldstart_parts import (
     RepeatPart,
     SpreadPart,
 )
-from plimsoll.reports.coldstart.coldstart_text import render_terminal
 from plimsoll.reports.wording import units
 from plimsoll.slo.search.warmth import repeats_needed, spread
 

@@ -35,7 +35,7 @@ from plimsoll.harness.series.coldstart.warden import Served
 from plimsoll.harness.series.one_run import ALONE, Staff, judge, write_report
 from plimsoll.harness.series.publish import tell
 from plimsoll.harness.transport.client import Target
-from plimsoll.reports.coldstart.coldstart_parts import RepeatPart
+from plimsoll.reports.models.coldstart_parts import RepeatPart
 from plimsoll.reports.report import Report
 from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import FloatArray, Records, Status

@@ -31,11 +31,9 @@ from plimsoll.harness.series.comparison.replications import of_interleaving, rea
 from plimsoll.harness.series.comparison.rounds import carry_out_all, check, public_command
 from plimsoll.harness.series.ledger import Session
 from plimsoll.harness.series.publish import Output, as_written, say, show
-from plimsoll.reports.comparison import comparison_document as documents
-from plimsoll.reports.comparison.comparison_document import front_part
-from plimsoll.reports.comparison.comparison_formats import FORMATS
-from plimsoll.reports.comparison.comparison_parts import ComparisonReport, FrontPart
-from plimsoll.reports.comparison.comparison_text import render_terminal
+from plimsoll.reports.documents.comparison import FORMATS, render_terminal
+from plimsoll.reports.models import comparison_parts as documents
+from plimsoll.reports.models.comparison_parts import ComparisonReport, FrontPart, front_part
 from plimsoll.reports.wording import units
 from plimsoll.slo.comparison.arms import Arm
 from plimsoll.slo.comparison.compare import Comparison, compare

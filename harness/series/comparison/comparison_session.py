@@ -30,10 +30,9 @@ from plimsoll.harness.series.comparison.replications import Read, Side, find, of
 from plimsoll.harness.series.comparison.rounds import Contest, carry_out_all, public_command
 from plimsoll.harness.series.ledger import Session
 from plimsoll.harness.series.publish import Output, duration, publish, tell
-from plimsoll.reports.comparison import comparison_document as documents
-from plimsoll.reports.comparison.comparison_formats import FORMATS
-from plimsoll.reports.comparison.comparison_parts import ComparisonReport
-from plimsoll.reports.comparison.comparison_text import render_terminal
+from plimsoll.reports.documents.comparison import FORMATS, render_terminal
+from plimsoll.reports.models import comparison_parts as documents
+from plimsoll.reports.models.comparison_parts import ComparisonReport
 from plimsoll.scenarios.text.errors import ScenarioError
 from plimsoll.slo.comparison.arms import Arm
 from plimsoll.slo.comparison.compare import Comparison, compare

@@ -18,8 +18,7 @@ from plimsoll.documents import files
 from plimsoll.harness.exit_codes import ExitCode
 from plimsoll.harness.host.manifest import package_version
 from plimsoll.harness.series.search.question import Question
-from plimsoll.reports.report import Report
-from plimsoll.reports.search.search_parts import (
+from plimsoll.reports.models.search_parts import (
     AnswerPart,
     MlperfPart,
     ProbePart,
@@ -27,6 +26,7 @@ from plimsoll.reports.search.search_parts import (
     SearchOutcome,
     SearchReport,
 )
+from plimsoll.reports.report import Report
 from plimsoll.slo.search.probe import Answer
 
 EXIT_CODES = MappingProxyType(

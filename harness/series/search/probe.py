@@ -20,9 +20,9 @@ from plimsoll.harness.run.rundir import Sealed
 from plimsoll.harness.run.tally import Tally
 from plimsoll.harness.run.watcher import Beginning
 from plimsoll.harness.series.one_run import Made
+from plimsoll.reports.models.search_parts import ObjectivePart, ProbePart
 from plimsoll.reports.parts.parts import Number, ObjectiveResult
 from plimsoll.reports.report import Report
-from plimsoll.reports.search.search_parts import ObjectivePart, ProbePart
 from plimsoll.reports.sections.judgement import objective_part
 from plimsoll.slo.metrics.indicator import catalogue, measure
 from plimsoll.slo.objectives.goodput import goodput

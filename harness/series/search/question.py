@@ -20,7 +20,7 @@ from plimsoll.harness.run.coordinator import Job
 from plimsoll.harness.run.job import Prepared, find_scenario, prepare
 from plimsoll.harness.run.promises import Asked, Promises
 from plimsoll.harness.series.publish import duration
-from plimsoll.reports.search.search_parts import ProbePart
+from plimsoll.reports.models.search_parts import ProbePart
 from plimsoll.reports.wording import units
 from plimsoll.scenarios.flags import Flags
 from plimsoll.scenarios.spec import Scenario, ScenarioError

@@ -38,10 +38,9 @@ from plimsoll.harness.series.search import answer as answers
 from plimsoll.harness.series.search import probe
 from plimsoll.harness.series.search.answer import Ended
 from plimsoll.harness.series.search.question import Question, Short, Texts, left_no_room, needed_ns, read, too_short
-from plimsoll.reports.search import search_text as text
-from plimsoll.reports.search.search_formats import FORMATS
-from plimsoll.reports.search.search_parts import ProbePart, SearchReport
-from plimsoll.reports.search.search_text import render_terminal
+from plimsoll.reports.documents import search as text
+from plimsoll.reports.documents.search import FORMATS, render_terminal
+from plimsoll.reports.models.search_parts import ProbePart, SearchReport
 from plimsoll.reports.wording import units
 from plimsoll.slo.records.records import Records, Status
 from plimsoll.slo.search.probe import Answer, Next
@@ -175,7 +174,7 @@ def _probes(log: Log, aim: Aim, staff: Staff) -> Ended:
         log.probes.append(part)
         so_far = log.report(log.so_far())
         save(log.out, so_far)
-        tell(text.line(part, so_far))
+        tell(text.line_of(part, so_far))
     return _ended(log, wanted, short)
 
 

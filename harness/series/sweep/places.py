@@ -23,11 +23,10 @@ from plimsoll.harness.series.comparison.interleave import Interleaving, Slot
 from plimsoll.harness.series.ledger import Ledger
 from plimsoll.harness.series.one_run import judge
 from plimsoll.harness.series.sweep.grid import Grid, Settings, Value
+from plimsoll.reports.models.sweep_building import About, Course, Figures, Place, Seen, build, figures, standing
+from plimsoll.reports.models.sweep_curves import at
+from plimsoll.reports.models.sweep_parts import SweepReport
 from plimsoll.reports.report import Report
-from plimsoll.reports.sweep.figures import Figures, Seen, figures, standing
-from plimsoll.reports.sweep.sweep_document import About, Course, Place, build
-from plimsoll.reports.sweep.sweep_parts import SweepReport
-from plimsoll.reports.sweep.sweep_words import at
 from plimsoll.slo.search.curve import Standing, saturated
 
 SCHEMA = "plimsoll.grid/1"

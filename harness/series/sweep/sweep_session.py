@@ -26,10 +26,9 @@ from plimsoll.harness.series.publish import Output, duration, publish, say, tell
 from plimsoll.harness.series.sweep import places as grid_file
 from plimsoll.harness.series.sweep.grid import Grid, arms_of, read_grid
 from plimsoll.harness.series.sweep.places import Places, Saturation, fresh, places_of, read
-from plimsoll.reports.sweep.sweep_formats import FORMATS
-from plimsoll.reports.sweep.sweep_parts import SweepReport
-from plimsoll.reports.sweep.sweep_text import render_terminal
-from plimsoll.reports.sweep.sweep_words import values as shown
+from plimsoll.reports.documents.sweep import FORMATS, render_terminal
+from plimsoll.reports.documents.sweep import values as shown
+from plimsoll.reports.models.sweep_parts import SweepReport
 from plimsoll.reports.wording import units
 from plimsoll.scenarios.discovery import kinds
 from plimsoll.scenarios.spec import Scenario

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from plimsoll.harness.live.state import LiveState
-from plimsoll.reports.dashboard import exposition
-from plimsoll.reports.dashboard import live_page as page
-from plimsoll.reports.dashboard.live_parts import LiveReport, RunPart
+from plimsoll.reports.documents import live as page
+from plimsoll.reports.documents import live_metrics as exposition
+from plimsoll.reports.models.live_parts import LiveReport, RunPart
 from plimsoll.slo.objectives.objective import parse
 from tests.unit.harness.live_runs import S, beginning, open_plan, status
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from plimsoll.harness.run import rundir
 from plimsoll.harness.run.rundir import RunDirectory, Sealed
-from plimsoll.reports.search.search_parts import AnswerPart, ProbePart, RangePart, SearchReport
-from plimsoll.reports.sweep.sweep_parts import LinePart, SeriesPart, SweepPoint, SweepReport
+from plimsoll.reports.models.search_parts import AnswerPart, ProbePart, RangePart, SearchReport
+from plimsoll.reports.models.sweep_parts import LinePart, SeriesPart, SweepPoint, SweepReport
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.slo.records.records import IntArray, Records, from_columns
 from plimsoll.slo.validity.generator import GeneratorFacts

@@ -17,7 +17,7 @@ from plimsoll.harness.series.coldstart import coldstart_session as session
 from plimsoll.harness.series.coldstart.asked import Wanted
 from plimsoll.harness.series.coldstart.coldstart_session import Attempt, Ran, thinned
 from plimsoll.harness.series.ledger import Session
-from plimsoll.reports.coldstart.coldstart_parts import RepeatPart
+from plimsoll.reports.models.coldstart_parts import RepeatPart
 from tests.unit.harness.sealed_runs import Full
 
 S = 1_000_000_000

@@ -116,12 +116,12 @@ def test_quiet_leaves_no_room_for_another_document_on_standard_output(tmp_path: 
 
 
 def test_the_json_of_every_verb_with_a_verdict_has_the_exit_code() -> None:
-    from plimsoll.reports.capacity.capacity_parts import CapacityReport
-    from plimsoll.reports.coldstart.coldstart_parts import ColdstartReport
-    from plimsoll.reports.comparison.comparison_parts import ComparisonReport
+    from plimsoll.reports.models.capacity_parts import CapacityReport
+    from plimsoll.reports.models.coldstart_parts import ColdstartReport
+    from plimsoll.reports.models.comparison_parts import ComparisonReport
+    from plimsoll.reports.models.search_parts import SearchReport
+    from plimsoll.reports.models.sweep_parts import SweepReport
     from plimsoll.reports.report import Report
-    from plimsoll.reports.search.search_parts import SearchReport
-    from plimsoll.reports.sweep.sweep_parts import SweepReport
 
     documents = (Report, ComparisonReport, SearchReport, SweepReport, CapacityReport, ColdstartReport)
     assert all("exit_code" in document.model_fields for document in documents)

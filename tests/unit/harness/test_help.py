@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from plimsoll.harness.secrecy.secrets import IMPLICIT_KEY
 from plimsoll.harness.verbs.cli import command_line
 from plimsoll.harness.verbs.flags import REPORT_FORMATS
-from plimsoll.reports.comparison.comparison_formats import FORMATS as OF_A_COMPARISON
+from plimsoll.reports.documents.comparison import FORMATS as OF_A_COMPARISON
+from plimsoll.reports.documents.search import FORMATS as OF_A_SEARCH
+from plimsoll.reports.documents.sweep import FORMATS as OF_A_SWEEP
 from plimsoll.reports.format import formats
-from plimsoll.reports.search.search_formats import FORMATS as OF_A_SEARCH
-from plimsoll.reports.sweep.sweep_formats import FORMATS as OF_A_SWEEP
 from plimsoll.scenarios.spec import with_flags
 from plimsoll.scenarios.text.durations import format_duration
 

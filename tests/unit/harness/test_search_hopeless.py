@@ -17,8 +17,8 @@ from plimsoll.harness.run.rundir import open_sealed
 from plimsoll.harness.run.watcher import Beginning
 from plimsoll.harness.series.one_run import Made, judge
 from plimsoll.harness.series.search.probe import PREFIX, Hopeless, among, judged, overdue, progress
+from plimsoll.reports.models.search_parts import ProbePart
 from plimsoll.reports.parts.parts import ObjectiveResult
-from plimsoll.reports.search.search_parts import ProbePart
 from plimsoll.scenarios.flags import with_flags
 from plimsoll.slo.search.probe import Next
 from tests.unit.harness.sealed_runs import sealed_run

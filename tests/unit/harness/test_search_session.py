@@ -23,11 +23,11 @@ from plimsoll.harness.series.one_run import write_report
 from plimsoll.harness.series.search import search_session as session
 from plimsoll.harness.series.search.question import Question, Texts, read
 from plimsoll.harness.series.search.search_session import search, search_and_say
+from plimsoll.reports.documents import search as say
+from plimsoll.reports.documents.search import FORMATS
 from plimsoll.reports.format import formats
+from plimsoll.reports.models.search_parts import SearchReport
 from plimsoll.reports.report import Report
-from plimsoll.reports.search import search_words as say
-from plimsoll.reports.search.search_formats import FORMATS
-from plimsoll.reports.search.search_parts import SearchReport
 from plimsoll.slo.records.records import Status, from_columns
 from tests.unit.harness.sealed_runs import Full, sealed_run
 

@@ -8,8 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from plimsoll.reports.comparison.comparison_document import build, front_part
-from plimsoll.reports.comparison.comparison_parts import ComparisonReport
+from plimsoll.reports.models.comparison_parts import ComparisonReport, build, front_part
 from plimsoll.slo.comparison.arms import PROFILE_Q, Arm, Reading, RunSample
 from plimsoll.slo.comparison.compare import compare
 from plimsoll.slo.comparison.cost import cost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plimsoll.reports.dashboard.live_parts import Band, BurnPart, Intervals, LiveReport, Percentiles, RunPart
+from plimsoll.reports.models.live_parts import Band, BurnPart, Intervals, LiveReport, Percentiles, RunPart
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from plimsoll.reports.models.sweep_building import About, Course, Figures, Judged, Place, Seen, build
+from plimsoll.reports.models.sweep_parts import MetricPart, SweepReport
 from plimsoll.reports.parts.parts import ObjectiveResult
-from plimsoll.reports.sweep.figures import Figures, Judged, Seen
-from plimsoll.reports.sweep.sweep_document import About, Course, Place, build
-from plimsoll.reports.sweep.sweep_parts import MetricPart, SweepReport
 
 MU = 100.0
 LIMIT_NS = 200e6

@@ -11,8 +11,8 @@ import pytest
 from made_reports import records
 from rich.console import Console
 
+from plimsoll.reports.formats.text import error_budgets
 from plimsoll.reports.sections.budgets import BudgetPart, budgets_part
-from plimsoll.reports.sentences.terminal_budgets import error_budgets
 from plimsoll.slo.objectives.budgets.alerts import budgeted
 from plimsoll.slo.objectives.budgets.budget import run_span_ns
 from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger, ledger_of

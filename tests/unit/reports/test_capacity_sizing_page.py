@@ -6,9 +6,9 @@ import json
 
 from rich.console import Console
 
-from plimsoll.reports.capacity import capacity_words as say
-from plimsoll.reports.capacity.capacity_formats import FORMATS
-from plimsoll.reports.capacity.capacity_parts import (  # fmt: skip
+from plimsoll.reports.documents import capacity as say
+from plimsoll.reports.documents.capacity import FORMATS, render_terminal
+from plimsoll.reports.models.capacity_parts import (  # fmt: skip
     AgainstPart,
     CapacityPart,
     CapacityReport,
@@ -20,7 +20,6 @@ from plimsoll.reports.capacity.capacity_parts import (  # fmt: skip
     SafePart,
     SizedPart,
 )
-from plimsoll.reports.capacity.capacity_text import render_terminal
 
 MS = 1e6
 
@@ -49,7 +48,7 @@ def plan() -> CapacityReport:
 
 def test_every_format_gives_the_fleet_the_rule_and_the_cost() -> None:
     found = {name: " ".join(render(plan()).decode().split()) for name, render in FORMATS.items()}
-    assert set(found) == {"html", "json", "markdown", "text"}
+    assert set(found) == {"annotations", "html", "json", "junit", "markdown", "text"}
     for name in ("html", "markdown", "text"):
         assert "12 replicas for 1,000/s" in found[name]
         assert "the first decides" in found[name]

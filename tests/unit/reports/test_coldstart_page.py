@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from plimsoll.reports.coldstart.coldstart_formats import FORMATS
-from plimsoll.reports.coldstart.coldstart_parts import ColdstartReport, RepeatPart, SpreadPart
+from plimsoll.reports.documents.coldstart import FORMATS
+from plimsoll.reports.models.coldstart_parts import ColdstartReport, RepeatPart, SpreadPart
 
 S = 1_000_000_000
 
@@ -32,7 +32,7 @@ def report(*repeats: RepeatPart, spreads: bool = True) -> ColdstartReport:
 
 def test_every_format_says_when_it_was_ready_and_how_sure_that_is() -> None:
     found = {name: render(report(repeat(1), repeat(2))).decode() for name, render in FORMATS.items()}
-    assert set(found) == {"html", "json", "markdown", "text"}
+    assert set(found) == {"annotations", "html", "json", "junit", "markdown", "text"}
     for name in ("html", "markdown", "text"):
         assert "2.00 s" in found[name]
         assert "takes 6 repeats" in " ".join(found[name].split())

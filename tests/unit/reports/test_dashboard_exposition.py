@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from plimsoll.reports.dashboard.exposition import render
-from plimsoll.reports.dashboard.live_parts import LiveReport, RunPart
+from plimsoll.reports.documents.live_metrics import render
+from plimsoll.reports.models.live_parts import LiveReport, RunPart
 from tests.unit.reports import made_live
 
 

@@ -8,9 +8,8 @@ from html import unescape
 
 import pytest
 
-from plimsoll.reports.dashboard.live_page import look, page
-from plimsoll.reports.dashboard.live_parts import LiveReport, RunPart, VerdictPart
-from plimsoll.reports.dashboard.percentiles import middle, percentiles
+from plimsoll.reports.documents.live import look, page
+from plimsoll.reports.models.live_parts import LiveReport, RunPart, VerdictPart, middle, percentiles
 from tests.unit.reports import made_live
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.reports.comparison.comparison_document import build as build_comparison
-from plimsoll.reports.comparison.comparison_formats import FORMATS
-from plimsoll.reports.dashboard.live_page import look
-from plimsoll.reports.dashboard.live_parts import Percentiles
+from plimsoll.reports.documents.comparison import FORMATS
+from plimsoll.reports.documents.live import look
 from plimsoll.reports.format import formats
+from plimsoll.reports.models.comparison_parts import build as build_comparison
+from plimsoll.reports.models.live_parts import Percentiles
 from plimsoll.slo.comparison.arms import Arm, sample
 from plimsoll.slo.comparison.compare import compare
 from plimsoll.slo.comparison.quantity import parse_all

@@ -13,11 +13,9 @@ from jsonschema import Draft202012Validator
 from made_comparisons import CASES, arm, case
 from test_reports_html import read
 
-from plimsoll.reports.comparison import comparison_words as say
-from plimsoll.reports.comparison.comparison_document import build, front_part, json_schema
-from plimsoll.reports.comparison.comparison_formats import FORMATS
-from plimsoll.reports.comparison.comparison_parts import ComparisonReport
-from plimsoll.reports.comparison.scatter import scatter
+from plimsoll.reports.documents import comparison as say
+from plimsoll.reports.documents.comparison import FORMATS, scatter
+from plimsoll.reports.models.comparison_parts import ComparisonReport, build, front_part, json_schema
 from plimsoll.reports.svg.forest import Row, forest
 from plimsoll.reports.svg.plot import Canvas
 from plimsoll.slo.comparison.arms import Arm

@@ -16,17 +16,17 @@ from test_reports_html import read
 from plimsoll.reports.format import formats
 from plimsoll.reports.formats.html_ import render
 from plimsoll.reports.page import budget as page_budget
-from plimsoll.reports.page import failures_panel as page_failures
-from plimsoll.reports.page import slowest_panel as page_slowest
-from plimsoll.reports.page import spread as page_spread
-from plimsoll.reports.page import validity as page_validity
-from plimsoll.reports.page.peers_panel import peer_rows
+from plimsoll.reports.page import content as page_failures
+from plimsoll.reports.page import content as page_slowest
+from plimsoll.reports.page import content as page_validity
+from plimsoll.reports.page import pictures as page_spread
+from plimsoll.reports.page.content import peer_rows
 from plimsoll.reports.parts.parts import Check, MergedChunks, Validity
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.budgets import BudgetPart, budgets_part
 from plimsoll.reports.sections.steadiness import Drift, Proposal, SteadinessPart, SteadyStretch
-from plimsoll.reports.svg.heat import LEVELS, level
-from plimsoll.reports.svg.waterfall import between
+from plimsoll.reports.svg.bars import between
+from plimsoll.reports.svg.spreads import LEVELS, level
 from plimsoll.reports.wording import units
 from plimsoll.slo.objectives.budgets.alerts import budgeted
 from plimsoll.slo.objectives.budgets.ledger import Account, AlertRule, Ledger
@@ -251,8 +251,8 @@ def test_a_proposed_cut_is_marked_and_said_to_be_a_proposal() -> None:
     assert "proposal" in facts["Left out of the numbers"]
     assert facts["Steady stretch"] == "not found"
     assert panel["notes"] == ["The first 4 s look like warm-up."]
-    assert page_validity.cut_marks(part) == [(4 * S, "proposed end of warm-up")]
-    assert page_validity.cut_marks(None) == []
+    assert page_spread.cut_marks(part) == [(4 * S, "proposed end of warm-up")]
+    assert page_spread.cut_marks(None) == []
 
 
 def test_a_drift_says_which_way_and_how_surely() -> None:

@@ -15,7 +15,7 @@ from plimsoll.reports.format import formats
 from plimsoll.reports.formats.text import render_terminal
 from plimsoll.reports.page.content import content
 from plimsoll.reports.report import Report
-from plimsoll.reports.sentences import summary, words
+from plimsoll.reports.sentences import words
 from plimsoll.reports.wording import units
 from plimsoll.reports.wording.plain import plain
 from plimsoll.slo.metrics.indicator import catalogue, measure
@@ -42,7 +42,7 @@ def test_every_format_for_people_says_the_same_sentence(name: str) -> None:
     for result, card in zip(made.verdict.objectives, shown["objectives"], strict=True):
         assert result.sentence
         assert card["said"] == words.sentence(result.sentence)
-        assert f"{result.outcome} {result.objective}: {result.sentence}" in summary.lines(made)
+        assert f"{result.outcome} {result.objective}: {result.sentence}" in words.lines(made)
         if made.verdict.outcome != "INVALID":
             assert result.sentence in "".join(
                 [*(e.get("message", "") for e in ET.fromstring(rendered(name, "junit")).iter()), *_texts(name)]

@@ -12,8 +12,7 @@ import pytest
 from made_reports import built, records, report
 
 from plimsoll.reports.format import formats
-from plimsoll.reports.page.content import content
-from plimsoll.reports.page.speech_panel import speech_panel
+from plimsoll.reports.page.content import content, speech_panel
 from plimsoll.reports.report import Report
 from plimsoll.reports.sections.speech import Speech, facts, tables
 from plimsoll.reports.sentences import words

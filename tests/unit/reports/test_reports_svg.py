@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from plimsoll.reports.parts.chart_parts import Curve, Distribution
 from plimsoll.reports.parts.parts import ObjectiveResult
 from plimsoll.reports.svg.axis import clock, from_zero, logarithmic, nice_step, tail, tail_at
+from plimsoll.reports.svg.bars import whisker
 from plimsoll.reports.svg.curves import percentiles
-from plimsoll.reports.svg.histogram import Mark, histogram
 from plimsoll.reports.svg.ink import element, path, spread, text_width
 from plimsoll.reports.svg.plot import FONT, Canvas
-from plimsoll.reports.svg.whisker import whisker
+from plimsoll.reports.svg.spreads import Mark, histogram
 
 
 @given(st.floats(1e-3, 1e13), st.sampled_from(["ns", "per_s", "count", "ratio"]))

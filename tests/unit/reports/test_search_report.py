@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 import pytest
 
-from plimsoll.reports.search import picture
-from plimsoll.reports.search import search_words as say
-from plimsoll.reports.search.search_formats import FORMATS
-from plimsoll.reports.search.search_parts import (
+from plimsoll.reports.documents import search as picture
+from plimsoll.reports.documents import search as say
+from plimsoll.reports.documents.search import FORMATS
+from plimsoll.reports.models.search_parts import (
     AnswerPart,
     MlperfPart,
     ObjectivePart,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from plimsoll.reports.documents import sweep as say
+from plimsoll.reports.models.sweep_building import About, Course, Place, Seen, build, figures
 from plimsoll.reports.report import Report
-from plimsoll.reports.sweep import sweep_words as say
-from plimsoll.reports.sweep.figures import Seen, figures
-from plimsoll.reports.sweep.sweep_document import About, Course, Place, build
 from tests.unit.reports.made_reports import case
 from tests.unit.reports.made_sweeps import LIMIT_NS, MU, place, seen, sweep, two_series
 

@@ -7,8 +7,8 @@ import io
 import json
 import re
 
-from plimsoll.reports.sweep.sweep_formats import FORMATS
-from plimsoll.reports.sweep.sweep_parts import SweepReport
+from plimsoll.reports.documents.sweep import FORMATS
+from plimsoll.reports.models.sweep_parts import SweepReport
 from tests.unit.reports.made_sweeps import place, seen, sweep, two_series
 
 
